@@ -13,7 +13,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
-.PHONY: audit constraints
+.PHONY: audit constraints check-alerts
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
@@ -56,6 +56,9 @@ test-quickstarts: $(STAMP) ## the programs of docs/quickstart.md in five languag
 test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go)
 	@$(RUN) -m pip install -q kubernetes-validate
 	@$(RUN) -m tests.chart.check
+
+check-alerts: $(STAMP) ## alert rules and /metrics with promtool (Debian package prometheus)
+	@$(RUN) -m tests.monitoring.check
 
 lint: $(STAMP) ## ruff, formatting and mypy --strict
 	@$(ENVIRONMENT)/bin/ruff check .
@@ -130,7 +133,7 @@ mutation: $(STAMP) ## mutants of the modules that decide; ARGUMENTS="controller/
 soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open is counted
 	@OTTLA_SOAK_ROUNDS=$${OTTLA_SOAK_ROUNDS:-80} $(RUN) -m pytest -q -s tests/soak
 
-test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of this machine (downloads)
+test-pythons: $(STAMP) ## the wheel, installed, on every supported Python that is found or fetched (downloads)
 	@$(RUN) -m tests.installed.pythons
 
 golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)

@@ -103,17 +103,21 @@ def serve(port: Connection) -> None:
                 del received[:end]
 
 
+def latencies_ms(rate: int, seconds: float) -> dict[str, float]:
+    """As `latency.latencies_ms`, of a process of its own."""
+    mine, its = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(its,))
+    process.start()
+    try:
+        return latency.latencies_ms(f"127.0.0.1:{mine.recv()}", TOPIC, rate, seconds)
+    finally:
+        process.kill()
+        process.join()
+
+
 def main() -> None:
     for rate in RATES:
-        mine, its = multiprocessing.Pipe()
-        process = multiprocessing.get_context("spawn").Process(target=serve, args=(its,))
-        process.start()
-        try:
-            bootstrap = f"127.0.0.1:{mine.recv()}"
-            found = latency.latencies_ms(bootstrap, TOPIC, rate, SECONDS)
-        finally:
-            process.kill()
-            process.join()
+        found = latencies_ms(rate, SECONDS)
         print(f"{rate}/s: " + ", ".join(f"{name} {ms:.3f} ms" for name, ms in found.items()))
 
 

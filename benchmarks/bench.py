@@ -1,24 +1,26 @@
 """`make bench`: Ottla and Apache Kafka 3.9.1 through the same clients, in turn, on this machine.
 
-Every round starts both brokers again, measures one and then the other (the order alternates), and
-the table gives the median over the rounds and the ratio to Kafka. Only ratios of one run count:
-the machine may be shared and noisy. Without Java or Maven, Ottla alone is driven and compared with
-Kafka's stored figures of another run, which the table states.
+Both brokers run at the same time and are measured in turn. Each line warms both with its own load
+until two rounds of each agree within 10 %, then measures some rounds; the order alternates. The
+table gives the median of these warm rounds with their least and greatest, the ratio to Kafka, and
+the ratio of the first, cold round. An aim is a ratio of the warm medians. Only ratios of one run
+count: the machine may be shared and noisy. Without Java or Maven, Ottla alone is driven and
+compared with Kafka's stored figures of another run, which the table states.
 
-    make bench                            three rounds, at most about 20 minutes
-    make bench ARGUMENTS="--quick"        one short round
-    make bench ARGUMENTS="--rounds 7 --scale 3 --minutes 200"
+    make bench                            at most about 90 minutes
+    make bench ARGUMENTS="--quick"        short loads, one warm round
     make bench ARGUMENTS="--only latency"
 
-The table is also written as Markdown, with every round's figures as JSON beside it.
+The table is also written as Markdown, with the figures of every round as JSON beside it.
 """
 
 import argparse
+import os
 import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,10 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 # More than what a broker writes in a round.
 TOUCHED_BYTES = 6 << 30
 Measurements = dict[str, float]
+# Two rounds that differ by less are taken for those of a warm broker.
+AGREEMENT = 0.1
+MAX_WARM_UPS = 4
+RATE_UNITS = ("/s", "p50")
 
 
 class Work(NamedTuple):
@@ -42,6 +48,8 @@ class Work(NamedTuple):
     name: str
     run: Callable[[targets.Target, float], Measurements]
     needs_java: bool = False
+    #: It starts the broker again, so there is nothing to warm, and one round.
+    restarts: bool = False
 
 
 def _java(name: str, size: int, partitions: int, acks: str, codec: str) -> Work:
@@ -81,45 +89,90 @@ WORKS = [
     Work("rebalance", coordinators.rebalance),
     Work("commits", coordinators.commits),
     Work("transactions", coordinators.transactional_produce),
-    Work("idle", throughput.idle),
-    # These start the broker a second time.
-    Work("loading", coordinators.loading),
-    Work("scrape", scrape.scrape),
+    Work("resident", throughput.resident, restarts=True),
+    Work("idle", throughput.idle, restarts=True),
+    Work("loading", coordinators.loading, restarts=True),
+    Work("scrape", scrape.scrape, restarts=True),
 ]
 
 
-def measure(
-    target: targets.Target, works: list[Work], scale: float, deadline: float
-) -> Measurements:
-    """All figures of one broker in one round. A measurement that fails is printed and left out, and
-    so is what would begin after the deadline."""
-    target.with_tls()
-    target.launch()
+def once(work: Work, target: targets.Target, scale: float) -> Measurements:
+    """The figures of one round; a measurement that fails is printed and has none."""
+    begun, before = time.perf_counter(), _client_seconds()
     try:
-        found = {
-            "start to first produce: s": clients.first_produce_s(
-                target.bootstrap, target.started_at
-            ),
-        }
-        time.sleep(1)  # what start-up leaves to be done
-        found["resident after start: MB"] = target.resident_megabytes()
-        for work in works:
-            if work.name == "idle":
-                found["resident after load: MB"] = target.resident_megabytes()
-            begun = time.perf_counter()
-            if begun > deadline:
-                print(f"  {target.name}: {work.name} left out, the time has ended", flush=True)
-                continue
-            try:
-                found.update(work.run(target, scale))
-            except Exception:
-                print(f"  {target.name}: {work.name} FAILED\n{traceback.format_exc()}", flush=True)
-            else:
-                taken = time.perf_counter() - begun
-                print(f"  {target.name}: {work.name}, {taken:.0f} s", flush=True)
-        return found
-    finally:
-        target.stop()
+        found = work.run(target, scale)
+    except Exception:
+        print(f"  {target.name}: {work.name} FAILED\n{traceback.format_exc()}", flush=True)
+        return {}
+    taken = time.perf_counter() - begun
+    share = (_client_seconds() - before) / taken / (os.cpu_count() or 1)
+    print(f"  {target.name}: {work.name}, {taken:.0f} s, clients {share:.0%}", flush=True)
+    return found | {f"{work.name}: clients' share of the processors, %": share * 100}
+
+
+def _client_seconds() -> float:
+    """Processor time of this process and of the clients that it has started and waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def agree(before: Measurements, after: Measurements) -> bool:
+    """The rates of two rounds differ by 10 % at most. Rounds without a rate agree."""
+    return all(
+        abs(after[name] - value) <= AGREEMENT * value
+        for name, value in before.items()
+        if name in after and any(unit in name for unit in RATE_UNITS)
+    )
+
+
+def measure(
+    work: Work,
+    contestants: Sequence[targets.Target],
+    arguments: argparse.Namespace,
+    deadline: float,
+    report: Report,
+) -> None:
+    """Cold round, warming up, and the warm rounds of one line."""
+    earlier: dict[str, Measurements] = {}
+    wanted = 1 if work.restarts else arguments.rounds
+    number = warm = 0
+    while warm < wanted and time.perf_counter() < deadline:
+        order = contestants if number % 2 else tuple(reversed(contestants))
+        found = {}
+        for target in order:
+            target.round = number
+            found[target.name] = once(work, target, arguments.scale)
+        is_warm = work.restarts or number >= MAX_WARM_UPS or warm > 0
+        if not is_warm and number:
+            is_warm = all(agree(earlier[name], figures) for name, figures in found.items())
+        if is_warm:
+            warm += 1
+        for name, figures in found.items():
+            report.add(name, figures, is_warm=is_warm, is_cold=number == 0 and not work.restarts)
+        earlier = found
+        number += 1
+    if warm < wanted:
+        print(f"  {work.name}: {warm} of {wanted} warm rounds, the time has ended", flush=True)
+    report.write()  # after each line: an interrupted run has written its figures
+
+
+def starts(
+    contestants: Sequence[targets.Target], arguments: argparse.Namespace, report: Report
+) -> None:
+    """Starts both brokers in turn; the last ones go on running."""
+    for number in range(arguments.rounds):
+        for target in contestants if number % 2 else tuple(reversed(contestants)):
+            touch_memory(target.directory, arguments.scale)
+            target.launch()
+            taken = clients.first_produce_s(target.bootstrap, target.started_at)
+            time.sleep(1)  # what start-up leaves to be done
+            found = {
+                "start to first produce: s": taken,
+                "resident after start: MB": target.resident_megabytes(),
+            }
+            report.add(target.name, found, is_warm=True)
+            if number + 1 < arguments.rounds:
+                target.stop()
 
 
 def touch_memory(folder: Path, scale: float) -> None:
@@ -137,39 +190,34 @@ def touch_memory(folder: Path, scale: float) -> None:
     (folder / "touched").unlink()
 
 
-def run_rounds(
-    works: list[Work], arguments: argparse.Namespace, with_kafka: bool, report: Report
-) -> None:
-    rounds: int = arguments.rounds
+def run(works: list[Work], arguments: argparse.Namespace, with_kafka: bool, report: Report) -> None:
     deadline = time.perf_counter() + arguments.minutes * 60
     CACHE.mkdir(parents=True, exist_ok=True)
-    for number in range(rounds):
-        folder = Path(tempfile.mkdtemp(dir=CACHE))
-        print(f"round {number + 1} of {rounds}", flush=True)
-        try:
-            with ExitStack() as stack:
-                contestants: list[targets.Target] = [targets.Ottla(folder / "ottla", {})]
-                if with_kafka:
-                    zookeeper = stack.enter_context(apache_kafka.start_zookeeper(folder))
-                    contestants.append(targets.Kafka(folder / "kafka", {}, zookeeper))
-                if number % 2:
-                    contestants.reverse()
-                for target in contestants:
-                    touch_memory(folder, arguments.scale)
-                    report.add(target.name, measure(target, works, arguments.scale, deadline))
-                    shutil.rmtree(target.directory / "data", ignore_errors=True)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        report.write()  # after each round: an interrupted run has written its figures
+    folder = Path(tempfile.mkdtemp(dir=CACHE))
+    contestants: list[targets.Target] = [targets.Ottla(folder / "ottla", {})]
+    try:
+        with ExitStack() as stack:
+            if with_kafka:
+                zookeeper = stack.enter_context(apache_kafka.start_zookeeper(folder))
+                contestants.append(targets.Kafka(folder / "kafka", {}, zookeeper))
+            for target in contestants:
+                target.with_tls()
+                stack.callback(target.stop)
+            starts(contestants, arguments, report)
+            for work in works:
+                print(work.name, flush=True)
+                measure(work, contestants, arguments, deadline, report)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="short loads, one warm round")
+    parser.add_argument("--rounds", type=int, default=3, help="warm rounds of each line")
     parser.add_argument("--scale", type=float, default=1.0, help="length of each measurement")
     parser.add_argument(
-        "--minutes", type=float, default=20.0, help="begin no further measurement after that"
+        "--minutes", type=float, default=90.0, help="begin no further round after that"
     )
     parser.add_argument("--only", default="", help="only lines whose name contains this")
     parser.add_argument("--without-kafka", action="store_true")
@@ -187,7 +235,7 @@ def main() -> None:
         arguments.rounds, arguments.scale = 1, 0.2
     report = Report(arguments.output, machine.describe(), arguments.scale, with_kafka)
     print(report.headline)
-    run_rounds(works, arguments, with_kafka, report)
+    run(works, arguments, with_kafka, report)
     report.print()
     if arguments.store_baseline and with_kafka:
         report.store_baseline()

@@ -302,10 +302,10 @@ def main() -> None:
             for kind in kinds:
                 print(f"  {kind}: {name}", flush=True)
                 found[kind].update(measure(kind, work, 0.2 if arguments.quick else 1.0))
-    table = Table("what", "Ottla", "Kafka 3.9.1", "ratio", "aim")
+    table = Table("what", "Ottla", "Kafka 3.9.1", "ratio", "cold", "aim")
     for name in dict.fromkeys([*found["ottla"], *found["kafka"]]):
         table.add_row(*row_of(Figure(name, found["ottla"].get(name), found["kafka"].get(name))))
-    Console(width=140).print(table)
+    Console(width=150).print(table)
 
 
 if __name__ == "__main__":

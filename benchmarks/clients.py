@@ -4,15 +4,20 @@ as its name says. The client runs in this process, the broker in another."""
 import socket
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 DEADLINE_S = 60.0
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """The topic of an earlier round is kept."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
 
 
 def first_produce_s(bootstrap: str, since: float) -> float:

@@ -203,7 +203,7 @@ async def _heartbeats(target: targets.Target, scale: float) -> Measurements:
     groups, interval_s, rounds = int(1000 * scale), 3.0, 3
 
     def forming(number: int) -> Callable[[], Awaitable[list[Member]]]:
-        return lambda: form_group(target.bootstrap, f"beating-{number}", 3)
+        return lambda: form_group(target.bootstrap, f"beating-{target.round}-{number}", 3)
 
     formed = await in_portions(forming(number) for number in range(groups))
     members = [member for group in formed for member in group]
@@ -224,7 +224,7 @@ async def _heartbeats(target: targets.Target, scale: float) -> Measurements:
 
 async def _rebalance(target: targets.Target, scale: float) -> Measurements:
     await wait_for_coordinator(target.bootstrap)
-    members = await form_group(target.bootstrap, "hundred", 100)
+    members = await form_group(target.bootstrap, f"hundred-{target.round}", 100)
     taken = []
     before = target.processor_seconds()
     for number in range(max(3, int(10 * scale))):

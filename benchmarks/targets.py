@@ -37,6 +37,7 @@ class Target(ABC):
         self.tls_port = apache_kafka.free_port()
         self._certificates: Certificates | None = None
         self.started_at = 0.0
+        self.round = 0  # of the line that is being measured; for names that must be new
         self.process: psutil.Process | None = None
         self._popen: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)

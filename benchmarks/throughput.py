@@ -8,7 +8,7 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from benchmarks import clients, latency, targets, wire
+from benchmarks import bare_responses, clients, latency, targets, wire
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 
 Measurements = dict[str, float]
@@ -163,14 +163,24 @@ def tiny(target: targets.Target, scale: float) -> Measurements:
 
 
 def latencies(target: targets.Target, scale: float) -> Measurements:
+    """As measured, and above what the client needs with a process that only sends responses: that
+    is mostly the time that an idle processor takes to start."""
     found: Measurements = {}
+    seconds = max(2.0, 6 * scale)
     for rate in (100, 1000, 10_000):
-        topic = f"latency-{rate}"
+        topic = f"latency-{rate}-{target.round}"
         clients.create_topic(target.bootstrap, topic, 1)
-        measured = latency.latencies_ms(target.bootstrap, topic, rate, max(2.0, 6 * scale))
+        measured = latency.latencies_ms(target.bootstrap, topic, rate, seconds)
+        least = bare_responses.latencies_ms(rate, seconds)
         for percentile, value in measured.items():
             found[f"latency at {rate}/s, {percentile}: ms"] = value
+        above = max(0.0, measured["p50"] - least["p50"])
+        found[f"latency at {rate}/s, p50 above the bare process: ms"] = above
     return found
+
+
+def resident(target: targets.Target, scale: float) -> Measurements:
+    return {"resident after load: MB": target.resident_megabytes()}
 
 
 def idle(target: targets.Target, scale: float) -> Measurements:

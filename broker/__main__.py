@@ -10,10 +10,13 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.config.exit_codes import exit_code
+from ottla.broker.config.sources import IGNORE_VARIABLE
 from ottla.broker.observability.logs import LineFormatter, configure_logging
+from ottla.broker.runtime.event_loop import new_event_loop
 
 if TYPE_CHECKING:
     from ottla.broker.security.sasl.scram_admin import NewUser
@@ -21,11 +24,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 USAGE = """\
-Usage: ottla start [server.properties] [--override key=value]... [--add-scram USER]...
+Usage: ottla start [server.properties] [--override key=value]... [--ignore-unknown PREFIX]...
+                   [--add-scram USER]...
 
 Starts a broker. Without a settings file it listens on 127.0.0.1:9092 and keeps its data in
 ./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and OTTLA_...
 environment variables (KAFKA_LOG_DIRS is log.dirs) and from --override; the later one wins.
+
+--ignore-unknown confluent. ignores the unknown settings that begin with confluent. in each of
+them. Other unknown settings stop the start, except for KAFKA_... variables, which are logged.
+OTTLA_IGNORE_UNKNOWN has such prefixes, too, with commas.
 
 --add-scram 'SCRAM-SHA-512=[name=admin,password-file=FILE]' (or password=...) sets the password of a
 user before the broker serves clients, as kafka-storage does; without ZooKeeper only.
@@ -36,6 +44,13 @@ Examples:
   ottla start --override listeners=PLAINTEXT://:9092 --override log.dirs=/var/lib/ottla
   KAFKA_LISTENERS=PLAINTEXT://:9092 ottla start
 """
+
+# The options that have a value, and what it is.
+_OPTIONS = {
+    "--override": "key=value",
+    "--add-scram": "SCRAM-SHA-512=[name=...,password=...]",
+    "--ignore-unknown": "a prefix such as confluent.",
+}
 
 # How long a worker thread that computes keeps the interpreter when the loop wants it back. By
 # default it is 5 ms, and the loop would wait so long after every system call it makes.
@@ -60,19 +75,20 @@ _CALM_SECONDS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a broker; returns the exit code: 0 after a clean stop, 1 when it could not start."""
+    """Runs a broker; returns the exit code: 0 after a clean stop, else that of `exit_codes`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument in ("-h", "--help") for argument in arguments):
         print(USAGE, end="")
         return 0
     try:
-        path, overrides, users = parse_arguments(arguments)
-        config = BrokerConfig.load(path, overrides, os.environ)
-        new_users = _new_users(config, users)
+        given = parse_arguments(arguments)
+        ignored = [*given.ignored_prefixes, *os.environ.get(IGNORE_VARIABLE, "").split(",")]
+        config = BrokerConfig.load(given.path, given.overrides, os.environ, ignored)
+        new_users = _new_users(config, given.users)
         lines = configure_logging(config)
     except ConfigError as error:
         print(f"ottla: {error}", file=sys.stderr)
-        return 2
+        return exit_code(error)
     gc.disable()  # until the broker has started: there is no garbage, and looking takes time
     for warning in config.warnings:
         logger.warning("%s", warning)
@@ -80,33 +96,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _run(config, lines, new_users)
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str], list[str]]:
-    """(settings file, overrides, users) of a command line; ConfigError when it is not one."""
+class Arguments(NamedTuple):
+    """A command line: settings file, overrides, users, prefixes of unknown settings."""
+
+    path: str | None
+    overrides: list[str]
+    users: list[str]
+    ignored_prefixes: list[str]
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Raises ConfigError when it is no command line."""
     path: str | None = None
-    overrides: list[str] = []
-    users: list[str] = []
+    given: dict[str, list[str]] = {name: [] for name in _OPTIONS}
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
-        if argument == "--override":
-            if not rest:
-                raise ConfigError("--override needs key=value behind it.")
-            overrides.append(rest.pop(0))
-        elif argument.startswith("--override="):
-            overrides.append(argument.partition("=")[2])
-        elif argument == "--add-scram":
-            if not rest:
-                raise ConfigError("--add-scram needs SCRAM-SHA-512=[name=...,password=...].")
-            users.append(rest.pop(0))
-        elif argument.startswith("--add-scram="):
-            users.append(argument.partition("=")[2])
+        name, equals, value = argument.partition("=")
+        if name in _OPTIONS:
+            if not equals:
+                if not rest:
+                    raise ConfigError(f"{name} needs {_OPTIONS[name]} behind it.")
+                value = rest.pop(0)
+            given[name].append(value)
         elif argument.startswith("-"):
             raise ConfigError(f"unknown option {argument}; see `ottla start --help`.")
         elif path is None:
             path = argument
         else:
             raise ConfigError(f"one settings file is enough, {argument} is a second one.")
-    return path, overrides, users
+    return Arguments(path, given["--override"], given["--add-scram"], given["--ignore-unknown"])
 
 
 def _new_users(config: BrokerConfig, texts: Sequence[str]) -> list[NewUser]:
@@ -137,14 +156,7 @@ def _allow_many_files() -> None:
 
 def _run(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        import uvloop
-
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    except ImportError:
-        logger.warning("uvloop is not installed: the broker runs, but slower")
-        runner = asyncio.Runner()
-    with runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(config, lines, new_users))
 
 
@@ -174,7 +186,7 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
             logger.exception("the broker cannot start")
         else:
             print(f"ottla: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     # What is there now stays: full collections need not look at it again.
     gc.freeze()
     gc.enable()

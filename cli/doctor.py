@@ -1,7 +1,8 @@
 """`ottla doctor`: checks that clients on this machine reach the brokers, and explains failures.
 
 A client requests the advertised listeners from a bootstrap address and then uses only those. Most
-clients that connect and then time out cannot resolve or reach an advertised listener.
+clients that connect and then time out cannot resolve or reach an advertised listener. What is wrong
+inside a broker is read from its HTTP port (/statusz).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.broker_status import BrokerStatus, StatusUnknown, read_all
 from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say
 from ottla.cli.session import Session, connected
 from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
 from ottla.protocol.messages.metadata import MetadataResponse
 
-app = family("Check that this machine reaches every advertised listener.")
+app = family("Check the state of the brokers, and that this machine reaches them.")
 
 
 class Finding(NamedTuple):
@@ -50,13 +52,23 @@ def doctor(
     wait: Annotated[
         float, typer.Option("--wait", help="Timeout of each address in seconds.")
     ] = 5.0,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http",
+            help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Request the advertised addresses as a client does, and connect to each.
+    """Request the advertised addresses as a client does, and connect to each; then read
+    the state that the brokers report of themselves.
 
     \b
     Examples:
       ottla doctor
       ottla doctor -b broker-1:9092 --json
+      ottla doctor --http broker-1:9404 --http broker-2:9404
     """
     wait_ms = max(1, int(wait * 1000))
     findings: list[Finding] = []
@@ -82,6 +94,9 @@ def doctor(
                     advice="two clusters advertise the same address; correct advertised.listeners",
                 )
             findings.append(finding)
+    if metadata is not None or http:
+        for status in read_all(session, http or (), wait):
+            findings += status_findings(status)
     rows = [finding.as_row() for finding in findings]
     if session.json:
         print_json({"ok": all(f.ok for f in findings), "checks": rows})
@@ -129,6 +144,28 @@ def probe(
             "that they can resolve."
         )
     return Finding(text, what, True, finding, caution), response
+
+
+def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
+    """What a broker reports of itself; one finding that is ok if it has no fault."""
+    if isinstance(status, StatusUnknown):
+        advice = "check ottla.metrics.address of the broker, and whether it runs"
+        return [Finding("-", "state", False, str(status), advice)]
+    what = "state" if status.broker_id is None else f"state {status.broker_id}"
+    found = [
+        Finding(status.address, what, False, str(each.get("problem")), str(each.get("fix")))
+        for each in status.faults
+    ]
+    phase = status.document.get("phase")
+    if phase != "running":
+        fix = (
+            "start ZooKeeper, or correct zookeeper.connect"
+            if phase == "connecting"
+            else "wait until it is over; the log of the broker has the progress"
+        )
+        reason = str(status.document.get("reason"))
+        found.insert(0, Finding(status.address, what, False, reason, fix))
+    return found or [Finding(status.address, what, True, "ready, without a fault")]
 
 
 def _cluster_findings(metadata: MetadataResponse) -> list[Finding]:

@@ -25,15 +25,16 @@ from ottla.protocol.errors import error_name
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 USAGE = """\
-Usage: ottla healthcheck [--bootstrap host:port] [--timeout seconds] [--json]
-                         [--command-config file]
+Usage: ottla healthcheck [--bootstrap host:port] [--http host:port] [--timeout seconds]
+                         [--json] [--command-config file]
 
-Checks whether a broker serves clients: its API versions, its brokers and its controller.
+Checks whether a broker serves clients: its API versions, its brokers and its controller, and
+whether its HTTP port says that it is ready, which it is not if its log directories are full.
 
 The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener of KAFKA_LISTENERS
-(in a container), or 127.0.0.1:9092. If all those listeners require TLS or SASL, /readyz is
-requested from the HTTP port (OTTLA_METRICS_ADDRESS); without that port, ApiVersions is requested,
-which needs no credentials.
+(in a container), or 127.0.0.1:9092. The HTTP port is --http, or without --bootstrap
+OTTLA_METRICS_ADDRESS. If all listeners require TLS or SASL, /readyz of the HTTP port is all that is
+requested; without that port, ApiVersions is requested, which needs no credentials.
 
 Exit codes: 0 healthy, 1 the broker does not serve clients, 2 wrong usage, 3 not reachable.
 
@@ -43,6 +44,8 @@ Examples:
 """
 
 _DEFAULT_TIMEOUT_SECONDS = 5.0
+_OPTIONS = ("bootstrap", "http", "timeout", "command-config")
+_OPTIONS = ("bootstrap", "http", "timeout", "command-config")
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
@@ -74,6 +77,15 @@ def _check(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[s
         listener = guarded_listener(environment)
         if listener is not None:
             return check_guarded(listener, environment, timeout_seconds)
+    http = options.get("http", "")
+    if not http and "bootstrap" not in options:
+        from ottla.cli.healthcheck_guarded import http_address
+
+        http = http_address(environment)
+    if http:
+        from ottla.cli.healthcheck_guarded import check_readiness
+
+        check_readiness(http, timeout_seconds)
     address = address or default_address(environment)
     return check_metadata(address, request_metadata(address, timeout_seconds, config))
 
@@ -89,7 +101,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
         if key == "json" and not equals:
             found[key] = "yes"
             continue
-        if key not in ("bootstrap", "timeout", "command-config") or not name.startswith("-"):
+        if key not in _OPTIONS or not name.startswith("-"):
             raise ValueError(f"healthcheck has no option {name}; see `ottla healthcheck --help`.")
         if not equals:
             if not rest:

@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from ottla.cli.health import UNHEALTHY, UNREACHABLE, Unhealthy, from_here
+from ottla.cli.health import (
+    UNHEALTHY,
+    UNREACHABLE,
+    USAGE_ERROR,
+    Unhealthy,
+    from_here,
+)
 from ottla.protocol.client.connection import ClientConnection
 
 MAX_RESPONSE_BYTES = 65536
@@ -52,17 +59,36 @@ def check_guarded(
     listener: Guarded, environment: Mapping[str, str], timeout_seconds: float
 ) -> dict[str, object]:
     """The fields of a healthy broker; raises Unhealthy."""
+    http = http_address(environment)
+    if http:
+        return check_readiness(http, timeout_seconds)
+    with _reported(listener.address, timeout_seconds):
+        return _request_versions(listener, timeout_seconds)
+
+
+def http_address(environment: Mapping[str, str]) -> str:
+    """The HTTP port of the broker in this environment, for this machine; "" without one."""
     http = environment.get("OTTLA_METRICS_ADDRESS") or environment.get(
         "KAFKA_OTTLA_METRICS_ADDRESS"
     )
-    address = listener.address
-    if http:
-        host, _, port = http.rpartition(":")
-        address = from_here(host, port)
+    if not http:
+        return ""
+    host, _, port = http.rpartition(":")
+    return from_here(host, port)
+
+
+def check_readiness(address: str, timeout_seconds: float) -> dict[str, object]:
+    """The fields of a broker whose HTTP port at host:port says it is ready; raises Unhealthy."""
+    if not address.rpartition(":")[2].isdigit():
+        raise Unhealthy(f"{address} is not host:port.", USAGE_ERROR)
+    with _reported(address, timeout_seconds):
+        return _request_readiness(address, timeout_seconds)
+
+
+@contextmanager
+def _reported(address: str, timeout_seconds: float) -> Iterator[None]:
     try:
-        if http:
-            return _request_readiness(address, timeout_seconds)
-        return _request_versions(listener, timeout_seconds)
+        yield
     except TimeoutError:
         raise Unhealthy(
             f"no response from {address} in {timeout_seconds:g} s.", UNREACHABLE

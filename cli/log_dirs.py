@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.broker_status import BrokerStatus, read_all
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, bytes_text, print_json, print_rows
 from ottla.cli.session import Session, check, connected, explain
@@ -35,8 +37,19 @@ def log_dirs(
     partitions: Annotated[
         bool, typer.Option("--partitions", "-p", help="Print a line for each partition.")
     ] = False,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http",
+            help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Print sizes by log directory, or by partition.
+
+    A directory that takes no records for lack of space is shown as full if the HTTP port of its
+    broker can be reached: Kafka's protocol has offline directories only.
 
     \b
     Examples:
@@ -86,6 +99,11 @@ def log_dirs(
                     else explain(result.error_code),
                 }
             )
+    states = _states(session, http or ())
+    for row in directories:
+        reported = states.get((row["broker"], row["directory"]))
+        if reported == "full" and row["state"] == "online":
+            row["state"] = "full"
     if session.json:
         print_json({"directories": directories, "partitions": rows})
     elif partitions:
@@ -94,8 +112,20 @@ def log_dirs(
         print_rows(map(_readable, rows), columns, empty="No partitions.")
     else:
         print_rows(map(_readable, directories), list(directories[0]) if directories else [])
-    if any(row["state"] != "online" for row in directories):
+    if any(row["state"] not in ("online", "full") for row in directories):
         raise Failure("a log directory is offline; the log of its broker has the reason.")
+    if any(row["state"] == "full" for row in directories):
+        raise Failure("a log directory is full: free disk space; no restart is needed.")
+
+
+def _states(session: Session, http: Sequence[str]) -> dict[tuple[Cell, Cell], str]:
+    """What brokers report of their directories, by broker and path."""
+    return {
+        (status.broker_id, each["path"]): each["state"]
+        for status in read_all(session, http, session.timeout_ms / 1000)
+        if isinstance(status, BrokerStatus)
+        for each in status.document.get("log_directories", ())
+    }
 
 
 def _readable(row: dict[str, Cell]) -> dict[str, Cell]:

@@ -32,7 +32,7 @@ brokers have responded to the UpdateMetadata requests that follow from it.
 Each kind of event is handled in the module named after it; see lifecycle.py for the table.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ottla.controller.admin.features import FeatureUpdate
@@ -69,7 +69,7 @@ from ottla.controller.requests.request_batch import ResponseCallbacks
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
-from ottla.controller.state.gauges import ControllerGauges, collect_gauges
+from ottla.controller.state.gauges import ControllerGauges, collect_gauges, gauge_steps
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     DELETED,
@@ -174,6 +174,15 @@ class Controller:
     def gauges(self) -> ControllerGauges:
         """The values of the controller's gauges; see state/gauges.py."""
         return collect_gauges(self.context, is_active=self.is_active)
+
+    def gauge_steps(self) -> Generator[None, None, ControllerGauges]:
+        """The same in steps, between which the event loop does other work."""
+        return gauge_steps(self.context, is_active=self.is_active)
+
+    @property
+    def queued_events(self) -> int:
+        """How many events wait for the controller (Kafka's EventQueueSize)."""
+        return len(self._queue)
 
     @property
     def unclean_elections_total(self) -> int:

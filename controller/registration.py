@@ -37,14 +37,21 @@ async def create_persistent_paths(store: ZnodeStore) -> None:
     await make_paths(store, znodes.PERSISTENT_PATHS)
 
 
+async def find_cluster_id(store: ZnodeStore) -> str | None:
+    """The cluster id, None in a tree without a cluster."""
+    try:
+        data, _ = await store.get(znodes.CLUSTER_ID)
+    except NoNode:
+        return None
+    return znodes.decode_cluster_id(data)
+
+
 async def get_or_create_cluster_id(store: ZnodeStore) -> str:
     """The cluster id (22 characters); the first broker of a cluster generates it."""
     while True:
-        try:
-            data, _ = await store.get(znodes.CLUSTER_ID)
-            return znodes.decode_cluster_id(data)
-        except NoNode:
-            pass
+        found = await find_cluster_id(store)
+        if found is not None:
+            return found
         cluster_id = uuid_to_string(random_uuid())
         try:
             await store.create(

@@ -77,8 +77,20 @@ def raw_encoder(cls: type[M], version: int) -> Encode[M]:
     bytes-like."""
     found = _encoders.get((cls, version))
     if found is None:
-        found = _encoders[cls, version] = _compile_encoder(cls, version)
+        own = cls.encode_pieces
+        if own is None:
+            found = _compile_encoder(cls, version)
+        else:
+            found = _own_encoder(own, version)
+        _encoders[cls, version] = found
     return found
+
+
+def _own_encoder(encode_pieces: Callable[[M, int, list[Any]], None], version: int) -> Encode[M]:
+    def encode(message: M, pieces: list[Any], cuts: list[int]) -> None:
+        encode_pieces(message, version, pieces)
+
+    return encode
 
 
 def sliced_decoder(cls: type[M], version: int) -> SlicedDecode[M]:
@@ -98,9 +110,22 @@ def sliced_encoder(cls: type[M], version: int) -> SlicedEncode[M]:
     """The function of `raw_encoder` as a generator, which yields after each element."""
     found = _sliced_encoders.get((cls, version))
     if found is None:
-        compiled = _compile_encoder(cls, version, sliced=True)
-        found = _sliced_encoders[cls, version] = cast("SlicedEncode[M]", compiled)
+        if cls.encode_pieces is not None:
+            found = _in_one_step(raw_encoder(cls, version))
+        else:
+            found = cast("SlicedEncode[M]", _compile_encoder(cls, version, sliced=True))
+        _sliced_encoders[cls, version] = found
     return found
+
+
+def _in_one_step(encode: Encode[M]) -> SlicedEncode[M]:
+    def encode_in_one_step(
+        message: M, pieces: list[Any], cuts: list[int]
+    ) -> Generator[None, None, None]:
+        encode(message, pieces, cuts)
+        yield
+
+    return encode_in_one_step
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], bytes]:

@@ -7,6 +7,7 @@ costs. They compare by value, are mutable and therefore not hashable, and know n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
 
@@ -65,3 +66,7 @@ class Message(Struct):
     #: The first version with compact lengths and tagged fields (KIP-482); above MAX_VERSION if
     #: there is none.
     FIRST_FLEXIBLE_VERSION: ClassVar[int] = 32767
+
+    #: For messages of which most is encoded already: takes the place of the compiled encoder, and
+    #: appends the pieces of the message in a version.
+    encode_pieces: ClassVar[Callable[[Any, int, list[Any]], None] | None] = None

@@ -61,17 +61,23 @@ default and its validation. A broker reads settings from the file, from the envi
 (`KAFKA_LOG_DIRS` or `OTTLA_LOG_DIRS` is `log.dirs`) and from `--override name=value`; the later
 value wins. It rejects an unknown name, a value of the wrong type and a value out of range with the
 file, the line and the nearest valid name. (Kafka ignores unknown names with a warning, so that a
-typing error can stay unnoticed.) It also rejects a value that would protect the broker less than
-configured, such as a listener or an authorizer that Ottla does not have. Settings of a listener
-(`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the listener must be
-one of `listeners`.
+typing error can stay unnoticed.) `--ignore-unknown PREFIX`, which can be repeated, and
+`OTTLA_IGNORE_UNKNOWN` (prefixes with commas) leave out unknown settings that begin with the prefix,
+such as `confluent.`. An unknown `OTTLA_` variable stops the start, too; an unknown `KAFKA_`
+variable is a warning, since images use such names for more than settings. All that is wrong is
+reported at once, one line for each setting. It also rejects a value that would protect the broker
+less than configured, such as a listener or an authorizer that Ottla does not have. Settings of a
+listener (`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the
+listener must be one of `listeners`.
 
 A value can be kept elsewhere (KIP-297): `${file:/path:key}`, `${directory:/path:file}` and
 `${env:NAME}` with Kafka's own providers, which `config.providers` names:
 
-    config.providers=file
-    config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
-    listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+```properties
+config.providers=file
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+```
 
 `config.providers.<name>.param.allowed.paths` and `...param.allowlist.pattern` limit them. A
 reference without a value stops the start; Kafka would take it literally.
@@ -95,7 +101,7 @@ This page is generated from the definitions (`python -m tools.configuration_page
   a client sees the difference (`tests/integration/test_settings_probe.py`).
 - Secrets (type *password*) are in no response and in no log line. At run time they are accepted as
   references to `config.providers` only: every client that can read the znode tree could read them
-  there.
+  there. No other setting takes a reference at run time: its value would be readable.
 
 """
 

@@ -2,13 +2,15 @@
 
 Each client gets the addresses of the listener that it came in on. A broker that is bound to every
 address of its machine and has no `advertised.listeners` responds with the address that the client
-itself used, which is by construction one that it can reach.
+itself used, which is by construction one that it can reach. In a container this is so for other
+containers only; clients that came in through a published port receive `localhost`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.broker.cluster.container_network import HOST, ContainerNetwork
 from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataCache
 from ottla.broker.requests.request_channel import RequestContext
 
@@ -26,12 +28,18 @@ class Endpoints:
     """Translates broker ids into nodes for one client."""
 
     def __init__(
-        self, broker_id: int, metadata: MetadataCache, wildcard_listeners: frozenset[str]
+        self,
+        broker_id: int,
+        metadata: MetadataCache,
+        wildcard_listeners: frozenset[str],
+        container: ContainerNetwork | None = None,
     ) -> None:
-        """`wildcard_listeners`: our listeners that have no advertised address of their own."""
+        """`wildcard_listeners`: our listeners that have no advertised address of their own.
+        `container`: the network of the container in which this process runs."""
         self._broker_id = broker_id
         self._metadata = metadata
         self._wildcard_listeners = wildcard_listeners
+        self._container = container
 
     def node(self, context: RequestContext, broker_id: int) -> Node | None:
         """A live broker on the client's listener; None when it is not live or not on it."""
@@ -51,5 +59,12 @@ class Endpoints:
         host = endpoint.host
         own = broker.broker_id == self._broker_id
         if own and context.listener_name in self._wildcard_listeners:
-            host = context.local_address[0]
+            host = self._host_of_wildcard(context)
         return Node(broker.broker_id, host, endpoint.port, broker.rack)
+
+    def _host_of_wildcard(self, context: RequestContext) -> str:
+        local = context.local_address[0]
+        container = self._container
+        if container is not None and container.is_from_outside(context.client_host, local):
+            return HOST
+        return local

@@ -16,6 +16,7 @@ from ottla.controller.model import Endpoint as RegisteredEndpoint
 from ottla.controller.registration import (
     check_cluster_id,
     create_persistent_paths,
+    find_cluster_id,
     generate_broker_id,
     get_or_create_cluster_id,
 )
@@ -37,24 +38,36 @@ async def establish(
     config: BrokerConfig, store: ZnodeStore, log_manager: LogManager
 ) -> tuple[int, str]:
     """(broker id, cluster id), agreed between settings, tree and data; written to the data."""
+    known_id = await check_identity(config, store, log_manager)
     await create_persistent_paths(store)
     cluster_id = await get_or_create_cluster_id(store)
-    meta = log_manager.read_meta_properties()
-    where = f"the znode tree at {config.zookeeper_connect or 'the data directory'}"
-    check_cluster_id(cluster_id, meta.cluster_id, ", ".join(config.log_directories()), where)
-    broker_id = config.broker_id
-    if broker_id >= 0:
-        if meta.broker_id is not None and meta.broker_id not in (-1, broker_id):
-            raise ConfigError(
-                f"broker.id is {broker_id}, but the data in {', '.join(config.log_directories())} "
-                f"belongs to broker {meta.broker_id}: give the id of the data, or another log.dirs."
-            )
-    elif meta.broker_id is not None and meta.broker_id >= 0:
-        broker_id = meta.broker_id
-    else:
+    broker_id = known_id
+    if broker_id < 0:
         broker_id = await generate_broker_id(store, config.reserved_broker_max_id)
     log_manager.write_meta_properties(broker_id, cluster_id)
     return broker_id, cluster_id
+
+
+async def check_identity(config: BrokerConfig, store: ZnodeStore, log_manager: LogManager) -> int:
+    """The broker id of settings or data, -1 when one is to be generated. Writes nothing.
+
+    Raises InconsistentClusterId or ConfigError when data, settings and tree do not fit: also for
+    a tree without a cluster, which is that of another one than the data."""
+    meta = log_manager.read_meta_properties()
+    directories = ", ".join(config.log_directories())
+    if meta.cluster_id is not None:
+        cluster_id = await find_cluster_id(store) or "(none: the tree is empty)"
+        where = f"the znode tree at {config.zookeeper_connect or 'the data directory'}"
+        check_cluster_id(cluster_id, meta.cluster_id, directories, where)
+    broker_id = config.broker_id
+    if broker_id < 0:
+        return -1 if meta.broker_id is None else meta.broker_id
+    if meta.broker_id is not None and meta.broker_id not in (-1, broker_id):
+        raise ConfigError(
+            f"broker.id is {broker_id}, but the data in {directories} belongs to broker "
+            f"{meta.broker_id}: give the id of the data, or another log.dirs."
+        )
+    return broker_id
 
 
 def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> BrokerInfo:

@@ -8,9 +8,10 @@ even across an `await`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -21,6 +22,9 @@ from ottla.protocol.uuids import ZERO_UUID
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
+
+# A partition takes 1 to 2 us.
+_PARTITIONS_PER_STEP = 64
 
 # Kafka's name of the listener when a controller of before 0.10.2 names none: the protocol's.
 _PROTOCOL_NAMES = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
@@ -66,7 +70,14 @@ class BrokerMetadata(NamedTuple):
 class MetadataSnapshot:
     """One consistent snapshot. Read only."""
 
-    __slots__ = ("brokers", "controller_epoch", "controller_id", "topic_names", "topics")
+    __slots__ = (
+        "_partition_count",
+        "brokers",
+        "controller_epoch",
+        "controller_id",
+        "topic_names",
+        "topics",
+    )
 
     def __init__(
         self,
@@ -80,6 +91,14 @@ class MetadataSnapshot:
         self.topics = topics
         self.topic_names = topic_names
         self.controller_id, self.controller_epoch = controller
+        self._partition_count = -1
+
+    @property
+    def partition_count(self) -> int:
+        """The partitions of all topics; counted once."""
+        if self._partition_count < 0:
+            self._partition_count = sum(len(topic.partitions) for topic in self.topics.values())
+        return self._partition_count
 
     def partition(self, topic: str, index: int) -> PartitionMetadata | None:
         """The state of one partition, or None when it is not known."""
@@ -139,10 +158,18 @@ class MetadataCache:
 
         Topics that the request does not name stay as they are (the controller sends differences).
         """
+        return run_at_once(self.update_in_steps(request))
+
+    def update_in_steps(
+        self, request: UpdateMetadataRequest
+    ) -> Generator[None, None, list[TopicPartition]]:
+        """`update` for requests with very many partitions. The snapshot changes with the last step;
+        until then there must be no other update."""
         old = self.snapshot
         topics = old.topics
         topic_names = old.topic_names
         deleted: list[TopicPartition] = []
+        steps = 0
         changes = _by_topic(request)
         if changes:
             topics = dict(topics)
@@ -162,6 +189,10 @@ class MetadataCache:
                     deleted.append(TopicPartition(name, state.partition_index))
                 else:
                     partitions[state.partition_index] = _partition(state)
+                steps += 1
+                if steps >= _PARTITIONS_PER_STEP:
+                    steps = 0
+                    yield
             if partitions:
                 topics[name] = TopicMetadata(name, topic_id, partitions)
                 if topic_id != ZERO_UUID:

@@ -16,9 +16,10 @@ Deviations from Kafka's defaults, all for a broker that is started without a pro
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Mapping
 
-from ottla.broker.config.authorizer_settings import check_authorizer
+from ottla.broker.config.all_rules import check_rules
 from ottla.broker.config.definitions import (
     Value,
     broker_settings,
@@ -27,19 +28,18 @@ from ottla.broker.config.definitions import (
     split_list,
     topic_settings,
 )
-from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.groups import check_groups
+from ottla.broker.config.error_places import located, names_in
+from ottla.broker.config.errors import ConfigError, each_error, raise_all
+from ottla.broker.config.jaas_file import JaasFile
 from ottla.broker.config.listener_settings import PREFIX, check_listener_settings, listener_setting
 from ottla.broker.config.listeners import (
     Endpoint,
-    check_advertised,
     parse_endpoints,
     parse_protocol_map,
 )
-from ottla.broker.config.number_rules import check_numbers
+from ottla.broker.config.properties_file import Property
 from ottla.broker.config.providers import ConfigProviders, is_reference
-from ottla.broker.config.sasl import check_sasl
-from ottla.broker.config.sources import collect, is_known, unknown_setting
+from ottla.broker.config.sources import collect
 from ottla.broker.config.unsupported import check_supported, unused_settings
 
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
@@ -141,8 +141,10 @@ class BrokerConfig:
     ottla_console_allow_remote: bool
     ottla_console_hosts: list[str]
     ottla_console_principal: str
+    ottla_console_read_only: bool
     ottla_console_token: str | None
     ottla_console_enable: bool
+    ottla_opentelemetry_traces_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int
     ottla_request_max_bytes: int
@@ -204,6 +206,7 @@ class BrokerConfig:
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
         self._refresh()
         self._check()
@@ -214,24 +217,39 @@ class BrokerConfig:
         path: str | None = None,
         overrides: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
+        ignored_prefixes: Iterable[str] = (),
     ) -> BrokerConfig:
         """The settings of a file, of `KAFKA_.../OTTLA_...` variables and of `--override`s.
 
-        The later source wins. An error names the file and line, the variable or the override.
+        The later source wins. Unknown names that begin with one of `ignored_prefixes` are ignored.
+        All errors are raised together; each names the file and line, the variable or the override.
         """
-        given, warnings = collect(path, overrides, environment or {})
+        found = collect(path, overrides, environment or {}, ignored_prefixes)
         table = broker_settings()
-        providers = ConfigProviders({name: item.value for name, item in given.items()})
-        for item in given.values():
+        errors = list(found.errors)
+        good: dict[str, Property] = {}
+        providers = ConfigProviders({name: item.value for name, item in found.given.items()})
+        for item in found.given.values():
             setting = table.get(item.name)
             try:
                 value = providers.resolve(item.name, item.value)
                 if setting is not None:
                     parse_value(setting, value)
             except ConfigError as error:
-                raise ConfigError(f"{item.origin}: {error}") from None
-        config = cls({name: item.value for name, item in given.items()})
-        config.warnings.extend(warnings)
+                errors.append(error.at(item.origin))
+            else:
+                good[item.name] = item
+        try:
+            config = cls({name: item.value for name, item in good.items()})
+        except ConfigError as error:
+            # A rule that compares a setting whose value is wrong has its default: it says nothing.
+            errors += [
+                located(each, good)
+                for each in each_error(error)
+                if not (found.given.keys() - good.keys()).intersection(names_in(each))
+            ]
+        raise_all(errors)
+        config.warnings.extend(found.warnings)
         return config
 
     # -- values ---------------------------------------------------------------------------------
@@ -430,35 +448,8 @@ class BrokerConfig:
     # -- rules between settings -----------------------------------------------------------------
 
     def _check(self) -> None:
-        if self.given.get("process.roles"):
-            raise ConfigError(
-                "process.roles requests KRaft, which this broker does not speak: drop it, and set "
-                "zookeeper.connect for a cluster or nothing for a single broker."
-            )
-        for name in self.given:
-            if not is_known(name):
-                raise ConfigError(unknown_setting(name))
-        check_supported(self.given)
-        check_authorizer(self.authorizer_class_name, self.super_users)
-        if not self.log_directories():
-            raise ConfigError("log.dirs names no directory.")
-        listeners = self.listener_endpoints()
-        if not listeners:
-            raise ConfigError("listeners names no listener.")
-        if self.inter_broker_listener_name and "security.inter.broker.protocol" in self.given:
-            raise ConfigError(
-                "Set only one of inter.broker.listener.name and security.inter.broker.protocol."
-            )
-        check_advertised(listeners, self.advertised_endpoints(), self.inter_broker_listener())
-        names = [each.listener_name for each in listeners]
-        check_listener_settings(self.given, names)
-        check_sasl(self, listeners)
-        self.connections_per_ip_overrides()
-        for listener in listeners:
-            for name in ("max.connections", "max.connection.creation.rate"):
-                self.listener_limit(listener.listener_name, name)
-        check_numbers(self)
-        check_groups(self)
+        """Raises all that is wrong at once."""
+        check_rules(self)
         unused = unused_settings(self.given)
         if unused:
             self.warn(

@@ -1,8 +1,8 @@
 """Which broker settings change at run time, and how: the rules of Kafka's `DynamicBrokerConfig`.
 
-Deviations from Kafka, both stricter: a listener that does not exist has no settings, and a change
-of what the broker reads only when it starts is rejected. Kafka accepts it, describes it as if it
-were in use, and uses it from the next start on.
+Deviations from Kafka, all stricter: a listener that does not exist has no settings; a change of
+what the broker reads only when it starts is rejected, which Kafka accepts, describes as if it were
+in use, and uses from the next start on; only secrets may refer to config providers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.broker.config.listener_settings import (
     find_broker_setting,
     listener_setting,
 )
-from ottla.broker.config.providers import is_reference
+from ottla.broker.config.providers import has_reference, is_reference
 from ottla.broker.config.unsupported import check_supported
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ def check_dynamic_setting(
             f"{name} is a secret, which every client of ZooKeeper could read: set it in the "
             "configuration file and restart the broker, or name a value of config.providers, "
             "such as ${file:/path:key}."
+        )
+    if not setting.sensitive and has_reference(text):
+        # Its value is in DescribeConfigs and in errors: a user that may change settings could read
+        # all that the providers know.
+        raise ConfigError(
+            f"{name} is no secret: write the value itself. At run time, references to "
+            "config.providers are for secrets only."
         )
     if name in RENEWABLE:
         raise ConfigError(

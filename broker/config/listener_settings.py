@@ -17,7 +17,7 @@ from ottla.broker.config.definitions import (
     dynamic_only_settings,
     near_matches,
 )
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.errors import ConfigError, UnknownSetting
 
 PREFIX = "listener.name."
 
@@ -63,7 +63,7 @@ def listener_setting(name: str) -> ListenerSetting:
     base = rest if mechanism is None else rest[len(mechanism) + 1 :]
     setting = broker_settings().get(base)
     if setting is None or not _fits(base, mechanism):
-        raise ConfigError(f"{name}: {_why_not(base, mechanism)}")
+        raise UnknownSetting(f"{name}: {_why_not(base, mechanism)}")
     return ListenerSetting(listener, mechanism, setting)
 
 

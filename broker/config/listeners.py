@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.broker.config.definitions import split_list
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.errors import AdvertisedAddressError, ConfigError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -95,14 +95,14 @@ def check_advertised(listeners: list[Endpoint], advertised: list[Endpoint], betw
     shown = [endpoint.listener_name for endpoint in advertised]
     for endpoint in advertised:
         if endpoint.listener_name not in names:
-            raise ConfigError(
+            raise AdvertisedAddressError(
                 f"advertised.listeners: {endpoint.listener_name} is none of the listeners "
                 f"({', '.join(names)})."
             )
-        if endpoint.host == "0.0.0.0":
-            raise ConfigError(
-                "advertised.listeners cannot use 0.0.0.0, which no client can connect to: write "
-                "the host name or address that clients use for this machine."
+        if endpoint.host in ("0.0.0.0", "::"):
+            raise AdvertisedAddressError(
+                f"advertised.listeners cannot use {endpoint.host}, which no client can connect "
+                "to: write the host name or address that clients use for this machine."
             )
     if between not in shown:
         raise ConfigError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 
 from ottla.broker.config.definitions import split_list
@@ -32,6 +33,11 @@ _Find = Callable[[str, str], str]
 def is_reference(text: str) -> bool:
     """Whether a value is one reference and nothing else, so that it holds no secret itself."""
     return _REFERENCE.fullmatch(text.strip()) is not None
+
+
+def has_reference(text: str) -> bool:
+    """Whether a value has a reference in it."""
+    return _REFERENCE.search(text) is not None
 
 
 class ConfigProviders:
@@ -102,6 +108,13 @@ class _Paths:
             os.path.commonpath((real, each)) == each for each in self._allowed
         ):
             raise ValueError(f"{path} is not within allowed.paths")
+        try:
+            mode = os.stat(real).st_mode
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+        # Opening a pipe would wait for its other end, and a device may have no end.
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ValueError(f"{path} is no file")
 
     def property_of(self, path: str, key: str) -> str:
         self._check(path)

@@ -1,7 +1,9 @@
 """The `sasl.*` settings: which mechanisms a listener has, and the rules between them.
 
 Kafka's names: `listener.name.<listener>.sasl.enabled.mechanisms` wins over the setting without a
-listener; the login of a mechanism is `listener.name.<listener>.<mechanism>.sasl.jaas.config`.
+listener; the login of a mechanism is `listener.name.<listener>.<mechanism>.sasl.jaas.config`. Where
+it is not set, the JAAS file of the process has the logins (Kafka's `JaasContext`): its section
+`<listener>.KafkaServer`, otherwise `KafkaServer`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.config.jaas import JaasLogin
+    from ottla.broker.config.jaas_file import JaasFile, JaasSection
     from ottla.broker.config.listeners import Endpoint
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -28,11 +31,17 @@ _MODULES = {
     "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
 
+_OR_A_FILE = (
+    "or name a JAAS file with a KafkaServer section in KAFKA_OPTS "
+    "(-Djava.security.auth.login.config=FILE)"
+)
+
 
 class SaslConfig(Protocol):
     """What is read here of the broker's settings (`BrokerConfig`)."""
 
     connections_max_reauth_ms: int
+    jaas_file: JaasFile
 
     def effective_text(self, name: str) -> str | None: ...
 
@@ -54,11 +63,12 @@ def mechanism_setting(listener_name: str, mechanism: str, name: str) -> str:
 
 
 def jaas_login(config: SaslConfig, listener_name: str, mechanism: str) -> JaasLogin | None:
-    """The login of a mechanism, None when none is set. Raises ConfigError."""
+    """The login of a mechanism, None when there is none. Raises ConfigError."""
     name = mechanism_setting(listener_name, mechanism, "sasl.jaas.config")
     text = config.effective_text(name)
     if text is None:
-        return None
+        section = _section(config, listener_name)
+        return None if section is None else _login_of_file(section, mechanism)
     from ottla.broker.config.jaas import parse_jaas
 
     try:
@@ -70,6 +80,58 @@ def jaas_login(config: SaslConfig, listener_name: str, mechanism: str) -> JaasLo
     if login.module != _MODULES[mechanism]:
         raise ConfigError(f"{name}: for {mechanism} the class is {_MODULES[mechanism]}.")
     return login
+
+
+def _section(config: SaslConfig, listener_name: str) -> JaasSection | None:
+    """What the JAAS file has for a listener. Raises ConfigError."""
+    section = config.jaas_file.section(f"{listener_name.lower()}.KafkaServer", "KafkaServer")
+    if section is not None:
+        for login in section.logins:
+            if login.module not in _MODULES.values():
+                raise ConfigError(
+                    f"{section.where}: there is no login module {login.module} here, but "
+                    f"{', '.join(sorted(set(_MODULES.values())))}."
+                )
+    return section
+
+
+def _login_of_file(section: JaasSection, mechanism: str) -> JaasLogin:
+    """One without options where the section has none: Kafka too starts then, and no client
+    logs in with PLAIN."""
+    from ottla.broker.config.jaas import JaasLogin
+
+    module = _MODULES[mechanism]
+    login = section.login(module)
+    if mechanism == "OAUTHBEARER" and (login is None or len(section.logins) != 1):
+        raise ConfigError(
+            f"{section.where}: for OAUTHBEARER the section has one login, {module}, and no other."
+        )
+    return JaasLogin(module, {}) if login is None else login
+
+
+def _password_options(config: SaslConfig, listener_name: str, mechanism: str) -> dict[str, str]:
+    """`username` and `password` for other brokers.
+
+    In a JAAS file they are those of any login of PLAIN or SCRAM, whatever the mechanism is: Kafka's
+    login puts them into one subject, and takes the first of a hash set.
+    """
+    setting = mechanism_setting(listener_name, mechanism, "sasl.jaas.config")
+    section = None
+    if config.effective_text(setting) is None:
+        section = _section(config, listener_name)
+    if section is None:
+        login = jaas_login(config, listener_name, mechanism)
+        return {} if login is None else login.options
+    from ottla.protocol.java_order import hash_map_order
+
+    modules = (_MODULES["PLAIN"], _MODULES["SCRAM-SHA-256"])
+    logins = [each.options for each in section.logins if each.module in modules]
+    options: dict[str, str] = {}
+    for name in ("username", "password"):
+        found = dict.fromkeys(login[name] for login in logins if name in login)
+        if found:
+            options[name] = hash_map_order(found)[0]
+    return options
 
 
 def plain_passwords(config: SaslConfig, listener_name: str) -> dict[str, str]:
@@ -140,13 +202,16 @@ def peer_login(config: SaslConfig) -> PeerLogin | None:
             f"sasl.mechanism.inter.broker.protocol is {mechanism}, which is none of the mechanisms "
             f"of listener {name} ({', '.join(enabled)}): set it to one of them."
         )
-    login = jaas_login(config, name, mechanism)
-    options = {} if login is None else login.options
-    needs_password = mechanism not in ("OAUTHBEARER", "GSSAPI")
-    if needs_password and ("username" not in options or "password" not in options):
+    if mechanism in ("OAUTHBEARER", "GSSAPI"):
+        login = jaas_login(config, name, mechanism)
+        options = {} if login is None else login.options
+        return PeerLogin(name, protocols[name].security_protocol, mechanism, options)
+    options = _password_options(config, name, mechanism)
+    if "username" not in options or "password" not in options:
         raise ConfigError(
             f"Brokers authenticate to each other with {mechanism} on listener {name}: set "
-            f"{mechanism_setting(name, mechanism, 'sasl.jaas.config')} with username and password."
+            f"{mechanism_setting(name, mechanism, 'sasl.jaas.config')} with username and password, "
+            f"{_OR_A_FILE}."
         )
     return PeerLogin(name, protocols[name].security_protocol, mechanism, options)
 
@@ -169,8 +234,7 @@ def kerberos_options(config: SaslConfig, listener_name: str) -> KerberosOptions:
         raise ConfigError(
             f"Listener {listener_name} has GSSAPI and needs its keytab: set {setting} to "
             f'{_MODULES["GSSAPI"]} required useKeyTab=true storeKey=true keyTab="/path" '
-            'principal="kafka/host@REALM"; (files of logins, as in KAFKA_OPTS '
-            "-Djava.security.auth.login.config, are not read for listeners)."
+            f'principal="kafka/host@REALM"; {_OR_A_FILE}.'
         )
     named = (config.listener_text(listener_name, "sasl.kerberos.service.name") or "").strip()
     in_login = options.get("serviceName", "")
@@ -210,9 +274,7 @@ def _check_listener(config: SaslConfig, name: str) -> None:
             raise ConfigError(
                 f"Listener {name} has PLAIN and needs its users: set "
                 f"{mechanism_setting(name, mechanism, 'sasl.jaas.config')} to "
-                f'{_MODULES[mechanism]} required user_alice="password"; (files of logins, as in '
-                "KAFKA_OPTS -Djava.security.auth.login.config, are not read: copy their "
-                "KafkaServer login into that setting)."
+                f'{_MODULES[mechanism]} required user_alice="password"; {_OR_A_FILE}.'
             )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.broker.config.definitions import (
     broker_settings,
     dynamic_only_settings,
     near_matches,
 )
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.errors import ConfigError, UnknownSetting
 from ottla.broker.config.listener_settings import PREFIX, listener_setting
 from ottla.broker.config.properties_file import Property, read_properties
 
@@ -35,31 +36,71 @@ _NOT_SETTINGS = frozenset(
         *("KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_OPTS"),
         *("KAFKA_LOG4J_LOGGERS", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_TOOLS_LOG4J_LOGLEVEL"),
         *("KAFKA_BOOTSTRAP_SERVERS", "OTTLA_CONFIG", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG"),
+        "OTTLA_IGNORE_UNKNOWN",
     )
 )
 
+#: Prefixes of unknown names to ignore, with commas, for containers: as `--ignore-unknown`.
+IGNORE_VARIABLE = "OTTLA_IGNORE_UNKNOWN"
+
+
+class Collected(NamedTuple):
+    """All settings given, by name; warnings of what was ignored; errors of what is no setting."""
+
+    given: dict[str, Property]
+    warnings: list[str]
+    errors: list[ConfigError]
+
 
 def collect(
-    path: str | None, overrides: Iterable[str], environment: Mapping[str, str]
-) -> tuple[dict[str, Property], list[str]]:
-    """All settings given, by name, and warnings about variables that were ignored.
+    path: str | None,
+    overrides: Iterable[str],
+    environment: Mapping[str, str],
+    ignored_prefixes: Iterable[str] = (),
+) -> Collected:
+    """Reads file, `KAFKA_...` variables, `OTTLA_...` variables and `--override`; the later wins.
 
-    Order, the later wins: file, `KAFKA_...` variables, `OTTLA_...` variables, `--override`.
+    Unknown names that begin with one of `ignored_prefixes` ("confluent." or "confluent.*") are left
+    out. An unknown `KAFKA_...` variable is a warning, since images set variables that are no
+    settings. Raises ConfigError when the file cannot be read.
     """
-    given: dict[str, Property] = {}
+    prefixes = _prefixes(ignored_prefixes)
+    found = Collected({}, [], [])
+    ignored: list[str] = []
+
+    def take(item: Property) -> None:
+        try:
+            _check_known(item)
+        except ConfigError as error:
+            if item.name.startswith(prefixes):
+                ignored.append(item.name)
+            else:
+                found.errors.append(error)
+            return
+        found.given[item.name] = item
+
     if path is not None:
         for item in read_properties(path):
-            _check_known(item)
-            given[item.name] = item
-    warnings: list[str] = []
+            take(item)
     for prefix in ("KAFKA_", "OTTLA_"):
-        for item in _from_environment(prefix, environment, warnings):
-            given[item.name] = item
+        _take_variables(prefix, environment, prefixes, found, ignored)
     for override in overrides:
-        item = _parse_override(override)
-        _check_known(item)
-        given[item.name] = item
-    return given, warnings
+        try:
+            item = _parse_override(override)
+        except ConfigError as error:
+            found.errors.append(error)
+            continue
+        take(item)
+    if ignored:
+        names = ", ".join(dict.fromkeys(ignored))
+        found.warnings.append(f"Ignored, as --ignore-unknown says: {names}")
+    return found
+
+
+def _prefixes(given: Iterable[str]) -> tuple[str, ...]:
+    """Without the star that people write behind a prefix. An empty one would ignore all."""
+    stripped = (each.strip().removesuffix("*") for each in given)
+    return tuple(each for each in stripped if each)
 
 
 def _parse_override(text: str) -> Property:
@@ -76,14 +117,14 @@ def _check_known(item: Property) -> None:
         try:
             listener_setting(item.name)
         except ConfigError as error:
-            raise ConfigError(f"{item.origin}: {error}") from None
+            raise error.at(item.origin) from None
     if is_known(item.name):
         return
     if item.name in _REMOVED:
-        raise ConfigError(
+        raise UnknownSetting(
             f"{item.origin}: the setting {item.name} is gone from Kafka: {_REMOVED[item.name]}."
         )
-    raise ConfigError(f"{item.origin}: {unknown_setting(item.name)}")
+    raise UnknownSetting(f"{item.origin}: {unknown_setting(item.name)}")
 
 
 def unknown_setting(name: str) -> str:
@@ -112,10 +153,13 @@ def variable_to_setting(variable: str) -> str:
     return rest.replace("\0", "-").replace("\1", "_")
 
 
-def _from_environment(
-    prefix: str, environment: Mapping[str, str], warnings: list[str]
-) -> list[Property]:
-    found: list[Property] = []
+def _take_variables(
+    prefix: str,
+    environment: Mapping[str, str],
+    ignored_prefixes: tuple[str, ...],
+    found: Collected,
+    ignored: list[str],
+) -> None:
     lowered: dict[str, str] = {}
     for variable, value in environment.items():
         if not variable.startswith(prefix) or variable in _NOT_SETTINGS:
@@ -128,11 +172,14 @@ def _from_environment(
         known = lowered.get(name) or lowered.get(f"ottla.{name}")
         if known is None and name.startswith(_OPEN_PREFIXES):
             known = name
-        if known is None:
-            warnings.append(
-                f"environment variable {variable} names no setting ({name}) and is ignored."
-                + _did_you_mean(name)
-            )
-            continue
-        found.append(Property(known, value, f"environment variable {variable}"))
-    return found
+        if known is not None:
+            found.given[known] = Property(known, value, f"environment variable {variable}")
+        elif name.startswith(ignored_prefixes) or variable.startswith(ignored_prefixes):
+            ignored.append(variable)
+        else:
+            hint = _did_you_mean(name) or _did_you_mean(f"ottla.{name}")
+            text = f"environment variable {variable} names no setting ({name})"
+            if prefix == "KAFKA_":
+                found.warnings.append(f"{text} and is ignored.{hint}")
+            else:
+                found.errors.append(UnknownSetting(f"{text}.{hint}"))

@@ -18,6 +18,7 @@ from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -61,6 +62,7 @@ class GroupCoordinator:
         self._timer = timer
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
+        self._jobs = SlicedJobs(defer)
         appender = GroupAppender(log, self.partitions, clock)
         rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
         self._rebalancer = rebalancer
@@ -82,6 +84,7 @@ class GroupCoordinator:
             appender,
             clock,
             None if self.consumers is None else self.consumers.admin,
+            self._jobs,
         )
 
     def _build_consumer_groups(
@@ -111,6 +114,7 @@ class GroupCoordinator:
         """Completes pending requests with NOT_COORDINATOR and stops all timers."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
+        self._jobs.stop()
         self.partitions.stop()
 
     @property

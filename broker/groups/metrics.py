@@ -1,14 +1,14 @@
 """The metrics of the group coordinator."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 from ottla.broker.groups.coordinator import GroupCoordinator
-from ottla.broker.groups.lag import EndOffset, LagReader, Lags
+from ottla.broker.groups.lag import EndOffset, LagReader
 from ottla.broker.metrics.statistics import MetricsRegistry, Reading
 
-# A scrape reads the two lags one after the other; they are computed together.
+# Two scrapes at once get the same lags.
 _FRESH_SECONDS = 0.5
 
 
@@ -20,18 +20,19 @@ def add_groups(
 ) -> None:
     """Groups by state, rebalances, and the lag of every group, topic and partition."""
     reader = LagReader(coordinator.admin, end_offset, now_ms)
-    last: tuple[float, Lags] = (float("-inf"), Lags({}, {}))
+    computed_at = float("-inf")
 
-    def lags() -> Lags:
-        nonlocal last
-        if monotonic() - last[0] > _FRESH_SECONDS:
-            last = (monotonic(), reader.read())
-        return last[1]
+    def compute() -> Iterator[None]:
+        nonlocal computed_at
+        if monotonic() - computed_at > _FRESH_SECONDS:
+            computed_at = monotonic()
+            yield from reader.steps()
 
     def states() -> Reading:
         found = Counter(group.state.value for group in coordinator.admin.all_groups())
         return {(state,): found[state] for state in coordinator.states}
 
+    registry.preparations.append(compute)
     registry.gauge("ottla_groups", "Groups coordinated here by state.", states, "state")
     registry.gauge(
         "ottla_group_members",
@@ -46,7 +47,7 @@ def add_groups(
     registry.gauge(
         "ottla_group_lag_records",
         "Records that a group has not committed yet, of partitions led here.",
-        lambda: lags().records,
+        lambda: reader.lags.records,
         "group",
         "topic",
         "partition",
@@ -54,7 +55,7 @@ def add_groups(
     registry.gauge(
         "ottla_group_lag_seconds",
         "Age of the oldest record that a group has not committed, of partitions led here.",
-        lambda: lags().seconds,
+        lambda: reader.lags.seconds,
         "group",
         "topic",
         "partition",

@@ -5,32 +5,80 @@ with the lag of thousands of groups a scrape would take seconds of a core.
 """
 
 from collections.abc import Iterable
+from itertools import accumulate
+from typing import cast
 
-from ottla.broker.metrics.statistics import Metric, Reading
+from ottla.broker.metrics.statistics import (
+    TIME_BUCKETS,
+    HistogramReading,
+    HistogramReadings,
+    Metric,
+    Reading,
+)
+
+_BOUNDS = (*map(repr, TIME_BUCKETS), "+Inf")
+
+# One join holds the interpreter lock, and so the event loop: about 0.5 ms for so many lines. A
+# metric with more, such as one of 10,000 topics, is joined at once.
+_LINES_IN_A_PART = 4096
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def render(readings: Iterable[tuple[Metric, Reading]]) -> bytes:
+def render(readings: Iterable[tuple[Metric, Reading | HistogramReadings]]) -> bytes:
     """The text format of version 0.0.4, one family after the other."""
     lines: list[str] = []
+    parts: list[bytes] = []
     for metric, reading in readings:
-        name = f"{metric.name}_total" if metric.kind == "counter" else metric.name
+        if len(lines) >= _LINES_IN_A_PART:
+            parts.append(_encode(lines))
+            lines = []
+        name = metric.exposed_name
         lines.append(f"# HELP {name} {metric.help.translate(_ESCAPES)}")
         lines.append(f"# TYPE {name} {metric.kind}")
-        if isinstance(reading, dict):
-            _add_labelled(lines, name, metric.labels, reading)
-        else:
+        if isinstance(reading, float | int):
             lines.append(f"{name} {float(reading)!r}")
+        elif metric.kind == "histogram":
+            for values, histogram in cast("HistogramReadings", reading).items():
+                _add_histogram(lines, name, metric.labels, values, histogram)
+        else:
+            rows = cast("dict[tuple[str, ...], float]", dict(reading))
+            _add_labelled(lines, name, metric.labels, rows)
+    parts.append(_encode(lines))
+    return b"".join(parts)
+
+
+def _encode(lines: list[str]) -> bytes:
     lines.append("")
     return "\n".join(lines).encode()
+
+
+def _add_histogram(
+    lines: list[str],
+    name: str,
+    labels: tuple[str, ...],
+    values: tuple[str, ...],
+    histogram: HistogramReading,
+) -> None:
+    """Cumulative buckets, as Prometheus wants them, sum and count."""
+    texts = [text.translate(_ESCAPES) for text in values]
+    pairs = [f'{label}="{text}"' for label, text in zip(labels, texts, strict=True)]
+    own = ",".join(pairs)
+    counts = list(accumulate(histogram.buckets))
+    for bound, count in zip(_BOUNDS, counts, strict=True):
+        row = ",".join((*pairs, f'le="{bound}"'))
+        lines.append(f"{name}_bucket{{{row}}} {float(count)!r}")
+    suffix = f"{{{own}}}" if own else ""
+    lines.append(f"{name}_sum{suffix} {float(histogram.total)!r}")
+    lines.append(f"{name}_count{suffix} {float(counts[-1])!r}")
 
 
 def _add_labelled(
     lines: list[str], name: str, labels: tuple[str, ...], reading: dict[tuple[str, ...], float]
 ) -> None:
     # name{first="%s",second="%s"} %r
-    template = name + "{" + ",".join(f'{label}="%s"' for label in labels) + "} %r"
+    pairs = ",".join(f'{label}="%s"' for label in labels)
+    template = f"{name}{{{pairs}}} %r" if pairs else f"{name} %r"
     escaped: dict[str, str] = {}
     for values, value in reading.items():
         texts = []

@@ -22,6 +22,7 @@ from time import monotonic, thread_time
 from types import FrameType
 from typing import NamedTuple
 
+from ottla.broker.metrics.loop_health import LoopHealth
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 
 logger = logging.getLogger("ottla.loop")
@@ -65,6 +66,7 @@ class StallMonitor:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.statistics = statistics
+        self.health = LoopHealth(clock)
         self._clock = clock
         self._watchdog = watchdog
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,8 +110,10 @@ class StallMonitor:
     def _beat(self) -> None:
         late = self._clock() - self._due_at
         seen, self._seen = self._seen, None
+        self.health.lag_seconds = max(late, 0.0)
         if late > STALL_SECONDS:
             computed = thread_time() - self._computed_at_beat
+            self.health.blocked(late, computed, seen.name if seen else UNKNOWN)
             if computed > STALL_SECONDS:
                 self.statistics.computing += 1
             # A stall that the request channel has counted is not counted again.

@@ -7,6 +7,7 @@ just accepted says how many descriptors are in use, whatever they are used for.
 
 import os
 import resource
+from typing import NamedTuple
 
 # A share of the limit (`ulimit -n`) stays free of clients, and the half of it of other brokers.
 RESERVED_SHARE = 8
@@ -14,6 +15,27 @@ RESERVED_SHARE = 8
 LEAST_RESERVED = 32
 # Enough to roll many segments at once.
 MOST_RESERVED = 1024
+
+
+# Of what clients may take, the share from which an operator should know.
+MANY_USED_SHARE = 0.8
+
+
+class Descriptors(NamedTuple):
+    """How many are open, the limit of the process, and those that clients do not get."""
+
+    used: int
+    limit: int
+    reserved: int
+
+    @property
+    def are_used_up(self) -> bool:
+        """Whether connections of clients are refused."""
+        return self.used >= self.limit - self.reserved
+
+    @property
+    def are_nearly_used_up(self) -> bool:
+        return self.used >= (self.limit - self.reserved) * MANY_USED_SHARE
 
 
 class DescriptorReserve:
@@ -39,9 +61,17 @@ class DescriptorReserve:
 
     def is_used(self) -> bool:
         """Whether something else, such as new logs, has taken some of the reserve."""
+        return self._lowest_free() >= self._for_clients
+
+    def state(self) -> Descriptors:
+        """The descriptors in use. Those above the lowest free one are not counted: to list them all
+        would take the loop milliseconds, and the lowest free one decides what is refused."""
+        return Descriptors(self._lowest_free(), self.limit, self.reserved)
+
+    def _lowest_free(self) -> int:
         try:
             descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return True
+            return self.limit
         os.close(descriptor)
-        return descriptor >= self._for_clients
+        return descriptor

@@ -30,6 +30,10 @@ class ListenError(Exception):
     """A listener could not be opened; the message names the address and the remedy."""
 
 
+class PortInUse(ListenError):
+    """Another process uses the port."""
+
+
 class SocketSettings:
     """Socket options. -1 leaves a buffer's size to the operating system, which then adapts it."""
 
@@ -71,7 +75,8 @@ def bind(listener_name: str, host: str, port: int, settings: SocketSettings) -> 
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise ListenError(_why_not(listener_name, where, port, error)) from None
+        kind = PortInUse if error.errno == errno.EADDRINUSE else ListenError
+        raise kind(_why_not(listener_name, where, port, error)) from None
     return sock
 
 

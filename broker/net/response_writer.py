@@ -118,7 +118,7 @@ class ResponseWriter:
         self._closed = True
         self._stop_writing()
         context = self.context
-        if context is not None and context.responded_at:
+        if context is not None and context.send_started_at:
             self._release(context)
         self.context = self._output = self._held = None
         self._owner = _CLOSED
@@ -148,7 +148,7 @@ class ResponseWriter:
         responses are sent in one packet: a send costs more than all else that a tiny request
         takes. Alone, it is sent at once.
         """
-        context.responded_at = context.send_started_at = monotonic()
+        context.send_started_at = monotonic()
         if self._closed:
             self._release(context)
             return
@@ -225,7 +225,7 @@ class ResponseWriter:
             self._output = None
             self._stop_writing()
             context = self.context
-            if context is not None and context.responded_at:
+            if context is not None and context.send_started_at:
                 self._finished(context)
         elif state == COLD:
             self._stop_writing()

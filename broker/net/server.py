@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.connection import READ_BYTES, Connection
+from ottla.broker.net.descriptors import Descriptors
 from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
 from ottla.broker.net.services import ListenerFacts, NetworkServices
@@ -146,6 +147,11 @@ class NetworkServer:
     def connections(self) -> list[Connection]:
         """All open connections."""
         return [c for listener in self._listeners.values() for c in listener.connections]
+
+    def descriptors(self) -> Descriptors:
+        """The descriptors in use, and what is reserved; with at least one listener."""
+        assert self._services is not None
+        return self._services.descriptors.state()
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay open."""

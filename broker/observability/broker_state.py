@@ -1,4 +1,5 @@
-"""What state the broker is in, for /readyz and metrics.
+"""What state the broker is in. All that reports it reads it here: /readyz, /statusz, the metrics,
+`ottla healthcheck`, `ottla doctor`, `ottla log-dirs`, the console and the log.
 
 A broker is ready when it has joined its cluster and one of its log directories accepts appends.
 It stays ready while ZooKeeper is away, because produce and fetch requests continue; the response
@@ -7,14 +8,31 @@ to /readyz names what does not work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ottla.broker.observability.faults import (
+    FAULTS,
+    Fault,
+    certificate_faults,
+    controller_fault,
+    descriptor_fault,
+    directory_faults,
+    loop_fault,
+    zookeeper_fault,
+)
 from ottla.controller.tree.store import SESSION_CONNECTED
 from ottla.storage.files.log_directory import LogDirectory
 
+if TYPE_CHECKING:
+    from ottla.broker.metrics.loop_health import LoopHealth
+    from ottla.broker.net.descriptors import Descriptors
+    from ottla.broker.security.tls.certificate_dates import CertificateDates
+
 _MEBIBYTE = 1 << 20
+_DAY_SECONDS = 86_400
 
 
 class Phase(Enum):
@@ -34,16 +52,36 @@ class Sessions(Protocol):
     def on_session(self, callback: Callable[[str], None]) -> object: ...
 
 
+class Observed(NamedTuple):
+    """What a broker with all its parts knows beside its directories."""
+
+    broker_id: int
+    cluster_id: str
+    listeners: int
+    #: The broker id of the controller, negative without one.
+    controller_id: Callable[[], int]
+    #: By the name of the listener.
+    certificates: Callable[[], Mapping[str, CertificateDates]]
+    descriptors: Callable[[], Descriptors]
+    loop: LoopHealth
+
+
 class BrokerState:
     """Written by the server that starts and stops; any thread may report recovered bytes."""
 
-    def __init__(self, directories: Sequence[LogDirectory]) -> None:
+    def __init__(
+        self, directories: Sequence[LogDirectory], now: Callable[[], float] = time.time
+    ) -> None:
+        """`now` is the time in seconds since 1970."""
         self.directories = directories
         self.phase = Phase.STARTING
         #: Bytes of segments that recovery has read after an unclean shutdown.
         self.recovered_bytes = 0
         #: Whether the session with ZooKeeper is connected; true for a broker without ZooKeeper.
         self.zookeeper_connected = False
+        #: None until the broker has its parts.
+        self.observed: Observed | None = None
+        self._now = now
 
     def watch(self, store: Sessions) -> None:
         """Follows the session of a store that is connected."""
@@ -57,38 +95,95 @@ class BrokerState:
         """A worker thread has read that much. Two threads may lose a count: it is for people."""
         self.recovered_bytes += count
 
+    def faults(self) -> list[Fault]:
+        """What is wrong now, in the order of `FAULTS`."""
+        found = directory_faults(self.directories)
+        running = self.phase is Phase.RUNNING
+        if running and not self.zookeeper_connected:
+            found.append(zookeeper_fault())
+        observed = self.observed
+        if observed is not None:
+            if running and observed.controller_id() < 0:
+                found.append(controller_fault())
+            found += certificate_faults(observed.certificates(), self._now(), observed.listeners)
+            found += filter(
+                None,
+                (descriptor_fault(observed.descriptors()), loop_fault(observed.loop.longest())),
+            )
+        return sorted(found, key=lambda fault: FAULTS.index(fault.name))
+
     def not_ready(self) -> str | None:
         """Why clients should not come, None if they may."""
+        return self._reason(self.faults())
+
+    def _reason(self, faults: Sequence[Fault]) -> str | None:
         if self.phase is Phase.LOADING and self.recovered_bytes:
             recovered = self.recovered_bytes // _MEBIBYTE
             return f"{self.phase.value}: recovery has read {recovered} MiB"
         if self.phase is not Phase.RUNNING:
             return str(self.phase.value)
-        if all(each.append_error is not None for each in self.directories):
-            return "; ".join(self._directory_problems())
-        return None
+        return "; ".join(fault.problem for fault in faults if fault.stops) or None
 
     def warnings(self) -> list[str]:
         """What does not work although the broker is ready."""
-        found = self._directory_problems()
-        if self.phase is Phase.RUNNING and not self.zookeeper_connected:
-            found.append(
-                "ZooKeeper is not connected: topics, settings and leaders do not change until it is"
-            )
+        return [fault.problem for fault in self.faults() if not fault.stops]
+
+    def document(self) -> dict[str, Any]:
+        """The state as /statusz serves it; docs/operations.md has the fields."""
+        faults = self.faults()
+        reason = self._reason(faults)
+        observed = self.observed
+        found: dict[str, Any] = {
+            "broker_id": None if observed is None else observed.broker_id,
+            "cluster_id": None if observed is None else observed.cluster_id,
+            "phase": self.phase.name.lower(),
+            "ready": reason is None,
+            "reason": reason,
+            "faults": [fault._asdict() for fault in faults],
+            "log_directories": [
+                {"path": each.path, "state": state_of(each), "reason": each.append_error_reason}
+                for each in self.directories
+            ],
+            "recovered_bytes": self.recovered_bytes,
+            "zookeeper_connected": self.zookeeper_connected,
+            "controller_id": -1 if observed is None else observed.controller_id(),
+            "certificates": [
+                {"listener": name, "expires_in_days": round(days, 2)}
+                for name, days in self.certificate_days().items()
+            ],
+        }
+        if observed is not None:
+            longest = observed.loop.longest()
+            found["descriptors"] = observed.descriptors()._asdict()
+            found["event_loop"] = {
+                "lag_seconds": round(observed.loop.lag_seconds, 3),
+                "longest_turn_seconds": 0.0 if longest is None else round(longest.seconds, 3),
+                "longest_turn": None if longest is None else longest.name,
+            }
         return found
 
-    def _directory_problems(self) -> list[str]:
-        return [
-            f"log directory {each.path} accepts no records: {each.append_error_reason}"
-            for each in self.directories
-            if each.append_error is not None
-        ]
+    def certificate_days(self) -> dict[str, float]:
+        """How many days the certificate of each listener is still valid; negative: it was."""
+        if self.observed is None:
+            return {}
+        now = self._now()
+        certificates = self.observed.certificates()
+        return {
+            name: (dates.not_after - now) / _DAY_SECONDS for name, dates in certificates.items()
+        }
 
     def directory_states(self) -> dict[tuple[str, ...], float]:
         """1 for the state that each directory is in: by (path, state)."""
         states: dict[tuple[str, ...], float] = {}
         for each in self.directories:
-            now = "offline" if each.is_offline else "full" if each.is_full else "accepting"
+            now = state_of(each)
             for state in ("accepting", "full", "offline"):
                 states[each.path, state] = int(state == now)
         return states
+
+
+def state_of(directory: LogDirectory) -> str:
+    """accepting, full or offline."""
+    if directory.is_offline:
+        return "offline"
+    return "full" if directory.is_full else "accepting"

@@ -1,26 +1,28 @@
 """A small HTTP server beside the broker: /metrics for Prometheus, /healthz, /livez and /readyz for
-health checks, and the console where it is enabled.
+health checks, /statusz for the state as JSON, and the console where it is enabled.
 
-It serves GET and HEAD and nothing else, on a port of its own. Clients that send a request slowly
-are bounded apart from those that get a response, and the address with the most of them loses its
-oldest, so that they do not keep a probe waiting; a probe is served before any other bound applies.
+It serves GET and HEAD, and POST to the console, on a port of its own. Clients that send a request
+slowly are bounded apart from those that get a response, and the address with the most of them loses
+its oldest, so that they do not keep a probe waiting; a probe is served before any other bound
+applies.
 The Prometheus library is imported when the first scrape comes.
 """
 
 import asyncio
+import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.metrics.exposition import render
-from ottla.broker.metrics.statistics import TIME_BUCKETS, Metric, MetricsRegistry, Reading
+from ottla.broker.metrics.scrape import read_metrics
+from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric as PrometheusMetric
 
     from ottla.broker.observability.console.access import ConsoleRequest
     from ottla.broker.observability.console.console import Console
@@ -36,6 +38,9 @@ MAX_WAITING = 64
 # A request line and headers of any sane client fit; more is cut off.
 MAX_REQUEST_BYTES = 16384
 
+# Of a POST to the console: a record to produce is the longest. With MAX_CLIENTS 16 MiB in all.
+MAX_BODY_BYTES = 1 << 20
+
 # For the request to arrive.
 REQUEST_TIMEOUT_SECONDS = 5.0
 
@@ -43,6 +48,8 @@ REQUEST_TIMEOUT_SECONDS = 5.0
 TIMEOUT_SECONDS = 10.0
 
 TEXT = "text/plain; charset=utf-8"
+JSON = "application/json; charset=utf-8"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 # None when all is well, else what is wrong, as text.
 Check = Callable[[], str | None]
@@ -58,7 +65,7 @@ class Content(NamedTuple):
 
 
 class HttpEndpoint:
-    """Serves two health checks from its start on, metrics and console when there are some."""
+    """Serves health checks and the state from its start on, all metrics and the console later."""
 
     def __init__(
         self,
@@ -66,11 +73,16 @@ class HttpEndpoint:
         healthy: Check,
         ready: Check,
         warnings: Callable[[], Sequence[str]] = tuple,
+        status: Callable[[], Mapping[str, Any]] = dict,
+        first_metrics: MetricsRegistry | None = None,
     ) -> None:
         """`healthy`: whether the process should live on; `ready`: whether clients may come;
-        `warnings` are in the response to /readyz, after `ok`."""
+        `warnings` are in the response to /readyz, after `ok`; `status` is the response to /statusz.
+        `first_metrics` are served until there are all (`serve`)."""
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
         self._warnings = warnings
+        self._status = status
+        self._first_metrics = first_metrics
         self._content: Content | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         # Connections without a whole request by address, the oldest first.
@@ -94,10 +106,15 @@ class HttpEndpoint:
         worker_pool: WorkerPool,
         console: "Console | None" = None,
     ) -> None:
-        """Serves metrics and console from now on; before, they get 503 and why."""
+        """Serves all metrics and the console from now on; before, the console gets 503 and why."""
         self._content = Content(registry, channel, worker_pool, console)
         if console is not None:
             console.start()
+
+    @property
+    def registry(self) -> MetricsRegistry | None:
+        """What /metrics serves; None before `serve`."""
+        return None if self._content is None else self._content.registry
 
     async def close(self) -> None:
         """Stop listening and close all connections."""
@@ -115,7 +132,7 @@ class HttpEndpoint:
         try:
             head = await self._read_head(reader, writer)
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._serve_request(head, writer)
+                await self._serve_request(head, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # closed, too slow, or not HTTP: no response is possible
         finally:
@@ -136,7 +153,9 @@ class HttpEndpoint:
         finally:
             waiting.pop(writer, None)
 
-    async def _serve_request(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _serve_request(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return
@@ -151,9 +170,9 @@ class HttpEndpoint:
             return
         self._responding += is_counted
         try:
-            if console is not None and method in ("GET", "HEAD") and console.handles(path):
+            if console is not None and method in console.METHODS and console.handles(path):
                 more_headers = console.headers
-                request = _console_request(path, query, head, writer)
+                request = _console_request(method, (path, query), head, reader, writer)
                 status, content_type, body = await console.respond(request)
             else:
                 status, content_type, body = await self._respond(method, path)
@@ -176,13 +195,17 @@ class HttpEndpoint:
                 lines = ["ok", *(self._warnings() if path == "/readyz" else ())]
                 return "200 OK", TEXT, "".join(f"{line}\n" for line in lines).encode()
             return "503 Service Unavailable", TEXT, f"{problem}\n".encode()
+        if path == "/statusz":
+            return "200 OK", JSON, json.dumps(self._status(), indent=2).encode() + b"\n"
         content = self._content
+        if content is None and path == "/metrics" and self._first_metrics is not None:
+            return "200 OK", METRICS, render(await read_metrics(self._first_metrics))
         if content is None:
             reason = self._checks["/readyz"]() or "the broker is starting"
             return "503 Service Unavailable", TEXT, f"{reason}\n".encode()
         if path == "/metrics":
             return await self._metrics(content)
-        return "404 Not Found", TEXT, b"there are /metrics, /healthz, /livez and /readyz\n"
+        return "404 Not Found", TEXT, b"there are /metrics, /healthz, /livez, /readyz, /statusz\n"
 
     async def _metrics(self, content: Content) -> tuple[str, str, bytes]:
         from prometheus_client import CollectorRegistry, ProcessCollector
@@ -193,48 +216,9 @@ class HttpEndpoint:
             process = self._process = CollectorRegistry()
             ProcessCollector(registry=process)
         # The numbers are read here, on the loop that changes them; the text is made elsewhere.
-        readings = _read(content.registry)
-        snapshot = CollectorRegistry(auto_describe=False)
-        snapshot.register(_Snapshot([_request_times(content.channel)]))
-        text = await content.worker_pool.run(
-            lambda: render(readings) + generate_latest(snapshot) + generate_latest(process)
-        )
+        readings = await read_metrics(content.registry)
+        text = await content.worker_pool.run(lambda: render(readings) + generate_latest(process))
         return "200 OK", CONTENT_TYPE_LATEST, text
-
-
-def _read(registry: MetricsRegistry) -> list[tuple[Metric, Reading]]:
-    readings = []
-    for metric in registry.metrics:
-        try:
-            readings.append((metric, metric.read()))
-        except Exception:
-            logger.exception("metric %s cannot be read", metric.name)
-    for family in registry.families:
-        readings.extend(family())
-    return readings
-
-
-def _request_times(channel: RequestChannel) -> "PrometheusMetric":
-    from prometheus_client.core import HistogramMetricFamily
-
-    family = HistogramMetricFamily(
-        "ottla_request_seconds",
-        "From the last byte of a request to the last byte of its response.",
-        labels=("api",),
-    )
-    for route in channel.routes.values():
-        statistics = route.statistics
-        if not statistics.by_version:
-            continue
-        buckets = []
-        so_far = 0
-        for bound, count in zip(
-            (*map(str, TIME_BUCKETS), "+Inf"), statistics.total_buckets, strict=True
-        ):
-            so_far += count
-            buckets.append((bound, so_far))
-        family.add_metric((route.entry.name,), buckets, statistics.total_seconds)
-    return family
 
 
 async def _send(
@@ -255,9 +239,14 @@ async def _send(
 
 
 def _console_request(
-    path: str, query: str, head: bytes, writer: asyncio.StreamWriter
+    method: str,
+    target: tuple[str, str],
+    head: bytes,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> "ConsoleRequest":
-    from ottla.broker.observability.console.access import ConsoleRequest
+    """`target` is path and query."""
+    from ottla.broker.observability.console.access import ACTION_HEADER, ConsoleRequest, Refused
 
     headers: dict[str, str] = {}
     for line in head.split(b"\r\n")[1:]:
@@ -265,25 +254,31 @@ def _console_request(
         name = name.strip().lower()
         # Of two names of this machine none is believed.
         headers[name] = "" if name in headers else value.strip()
+
+    async def body() -> bytes:
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit() and len(length) <= 12):
+            raise Refused("411 Length Required", "the request has no Content-Length")
+        if int(length) > MAX_BODY_BYTES:
+            raise Refused(
+                "413 Content Too Large", f"a request has {MAX_BODY_BYTES} bytes at the most"
+            )
+        return await reader.readexactly(int(length))
+
     return ConsoleRequest(
-        path=path,
-        query=query,
+        path=target[0],
+        query=target[1],
         host=headers.get("host", ""),
         authorization=headers.get("authorization", ""),
         peer=_peer(writer),
+        method=method,
+        origin=headers.get("origin", ""),
+        content_type=headers.get("content-type", ""),
+        action=headers.get(ACTION_HEADER.lower(), ""),
+        body=body,
     )
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
     """The address of the client."""
     return str((writer.get_extra_info("peername") or ("",))[0])
-
-
-class _Snapshot:
-    """Families that were read already, as the library wants them."""
-
-    def __init__(self, families: "list[PrometheusMetric]") -> None:
-        self._families = families
-
-    def collect(self) -> "list[PrometheusMetric]":
-        return self._families

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.broker.metrics.statistics import MetricsRegistry, NetworkStatistics, Reading
+from ottla.broker.metrics.statistics import STAGES, MetricsRegistry, NetworkStatistics, Reading
 from ottla.broker.metrics.telemetry.exported import ExportedMetrics
 from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.fetch_sessions import FetchSessionCache
+from ottla.broker.requests.bulk_requests import MAX_AT_ONCE
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool, running_tasks
 
@@ -71,8 +72,24 @@ def _client_software(server: NetworkServer) -> Reading:
 
 
 def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
-    """The request queue and each API's requests, except the histogram of their times."""
+    """The request queue and each API's requests."""
     registry.gauge("ottla_request_queue_size", "Requests in the queue.", lambda: channel.queued)
+    bulk = channel.bulk
+    registry.counter(
+        "ottla_bulk_requests",
+        "Requests of very many elements, which are handled in slices.",
+        lambda: bulk.total,
+    )
+    registry.gauge(
+        "ottla_bulk_requests_in_progress",
+        f"Bulk requests that are handled in slices now; at most {MAX_AT_ONCE}.",
+        lambda: bulk.in_progress,
+    )
+    registry.gauge(
+        "ottla_bulk_requests_waiting",
+        "Bulk requests that wait for another one of their client, or for a place.",
+        lambda: bulk.waiting,
+    )
     registry.gauge(
         "ottla_request_memory_bytes",
         "Bytes of requests in progress (bounded by queued.max.request.bytes).",
@@ -105,17 +122,29 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     ):
         name = "ottla_request_bytes" if field == "request_bytes" else "ottla_request_errors"
         registry.counter(name, help_text, _by_api(channel, field), "api")
-    registry.counter(
-        "ottla_request_phase_seconds",
-        "Where the time of requests went: queue, local, remote, throttle, response_queue, send.",
+    registry.histogram(
+        "ottla_request_seconds",
+        "From the last byte of a request to the last byte of its response.",
         lambda: {
-            (route.entry.name, phase): getattr(route.statistics, f"{phase}_seconds")
+            (route.entry.name,): route.statistics.total()
             for route in channel.routes.values()
             if route.statistics.by_version
-            for phase in ("queue", "local", "remote", "throttle", "response_queue", "send")
         },
         "api",
-        "phase",
+    )
+    registry.histogram(
+        "ottla_request_stage_seconds",
+        "Where the time of requests went: in the queue, in the handler (local), waiting for other "
+        "brokers or for records (remote), muted by a quota (throttle), encoding and waiting to "
+        "send (response), being sent (send).",
+        lambda: {
+            (route.entry.name, stage): route.statistics.stage(stage)
+            for route in channel.routes.values()
+            if route.statistics.by_version
+            for stage in STAGES
+        },
+        "api",
+        "stage",
     )
     registry.counter(
         "ottla_loop_stalls",

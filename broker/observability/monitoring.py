@@ -5,10 +5,12 @@ The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.listener import PortInUse
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.observability.session_statistics import SessionStatistics
+    from ottla.broker.quotas.client_quotas import ClientQuotas
     from ottla.broker.replication.deferred_validation import DeferredValidation
     from ottla.broker.replication.fetch_sessions import FetchSessionCache
+    from ottla.broker.replication.fetcher_manager import FetcherManager
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.request_channel import RequestChannel
@@ -78,23 +83,41 @@ class MeasuredParts(NamedTuple):
     now_ms: Callable[[], int]
     client_metrics: tuple[ClientMetricsManager, ExportedMetrics] | None
     state: BrokerState
+    fetchers: FetcherManager
+    quotas: ClientQuotas
+    session: SessionStatistics
 
 
 async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
     """Opens the HTTP port, which serves health checks from now on; None and 0 when it is off.
 
-    Raises ConfigError when it cannot be opened.
+    Raises PortInUse, or ConfigError when it cannot be opened for another reason.
     """
     address = http_address(config)
     if address is None:
         return None, 0
+    from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.observability.state_metrics import add_state
 
     host, port = parse_address(address)
-    endpoint = HttpEndpoint(healthy=lambda: None, ready=state.not_ready, warnings=state.warnings)
+    registry = MetricsRegistry()
+    add_state(registry, state)
+    endpoint = HttpEndpoint(
+        healthy=lambda: None,
+        ready=state.not_ready,
+        warnings=state.warnings,
+        status=state.document,
+        first_metrics=registry,
+    )
     try:
         return endpoint, await endpoint.start(host, port)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"ottla.metrics.address: cannot listen on {address}: another process uses that "
+                "port; stop it (find it with `ss -ltnp`) or choose another port."
+            ) from None
         raise ConfigError(
             f"ottla.metrics.address: cannot listen on {address}: {error.strerror or error}."
         ) from None
@@ -104,8 +127,12 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     """Everything that is measured."""
     from ottla.broker.groups.metrics import add_groups
     from ottla.broker.metrics.statistics import MetricsRegistry
-    from ottla.broker.observability import metrics_sources
+    from ottla.broker.metrics.topic_statistics import add_topics
+    from ottla.broker.observability import cluster_metrics, metrics_sources
     from ottla.broker.observability.end_offsets import end_offset_reader
+    from ottla.broker.observability.partition_totals import add_partitions
+    from ottla.broker.observability.session_statistics import add_session
+    from ottla.broker.observability.state_metrics import add_state
 
     registry = MetricsRegistry()
     replicas = parts.replica_manager
@@ -126,34 +153,20 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
         "Batches whose records were validated in a worker thread.",
         lambda: parts.deferred_validation.total,
     )
-    _add_state(registry, parts.state)
-    _add_replicas(registry, replicas, parts.isr_manager)
+    add_state(registry, parts.state)
+    cluster_metrics.add_build(registry)
+    cluster_metrics.add_replication(registry, parts.isr_manager, parts.fetchers)
+    cluster_metrics.add_directories(registry, parts.state.directories)
+    cluster_metrics.add_quotas(registry, parts.quotas)
+    add_session(registry, parts.session)
+    add_partitions(registry, replicas, parts.metadata)
+    add_topics(registry, replicas.context.topics)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
     _add_coordinators(registry, parts.groups, parts.transactions)
-    _add_controller(registry, parts.controller, parts.metadata)
+    cluster_metrics.add_controller(registry, parts.controller, parts.metadata)
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
-
-
-def _add_state(registry: MetricsRegistry, state: BrokerState) -> None:
-    registry.gauge(
-        "ottla_log_directory_state",
-        "1 for the state of a log directory: accepting, full or offline.",
-        state.directory_states,
-        "path",
-        "state",
-    )
-    registry.gauge(
-        "ottla_zookeeper_connected",
-        "1 while the session with ZooKeeper is connected, or the broker runs without ZooKeeper.",
-        lambda: int(state.zookeeper_connected),
-    )
-    registry.gauge(
-        "ottla_recovered_bytes",
-        "Bytes that the recovery of the logs read at the last start.",
-        lambda: state.recovered_bytes,
-    )
 
 
 def _add_coordinators(
@@ -168,68 +181,3 @@ def _add_coordinators(
         },
         "topic",
     )
-
-
-def _add_replicas(
-    registry: MetricsRegistry, replicas: ReplicaManager, isr_manager: IsrManager
-) -> None:
-    hosted = replicas.partitions
-
-    def led() -> int:
-        return len(replicas.led_partitions())
-
-    def under_replicated() -> int:
-        return sum(len(each.isr) < len(each.replicas) for each in replicas.led_partitions())
-
-    def under_min_isr() -> int:
-        return sum(len(each.isr) < each.effective_min_isr() for each in replicas.led_partitions())
-
-    def log_bytes() -> int:
-        return sum(each.log.size_in_bytes for each in hosted.values() if each.log is not None)
-
-    registry.gauge("ottla_partitions", "Replicas hosted here.", lambda: len(hosted))
-    registry.gauge("ottla_leaders", "Partitions led by this broker.", led)
-    registry.gauge(
-        "ottla_under_replicated_partitions",
-        "Partitions led here whose in-sync replicas are fewer than their replicas.",
-        under_replicated,
-    )
-    registry.gauge(
-        "ottla_under_min_isr_partitions",
-        "Partitions led here that refuse acks=all: in-sync replicas below min.insync.replicas.",
-        under_min_isr,
-    )
-    registry.gauge("ottla_log_size_bytes", "Bytes of records in all logs here.", log_bytes)
-    registry.counter(
-        "ottla_isr_expands", "Followers that joined in-sync.", lambda: isr_manager.expands_total
-    )
-    registry.counter(
-        "ottla_isr_shrinks", "Followers that fell out of sync.", lambda: isr_manager.shrinks_total
-    )
-
-
-def _add_controller(
-    registry: MetricsRegistry, controller: Controller, metadata: MetadataCache
-) -> None:
-    registry.gauge(
-        "ottla_active_controller",
-        "1 on the broker that is the controller.",
-        lambda: int(controller.is_active),
-    )
-    registry.gauge(
-        "ottla_controller_id",
-        "Broker id of the controller, of Ottla or Kafka, in the metadata here; -1 without one.",
-        lambda: metadata.snapshot.controller_id,
-    )
-    registry.gauge(
-        "ottla_live_brokers", "Registered brokers.", lambda: len(metadata.snapshot.brokers)
-    )
-
-    def offline() -> int:
-        return sum(
-            state.leader < 0
-            for topic in metadata.snapshot.topics.values()
-            for state in topic.partitions.values()
-        )
-
-    registry.gauge("ottla_offline_partitions", "Partitions without a leader.", offline)

@@ -102,6 +102,8 @@ class ClientQuota:
     ) -> None:
         """`window_count` and `window_ms`: quota.window.num and quota.window.size.seconds."""
         self.table = QuotaTable()
+        self.throttled_total = 0
+        self.throttle_ms_total = 0
         self._window_count = window_count
         self._window_ms = window_ms
         self._max_throttle_ms = max_throttle_ms
@@ -118,7 +120,11 @@ class ClientQuota:
         limit, entity = found
         rate = self._rate(entity, now_ms)
         rate.record(value, now_ms)
-        return min(rate.throttle_ms(limit, now_ms), self._max_throttle_ms)
+        throttle_ms = min(rate.throttle_ms(limit, now_ms), self._max_throttle_ms)
+        if throttle_ms:
+            self.throttled_total += 1
+            self.throttle_ms_total += throttle_ms
+        return throttle_ms
 
     def undo(self, user: str, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was recorded and not done: a throttled fetch gets an empty response."""
@@ -157,6 +163,8 @@ class MutationQuota:
         """controller.quota.window.num and controller.quota.window.size.seconds: a bucket holds
         as many tokens as the limit allows in all windows together."""
         self.table = QuotaTable()
+        self.throttled_total = 0
+        self.throttle_ms_total = 0
         self._seconds = window_count * window_ms / 1000
         self._buckets: dict[Entity, TokenBucket] = {}
 
@@ -166,7 +174,7 @@ class MutationQuota:
         if found is None:
             return 0
         limit, entity = found
-        return self._bucket(entity).wait_ms(limit, limit * self._seconds, now_ms)
+        return self._throttled(self._bucket(entity).wait_ms(limit, limit * self._seconds, now_ms))
 
     def record(self, user: str, client_id: str, changes: int, now_ms: int) -> int:
         """Count changes, whether or not `check` allowed them. Returns the throttle time.
@@ -180,7 +188,13 @@ class MutationQuota:
         limit, entity = found
         bucket = self._bucket(entity)
         bucket.take(changes, limit, limit * self._seconds, now_ms)
-        return bucket.wait_ms(limit, limit * self._seconds, now_ms)
+        return self._throttled(bucket.wait_ms(limit, limit * self._seconds, now_ms))
+
+    def _throttled(self, throttle_ms: int) -> int:
+        if throttle_ms:
+            self.throttled_total += 1
+            self.throttle_ms_total += throttle_ms
+        return throttle_ms
 
     def _bucket(self, entity: Entity) -> TokenBucket:
         bucket = self._buckets.get(entity)

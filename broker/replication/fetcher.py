@@ -92,8 +92,8 @@ class Fetcher:
         self._delayed_until: dict[TopicPartition, float] = {}
         # The partitions of the current response that had an error, by error code.
         self._errors: dict[int, list[TopicPartition]] = {}
-        # Partitions with a log end offset below the leader's high watermark.
-        self._lagging: set[TopicPartition] = set()
+        # By how much the log end offset of a partition is below the leader's high watermark.
+        self._lagging: dict[TopicPartition, int] = {}
         # Partitions that are not fetched before the log is truncated to its high watermark.
         self._truncate_first: set[TopicPartition] = set()
         self._truncation = FollowerTruncation(replica_manager.on_truncated)
@@ -118,8 +118,13 @@ class Fetcher:
         """Stops fetching it; a response in flight is ignored for it."""
         self._partitions.pop(key, None)
         self._delayed_until.pop(key, None)
-        self._lagging.discard(key)
+        self._lagging.pop(key, None)
         self._truncate_first.discard(key)
+
+    @property
+    def max_lag(self) -> int:
+        """The largest lag of a partition at the last fetch (Kafka's MaxLag)."""
+        return max(self._lagging.values(), default=0)
 
     def partitions(self) -> list[Partition]:
         """The partitions that are fetched."""
@@ -219,11 +224,11 @@ class Fetcher:
             and throttle.is_exceeded(self._monotonic_ms())
         )
 
-    def _record_fetched(self, key: TopicPartition, size: int, is_behind: bool) -> None:
-        if is_behind:
-            self._lagging.add(key)
+    def _record_fetched(self, key: TopicPartition, size: int, lag: int) -> None:
+        if lag > 0:
+            self._lagging[key] = lag
         else:
-            self._lagging.discard(key)
+            self._lagging.pop(key, None)
         throttle = self._settings.throttle
         if size and throttle is not None and throttle.is_throttled(key.topic, key.partition):
             throttle.record(size, self._monotonic_ms())
@@ -352,8 +357,9 @@ class Fetcher:
         assert log is not None
         if data.records:
             self._append_records(log, cast("memoryview", data.records))
-        is_behind = log.log_end_offset < data.high_watermark
-        self._record_fetched(partition.key, len(data.records or b""), is_behind)
+            partition.context.topics.replicated_in_bytes += len(data.records)
+        lag = data.high_watermark - log.log_end_offset
+        self._record_fetched(partition.key, len(data.records or b""), lag)
         before = log.high_watermark
         log.update_high_watermark(max(before, min(data.high_watermark, log.log_end_offset)))
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:

@@ -70,6 +70,11 @@ class FetcherManager:
                 self._place(partition)
         self._drop_idle()
 
+    @property
+    def max_lag(self) -> int:
+        """The largest lag of a partition that is fetched, in records (Kafka's MaxLag)."""
+        return max((fetcher.max_lag for fetcher in self._fetchers.values()), default=0)
+
     def close(self) -> None:
         """Stops all fetchers."""
         for fetcher in self._fetchers.values():

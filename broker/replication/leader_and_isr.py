@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
@@ -52,6 +52,7 @@ _NO_EPOCH = -1
 # Creating the files of a partition takes a millisecond or more, and a request may have thousands of
 # partitions: after so many of them the event loop runs other tasks.
 _PARTITIONS_PER_TURN = 32
+_LOOKUPS_PER_STEP = 256  # about 0.1 ms
 
 TopicPartitionState = tuple[str, bytes, LeaderAndIsrPartitionState]
 PartitionStates = dict[Partition, LeaderAndIsrPartitionState]
@@ -185,7 +186,7 @@ class LeaderAndIsrApplier:
             if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
                 (leaders if state.leader == own else followers)[partition] = state
             elif partition.log is None and partition.leader_epoch < 0:
-                self._replica_manager.partitions.pop(key, None)
+                self._replica_manager.remove_partition(key)
         led_before = {partition for partition in leaders if partition.is_leader}
         led = self._make(leaders, ids, codes, Partition.make_leader)
         following = self._make(followers, ids, codes, Partition.make_follower)
@@ -319,7 +320,7 @@ class LeaderAndIsrApplier:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
-                del partitions[key]
+                self._replica_manager.remove_partition(key)
             partition.is_leader = False
         try:
             if delete:
@@ -354,15 +355,20 @@ class LeaderAndIsrApplier:
         self._replica_manager.complete_all_delayed_requests(partition)
         self.on_leadership([], [partition])
 
-    def step_down_where_replaced(self, request: UpdateMetadataRequest) -> None:
-        """Steps down where the metadata have another leader of a higher epoch, or a new topic.
+    def step_down_where_replaced(
+        self, request: UpdateMetadataRequest
+    ) -> Generator[None, None, None]:
+        """Steps down where the metadata have another leader of a higher epoch, or a new topic; in
+        steps of some partitions.
 
         Usually the LeaderAndIsr or StopReplica that says so was before; it was not if this broker
         was not registered at that time.
         """
         own = self._replica_manager.context.broker_id
         partitions = self._replica_manager.partitions
-        for topic, topic_id, state in _metadata_states(request):
+        for count, (topic, topic_id, state) in enumerate(_metadata_states(request), 1):
+            if count % _LOOKUPS_PER_STEP == 0:
+                yield
             partition = partitions.get((topic, state.partition_index))
             if partition is None or not partition.is_leader or state.leader < NO_LEADER:
                 continue
@@ -380,7 +386,7 @@ class LeaderAndIsrApplier:
 
     def remove_stray(self, key: TopicPartition) -> None:
         """Before a stray log is renamed: its replica stops, as if StopReplica had arrived."""
-        partition = self._replica_manager.partitions.pop(key, None)
+        partition = self._replica_manager.remove_partition(key)
         if partition is not None:
             self.fetchers.remove_fetcher_for_partitions([partition])
             partition.resign()

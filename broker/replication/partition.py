@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
+from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
 from ottla.broker.replication.replica import FollowerReplica
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
@@ -35,7 +36,7 @@ READ_LOG_END = -1
 class PartitionContext:
     """What all partitions of a broker share."""
 
-    __slots__ = ("broker_id", "is_alive", "lag_time_max_ms", "now_ms")
+    __slots__ = ("broker_id", "is_alive", "lag_time_max_ms", "now_ms", "topics")
 
     def __init__(
         self,
@@ -50,6 +51,8 @@ class PartitionContext:
         self.is_alive = is_alive
         #: Monotonic milliseconds, for lags.
         self.now_ms = now_ms
+        #: What is counted by topic.
+        self.topics = BrokerTopicStatistics()
 
 
 class Partition:
@@ -75,6 +78,7 @@ class Partition:
         "pending_isr",
         "removing_replicas",
         "replicas",
+        "statistics",
         "topic",
         "topic_id",
     )
@@ -84,6 +88,7 @@ class Partition:
         self.topic = key.topic
         self.index = key.partition
         self.context = context
+        self.statistics = context.topics.add_replica(key.topic)
         self.topic_id = ZERO_UUID
         self.log: Log | None = None
         self.offline = False

@@ -143,6 +143,13 @@ class ReplicaManager:
             )
         return found
 
+    def remove_partition(self, key: TopicPartition) -> Partition | None:
+        """The replica is gone from this broker, or was never there. Returns it, if it was."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            self.context.topics.remove_replica(partition.statistics)
+        return partition
+
     def led_partitions(self) -> list[Partition]:
         """The partitions that this broker leads."""
         return [partition for partition in self.partitions.values() if partition.is_leader]
@@ -208,6 +215,11 @@ class ReplicaManager:
                 continue
             partition.after_append(log)
             appended.append(partition)
+            statistics = partition.statistics
+            statistics.produces += 1
+            if not info.duplicate:
+                statistics.received_bytes += info.bytes
+                statistics.received_messages += info.last_offset - info.first_offset + 1
             response.base_offset = info.first_offset
             response.log_append_time_ms = info.log_append_time
             response.log_start_offset = log.log_start_offset
@@ -257,6 +269,7 @@ class ReplicaManager:
         if isinstance(error, LogDirectoryOffline):
             self.on_directory_failure(error.directory)
         if code not in _NOT_LOGGED:
+            self.context.topics.get(topic).failed_produces += 1
             self._log_refusal(topic, index, code, error)
 
     def _log_refusal(self, topic: str, index: int, code: int, error: Exception) -> None:

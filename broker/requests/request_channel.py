@@ -9,6 +9,8 @@ stops reading its socket until the channel has room: so the back pressure reache
 
 Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
 that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
+Requests of many elements have a queue of their own, and a turn each. Turns of small requests
+alternate with them: however many clients send long ones, a small one waits for one at the most.
 """
 
 import asyncio
@@ -90,7 +92,11 @@ class RequestChannel:
             entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
             for entry in handler_table
         }
-        self.bulk = BulkRequests(error_response, early_checks)
+        self._queue: deque[RequestContext] = deque()
+        # Requests of many elements. Both together have `max_requests` at the most.
+        self._long_queue: deque[RequestContext] = deque()
+        self._long_is_next = False
+        self.bulk = BulkRequests(error_response, early_checks, lambda: bool(self._queue))
         self.stalls = StallStatistics()
         self.in_progress_bytes = 0  # frames received or being received, until the response is sent
         self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
@@ -100,7 +106,6 @@ class RequestChannel:
         self._max_requests = max_requests
         self.max_bytes = max_bytes
         self._handler_tasks = handler_tasks
-        self._queue: deque[RequestContext] = deque()
         self._waiting_for_place: deque[RoomWaiter] = deque()
         self._waiting_for_bytes: deque[RoomWaiter] = deque()
         self._idle: list[asyncio.Future[None]] = []
@@ -118,18 +123,19 @@ class RequestChannel:
         await stop(*tasks)
         self._idle.clear()
         self._queue.clear()
+        self._long_queue.clear()
         self._waiting_for_place.clear()
         self._waiting_for_bytes.clear()
 
     @property
     def queued(self) -> int:
         """How many requests wait for a handler (Kafka's RequestQueueSize)."""
-        return len(self._queue)
+        return len(self._queue) + len(self._long_queue)
 
     @property
     def is_full(self) -> bool:
         """The queue has no place for one more request."""
-        return len(self._queue) >= self._max_requests
+        return len(self._queue) + len(self._long_queue) >= self._max_requests
 
     @property
     def has_bytes(self) -> bool:
@@ -144,16 +150,16 @@ class RequestChannel:
 
     def put(self, context: RequestContext) -> None:
         """Queue a request. The caller has seen that the channel is not full."""
-        self._queue.append(context)
+        (self._long_queue if context.is_long else self._queue).append(context)
         if not self._busy_tasks and self._idle:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
 
     def put_first(self, context: RequestContext) -> None:
-        """Queue a request before all others: it came in with the one of the same client that was
-        just handled, and their responses are to be sent together. The caller bounds how many in a
-        row do so."""
-        self._queue.appendleft(context)
+        """Queue a request before all others of its kind: it came in with the one of the same client
+        that was just handled, and their responses are to be sent together. The caller bounds how
+        many in a row do so."""
+        (self._long_queue if context.is_long else self._queue).appendleft(context)
         if not self._busy_tasks and self._idle:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
@@ -181,22 +187,27 @@ class RequestChannel:
         queue = self._queue
         loop = asyncio.get_running_loop()
         self._busy_tasks += 1
+        long_queue = self._long_queue
         while True:
-            while queue:
-                self._take_turn()
-                if queue:
+            while queue or long_queue:
+                if long_queue and (self._long_is_next or not queue):
+                    self._take_turn(long_queue, 1)
+                    self._long_is_next = False
+                else:
+                    self._take_turn(queue, MAX_TURN_REQUESTS)
+                    self._long_is_next = True
+                if queue or long_queue:
                     await asyncio.sleep(0)
             self._busy_tasks -= 1
             idle = loop.create_future()
             self._idle.append(idle)
             await idle  # `put` counts the task as busy when it completes this
 
-    def _take_turn(self) -> None:
+    def _take_turn(self, queue: deque[RequestContext], max_requests: int) -> None:
         """Handle queued requests until there are none or the turn is over."""
-        queue = self._queue
         started_at = now = monotonic()
         self.in_turn = True
-        for _ in range(MAX_TURN_REQUESTS):
+        for _ in range(max_requests):
             context = queue.popleft()
             context.dequeued_at = now
             self.handle(context)
@@ -255,7 +266,7 @@ class RequestChannel:
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
         """A handler raised: send the error response of the API, or close the connection."""
-        context.route.statistics.errors += 1
+        context.route.statistics.record_failure(context, error)
         if context._responded:
             logger.error(
                 "%s failed after its response was sent", context.route.task_name, exc_info=error

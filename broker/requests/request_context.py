@@ -7,7 +7,7 @@ tests need no network.
 import logging
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
 from ottla.protocol.headers import encode_response
@@ -46,9 +46,10 @@ class Principal(NamedTuple):
         return f"{self.principal_type}:{self.name}"
 
 
-# A request in a frame of this size cannot hold the loop for long, whatever it is made of. In 1024
-# bytes there are a thousand names at the most, which cost 25 us each; the partitions of Produce and
+# A request in a frame of this size cannot hold the loop for long, whatever it is made of. In 256
+# bytes there are 256 names at the most, which cost 25 us each; the partitions of Produce and
 # Fetch take more bytes and cost less.
+SMALL_FRAME_BYTES_OF_OTHERS = 256
 SMALL_FRAME_BYTES = {0: 32768, 1: 32768}
 
 # Every client of a listener without authentication.
@@ -92,8 +93,8 @@ class Route:
         self.statistics = RequestStatistics(entry.name)
         self.task_name = f"request-{entry.name}"
         self.throttle = throttle
-        #: Longer frames may be bulk requests; see `ottla.broker.requests.bulk_requests`.
-        self.small_frame_bytes = SMALL_FRAME_BYTES.get(entry.api_key, 1024)
+        #: The elements of longer frames are counted; see `ottla.broker.requests.bulk_requests`.
+        self.small_frame_bytes = SMALL_FRAME_BYTES.get(entry.api_key, SMALL_FRAME_BYTES_OF_OTHERS)
 
 
 class RequestListener(Protocol):
@@ -155,6 +156,9 @@ class RequestContext:
     A handler responds exactly once: by what it returns, or by `respond` or `close` if it returned
     DEFERRED. Loop thread only.
     """
+
+    #: It has so many elements that small requests are handled before it.
+    is_long: ClassVar[bool] = False
 
     __slots__ = (
         "_responded",
@@ -270,8 +274,9 @@ class RequestContext:
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
+        self.responded_at = now = monotonic()
         if not self.local_done_at:
-            self.local_done_at = monotonic()
+            self.local_done_at = now
         throttle = self.route.throttle
         if throttle is not None:
             throttle_time_ms = max(throttle_time_ms, throttle(self))
@@ -287,3 +292,10 @@ class RequestContext:
         self._responded = True
         self.connection.close(reason)
         self.connection.send_response(self, [])  # releases the request's memory
+
+
+class LongRequestContext(RequestContext):
+    """A request that waits behind the small ones: it has many elements."""
+
+    __slots__ = ()
+    is_long = True

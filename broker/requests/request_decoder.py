@@ -19,6 +19,7 @@ from ottla.broker.requests.request_channel import (
     RequestContext,
     Route,
 )
+from ottla.broker.requests.request_context import LongRequestContext
 from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.headers import (
@@ -106,7 +107,8 @@ class RequestDecoder:
         received_at: float,
         bulk: BulkRequests,
     ) -> RequestContext:
-        """Decode a request that may have very many elements, or have it decoded in slices."""
+        """Decode a request that may have very many elements, or the first of them: the rest is
+        decoded when it is handled."""
         view = memoryview(frame)
         header, position = decode_request_header(view)
         steps = decode_request_in_steps(header, view, position)
@@ -116,8 +118,8 @@ class RequestDecoder:
             return RequestContext(header, request, connection, route, len(frame), received_at)
         # The handler of the route gets the decoding instead of the request.
         pending = cast("Message", decoding)
-        bulk_route = bulk.route(route, self._refuse_bulk)
-        return RequestContext(header, pending, connection, bulk_route, len(frame), received_at)
+        long_route = bulk.route(route, self._refuse_bulk)
+        return LongRequestContext(header, pending, connection, long_route, len(frame), received_at)
 
     def _refuse_bulk(self, context: RequestContext, what: str) -> None:
         self._refuse(context.connection, what)

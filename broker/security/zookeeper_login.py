@@ -10,11 +10,8 @@ Only brokers of a cluster import this module.
 from __future__ import annotations
 
 import importlib.util
-import os
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.errors import ConfigError
@@ -25,23 +22,18 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.jaas_file import JaasFile, JaasSection
 
-_JAAS_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
-_SECTION_OPTION = re.compile(r"-Dzookeeper\.sasl\.clientconfig=(\S+)")
-_SERVICE_OPTION = re.compile(r"-Dzookeeper\.sasl\.client\.username=(\S+)")
-_VALUE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 # What Kafka can ask of its TLS library and Python's cannot do.
 _CHECKS_NOT_DONE = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")
 
 
-def zookeeper_store(
-    config: BrokerConfig, environment: Mapping[str, str] = os.environ
-) -> ZooKeeperStore:
+def zookeeper_store(config: BrokerConfig) -> ZooKeeperStore:
     """The store that the settings describe, not connected yet; raises ConfigError."""
     make_context = tls_contexts(config)
-    sasl = _sasl(environment)
+    sasl = _sasl(config.jaas_file)
     digest = config.ottla_zookeeper_digest
     if digest is not None and ":" not in digest:
         raise ConfigError("ottla.zookeeper.digest is not user:password.")
@@ -101,49 +93,37 @@ def _require_pure_sasl() -> None:
         raise ConfigError("SASL to ZooKeeper needs one more package: pip install pure-sasl.")
 
 
-def _kerberos(path: str, body: str, values: Mapping[str, str], options: str) -> dict[str, Any]:
+def _kerberos(section: JaasSection, values: Mapping[str, str], service: str) -> dict[str, Any]:
     if not {"keyTab", "principal"} <= values.keys():
-        raise ConfigError(f"{path}: the Client section needs a keyTab and a principal.")
+        raise ConfigError(f"{section.where}: the login needs a keyTab and a principal.")
     _require_pure_sasl()
     from ottla.broker.security.kerberos.login import KerberosLogin, RenewalRules
     from ottla.broker.security.kerberos.zookeeper_mechanism import register_gssapi
 
-    named = _SERVICE_OPTION.search(options)
-    service = named.group(1) if named else "zookeeper"
-    login = KerberosLogin(values["principal"], values["keyTab"], service, RenewalRules(), path)
+    login = KerberosLogin(
+        values["principal"], values["keyTab"], service, RenewalRules(), section.where
+    )
     register_gssapi()
     return {"mechanism": "GSSAPI", "service": service, "new_context": login.initiate}
 
 
-def _sasl(environment: Mapping[str, str]) -> dict[str, Any] | None:
+def _sasl(file: JaasFile) -> dict[str, Any] | None:
     """kazoo's SASL options from the JAAS file of KAFKA_OPTS; None without a Client section."""
-    options = environment.get("KAFKA_OPTS", "")
-    found = _JAAS_OPTION.search(options)
-    if found is None:
-        return None
-    path = found.group(1).strip("\"'")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"KAFKA_OPTS: {path} cannot be read: {error.strerror}.") from None
-    named = _SECTION_OPTION.search(options)
-    section = re.search(
-        rf"\b{re.escape(named.group(1) if named else 'Client')}\s*\{{(.*?)\}}", text, re.DOTALL
-    )
+    section = file.section(file.properties.get("zookeeper.sasl.clientconfig", "Client"))
     if section is None:
         return None
-    body = section.group(1)
-    values = dict(_VALUE.findall(body))
-    if _KERBEROS_MODULE in body:
-        return _kerberos(path, body, values, options)
-    if _DIGEST_MODULE not in body or not {"username", "password"} <= values.keys():
+    kerberos, digest = section.login(_KERBEROS_MODULE), section.login(_DIGEST_MODULE)
+    if kerberos is not None:
+        service = file.properties.get("zookeeper.sasl.client.username", "zookeeper")
+        return _kerberos(section, kerberos.options, service)
+    if digest is None or not {"username", "password"} <= digest.options.keys():
         raise ConfigError(
-            f"{path}: the Client section is understood with {_DIGEST_MODULE}, a username and a "
+            f"{section.where}: a login is understood with {_DIGEST_MODULE}, a username and a "
             f"password, or with {_KERBEROS_MODULE}, a keyTab and a principal."
         )
     _require_pure_sasl()
     return {
         "mechanism": "DIGEST-MD5",
-        "username": values["username"],
-        "password": values["password"],
+        "username": digest.options["username"],
+        "password": digest.options["password"],
     }

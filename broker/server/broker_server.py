@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.controlled_shutdown import hand_over
-from ottla.broker.cluster.identity import StartError, broker_info, establish
+from ottla.broker.cluster.identity import broker_info, check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
 from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.observability.broker_state import BrokerState, Phase
 from ottla.broker.observability.monitoring import event_log, open_http
+from ottla.broker.observability.state_log import StateLog
 from ottla.broker.runtime.tasks import run_in_threads
-from ottla.broker.server.http_assembly import serve_parts
+from ottla.broker.server.http_assembly import observe, serve_parts
 from ottla.broker.server.parts import BrokerParts, build_parts
-from ottla.broker.server.znode_store import open_store
+from ottla.broker.server.start_checks import (
+    check_certificates,
+    check_directories,
+    check_ports,
+    check_rights,
+)
+from ottla.broker.server.znode_store import connect_store, make_root, open_store
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
 from ottla.storage.config import LogConfig
@@ -71,6 +77,7 @@ class BrokerServer:
         self._http: HttpEndpoint | None = None
         self._event_log: EventLog | None = None
         self._state: BrokerState | None = None
+        self._state_log: StateLog | None = None
         self._started = False
 
     @property
@@ -102,17 +109,25 @@ class BrokerServer:
             producer_expiration_ms=config.producer_id_expiration_ms,
             transaction_verification=config.transaction_partition_verification_enable,
         )
-        logs.lock()
         state = self._state = BrokerState(logs.directories.all)
+        self._state_log = StateLog(state)
+        self._state_log.start()
+        check_ports(config)
         # Before all that may take long, so that a probe learns what the start waits for.
         self._http, self.metrics_port = await open_http(config, state)
-        _check_directories(logs)
+        check_rights(config.log_directories())
+        logs.lock()
+        check_directories(logs.directories.all)
         store = self._store = open_store(config)
         state.phase = Phase.CONNECTING
-        await store.connect()
+        await connect_store(store)
         state.watch(store)
+        broker_id = await check_identity(config, store, logs)
+        early = await load_broker_settings(store, config, broker_id)
+        check_certificates(config)
+        # Up to here a start that fails leaves nothing behind but empty directories.
+        await make_root(store)
         identity = await establish(config, store, logs)
-        early = await load_broker_settings(store, config, identity[0])
         if self._new_users:
             from ottla.broker.security.sasl.scram_admin import add_users
 
@@ -120,6 +135,7 @@ class BrokerServer:
         parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
         parts.check_connected()
         self._listen(parts)
+        state.observed = observe(parts)
         await parts.base.dynamic_config.start()
         if early:
             parts.base.events.broker_changed(early)
@@ -216,10 +232,14 @@ class BrokerServer:
             parts.network.stalls.stop()
         if self._http is not None:
             await self._http.close()
+        if self._state_log is not None:
+            await self._state_log.stop()
         if parts is not None:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
+            if parts.network.tracing is not None:
+                await parts.network.tracing.stop()
             parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()
@@ -257,17 +277,6 @@ class BrokerServer:
         store, self._store = self._store, None
         if store is not None:
             await store.close()
-
-
-def _check_directories(logs: LogManager) -> None:
-    """Without any directory there is nothing to start; without some of them there is."""
-    if logs.directories.online():
-        return
-    reasons = [f"{each.path} ({each.append_error_reason})" for each in logs.directories.all]
-    raise StartError(
-        f"no directory of log.dirs can be written: {', '.join(reasons)}. The broker runs as user "
-        f"{os.geteuid()}: give it the right to write there, or name another directory."
-    )
 
 
 async def _join_cluster(parts: BrokerParts) -> None:

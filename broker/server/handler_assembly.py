@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.container_network import container_of
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.identity import wildcard_listeners
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
@@ -80,7 +81,8 @@ def build_handlers(
     now_ms, manager = base.clock.now_ms, replicas.manager
     groups, transactions = coordinators.groups, coordinators.transactions
     controller, verifier = control.controller, coordinators.verifier
-    endpoints = Endpoints(base.broker_id, metadata, wildcard_listeners(config))
+    listeners = wildcard_listeners(config)
+    endpoints = Endpoints(base.broker_id, metadata, listeners, container_of(listeners))
     creation = AutoTopicCreation(config, metadata, cluster.channel.create_topics)
     hints = LeaderHints(metadata, endpoints)
     group_errors = GroupRequestErrorLog(groups.events, now_ms)

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
+from ottla.broker.observability.session_statistics import SessionStatistics
 
 if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
+    from ottla.broker.observability.console.cluster_client import ClusterClient
     from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
     from ottla.broker.server.parts import BrokerParts
+
+
+def observe(parts: BrokerParts) -> Observed:
+    """What the state of the broker reads of its parts."""
+    metadata = parts.base.metadata
+    tls = parts.cluster.tls
+    return Observed(
+        broker_id=parts.base.broker_id,
+        cluster_id=parts.base.cluster_id,
+        listeners=len(parts.network.server.listeners),
+        controller_id=lambda: metadata.snapshot.controller_id,
+        certificates=dict if tls is None else tls.certificates,
+        descriptors=parts.network.server.descriptors,
+        loop=parts.network.stalls.health,
+    )
 
 
 def serve_parts(
@@ -19,7 +37,7 @@ def serve_parts(
 ) -> None:
     """Metrics from now on, and with `events` the console, too."""
     registry = build_registry(_measured(parts, state))
-    console = None if events is None else _console(parts, events)
+    console = None if events is None else _console(parts, events, state)
     endpoint.serve(registry, parts.network.request_channel, parts.base.workers, console)
 
 
@@ -39,31 +57,60 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
         now_ms=parts.base.clock.now_ms,
         client_metrics=parts.base.client_metrics,
         state=state,
+        fetchers=parts.replicas.fetchers,
+        quotas=parts.quotas.clients,
+        session=SessionStatistics(parts.base.store),
     )
 
 
-def _console(parts: BrokerParts, events: EventLog) -> Console:
-    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
+def _console(parts: BrokerParts, events: EventLog, state: BrokerState) -> Console:
     from ottla.broker.observability.console.access import ConsoleDoor, parse_principal
     from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.console_parts import ConsoleParts
 
+    config, security = parts.base.config, parts.security
+    door = ConsoleDoor.of(config, security.log)
+    parts.network.config_describer.broker_events = events.as_json
     console_parts = ConsoleParts(
-        broker_id=parts.base.broker_id,
         cluster_id=parts.base.cluster_id,
-        metadata=parts.base.metadata,
-        replica_manager=parts.replicas.manager,
-        groups=parts.coordinators.groups,
-        controller=parts.control.controller,
-        config_describer=ConfigDescriber(
-            parts.base.broker_id, parts.base.config, parts.base.dynamic_config, parts.base.metadata
-        ),
+        client=_cluster_client(parts),
         network=parts.network.server,
         request_channel=parts.network.request_channel,
         workers=parts.base.workers,
         now_ms=parts.base.clock.now_ms,
+        state=state.document,
         # A page requests everything there is: what it may not show needs no line in the log.
-        allows=parts.security.access_control.allows_silently,
-        principal=parse_principal(parts.base.config.ottla_console_principal),
+        allows=security.access_control.allows_silently,
+        principal=parse_principal(config.ottla_console_principal),
+        read_only=door.read_only,
     )
-    return Console(console_parts, events, ConsoleDoor.of(parts.base.config, parts.security.log))
+    return Console(console_parts, events, door)
+
+
+def _cluster_client(parts: BrokerParts) -> ClusterClient:
+    """With connections of its own: a page does not delay what brokers have to say to each other."""
+    from ottla.broker.cluster.inter_broker_client import InterBrokerClient
+    from ottla.broker.observability.console.cluster_client import DEADLINE_MS, ClusterClient
+    from ottla.broker.security.audit.changes import audited
+
+    base, cluster, security = parts.base, parts.cluster, parts.security
+    remote = InterBrokerClient(
+        base.metadata,
+        base.config.inter_broker_listener(),
+        f"console-{base.broker_id}",
+        DEADLINE_MS,
+        tls=None if cluster.tls is None else cluster.tls.peer,
+        security=None if cluster.login is None else cluster.login.security,
+    )
+    return ClusterClient(
+        base.broker_id,
+        base.metadata,
+        parts.network.request_channel.routes,
+        remote,
+        lambda table: audited(
+            security.access_control.protect(list(table)),
+            security.log,
+            security.delegation_tokens.id_of,
+        ),
+        security.log,
+    )

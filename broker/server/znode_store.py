@@ -12,6 +12,21 @@ if TYPE_CHECKING:
     from ottla.controller.tree.store import ZnodeStore
 
 
+async def connect_store(store: ZnodeStore) -> None:
+    """Connects, and leaves a missing chroot as it is: it may be a typing error."""
+    if hasattr(store, "make_root"):
+        await store.connect(make_root=False)  # type: ignore[call-arg]  # ZooKeeper's, by its method
+    else:
+        await store.connect()
+
+
+async def make_root(store: ZnodeStore) -> None:
+    """Creates the chroot of a store that is connected, where it is missing."""
+    make = getattr(store, "make_root", None)
+    if make is not None:
+        await make()
+
+
 def open_store(config: BrokerConfig) -> ZnodeStore:
     """The znode tree, not connected yet. Raises ConfigError."""
     if config.embedded:

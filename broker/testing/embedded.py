@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.runtime.event_loop import new_event_loop
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.broker.testing.faults import Faults, TopicsOfRequests
 from ottla.controller.admin.topic_admin import NewTopic
@@ -152,7 +153,7 @@ class Broker:
                 **self._settings,
             }
         )
-        loop = self._loop = _new_loop()
+        loop = self._loop = new_event_loop()
         # A daemon thread: a broker that is never stopped must not keep the process from ending.
         self._thread = threading.Thread(
             target=_run_loop, args=(loop,), name="ottla-broker", daemon=True
@@ -303,14 +304,6 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -36,6 +36,9 @@ Callback = Callable[["Message | None"], None]
 queue overflowed."""
 
 
+Encoded = Callable[[], Awaitable["Message"]]
+
+
 class BrokerChannels(Protocol):
     """The channels as the controller uses them; no call blocks or awaits."""
 
@@ -45,8 +48,15 @@ class BrokerChannels(Protocol):
         """Drops the queued requests and the one in flight; their callbacks get None."""
 
     def send(
-        self, broker_id: int, request: "Message", version: int, callback: Callback
-    ) -> None: ...
+        self,
+        broker_id: int,
+        request: "Message",
+        version: int,
+        callback: Callback,
+        encoded: "Encoded | None" = None,
+    ) -> None:
+        """``encoded`` returns the request as it is sent to a broker in another process, where it is
+        encoded once for several brokers."""
 
 
 class LocalChannel(Protocol):
@@ -73,6 +83,7 @@ class _Item(NamedTuple):
     request: "Message"
     version: int
     callback: Callback
+    encoded: "Encoded | None" = None
 
 
 class _RequestSender:
@@ -168,7 +179,8 @@ class _RequestSender:
             return await handled if isinstance(handled, Awaitable) else handled
         if self.connection is None:
             self.connection = await self.channels.connect(self.broker, self.channels.timeout_ms)
-        return await self.connection.request(item.request, item.version, self.channels.timeout_ms)
+        request = item.request if item.encoded is None else await item.encoded()
+        return await self.connection.request(request, item.version, self.channels.timeout_ms)
 
     def _log_failure(self, what: str, failure: str) -> None:
         """Logs a failure once, not for each attempt."""
@@ -246,13 +258,20 @@ class QueuedBrokerChannels:
         if sender is not None:
             sender.stop()
 
-    def send(self, broker_id: int, request: "Message", version: int, callback: Callback) -> None:
+    def send(
+        self,
+        broker_id: int,
+        request: "Message",
+        version: int,
+        callback: Callback,
+        encoded: Encoded | None = None,
+    ) -> None:
         sender = self._senders.get(broker_id)
         if sender is None:
             logger.warning("Not sending %s to broker %d: it is offline", request.NAME, broker_id)
             callback(None)
             return
-        sender.put(_Item(request, version, callback))
+        sender.put(_Item(request, version, callback, encoded))
 
     def queued(self, broker_id: int) -> int:
         """Requests that are queued or in flight, for the metric."""

@@ -7,6 +7,7 @@ gets its requests in the order they were sent.
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ottla.controller.model import (
@@ -285,6 +286,7 @@ class RequestBatch:
         partitions: "dict[TopicPartition, UpdateMetadataPartitionState]",
         epoch: int,
     ) -> None:
+        from ottla.controller.requests import shared_metadata
         from ottla.protocol.messages.update_metadata import (
             UpdateMetadataRequest,
             UpdateMetadataTopicState,
@@ -300,6 +302,8 @@ class RequestBatch:
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
                     )
                 topics[topic].partition_states.append(state)
+        topic_states = list(topics.values())
+        shared: shared_metadata.SharedMetadata | None = None
         for broker_id in broker_ids:
             broker = self.context.brokers.get(broker_id)
             if broker is None:
@@ -310,11 +314,15 @@ class RequestBatch:
                 broker_epoch=broker.epoch,
                 live_brokers=live_brokers,
             )
-            if version >= 5:
-                request.topic_states = list(topics.values())
-            else:
+            responded = self._metadata_received(broker_id)
+            if version < shared_metadata.MIN_VERSION:
                 request.ungrouped_partition_states = list(partitions.values())
-            self.channels.send(broker_id, request, version, self._metadata_received(broker_id))
+                self.channels.send(broker_id, request, version, responded)
+                continue
+            request.topic_states = topic_states
+            shared = shared or shared_metadata.SharedMetadata(request, version)
+            encoded = partial(shared.request_for, broker.epoch)
+            self.channels.send(broker_id, request, version, responded, encoded)
 
     def _metadata_received(self, broker_id: int) -> "Callable[[Message | None], None]":
         delivery = self.metadata_deliveries[broker_id] = Delivery()

@@ -233,15 +233,20 @@ class ControllerContext:
 
     # Gauges
 
-    def offline_partition_count(self) -> int:
-        return sum(
-            state is PartitionState.OFFLINE
+    def is_offline(self, partition: TopicPartition) -> bool:
+        """Whether clients miss its leader."""
+        return (
+            self.partition_states.get(partition) is PartitionState.OFFLINE
             and partition[0] not in self.topics_with_deletion_started
-            for partition, state in self.partition_states.items()
         )
 
-    def preferred_replica_imbalance_count(self) -> int:
-        return sum(not self.has_preferred_leader(p) for p in self.partitions_with_leaders())
+    def is_imbalanced(self, partition: TopicPartition) -> bool:
+        """Whether it has a leader that is not the preferred one, and its topic stays."""
+        return (
+            partition in self.leadership
+            and partition[0] not in self.topics_to_delete
+            and not self.has_preferred_leader(partition)
+        )
 
     def has_preferred_leader(self, partition: TopicPartition) -> bool:
         assignment = self.assignment(partition)

@@ -70,6 +70,10 @@ class ConnectionLost(StoreError):
     """No response before the deadline; a write may or may not have been applied."""
 
 
+class ZooKeeperUnreachable(ConnectionLost):
+    """No connection could be made at the start."""
+
+
 class SessionExpired(StoreError):
     """The session has expired; nothing was applied after that."""
 

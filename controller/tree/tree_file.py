@@ -112,7 +112,13 @@ class TreeFile:
 
     def load(self, tree: EmbeddedTree) -> None:
         """Fills the tree. Ephemeral znodes are loaded if their session is open in the tree;
-        others are removed with the next commit."""
+        others are removed with the next commit. Raises StoreError."""
+        try:
+            self._load(tree)
+        except sqlite3.DatabaseError as error:
+            raise StoreError(self.path, f"{self.path} cannot be read: {error}") from None
+
+    def _load(self, tree: EmbeddedTree) -> None:
         bound = self.connection.execute("SELECT value FROM bounds WHERE name='zxid'").fetchone()
         tree.zxid = bound[0] if bound else 0
         for row in self.connection.execute(f"SELECT {_COLUMNS} FROM znodes ORDER BY path"):
@@ -129,9 +135,12 @@ class TreeFile:
                 tree.nodes[path[:cut] or "/"].children.add(path[cut + 1 :])
 
     def sessions(self) -> list[StoredSession]:
-        """The sessions that were open when the file was written last."""
-        rows = self.connection.execute("SELECT id, password, timeout_ms FROM sessions ORDER BY id")
-        return [StoredSession(*row) for row in rows]
+        """The sessions that were open when the file was written last. Raises StoreError."""
+        query = "SELECT id, password, timeout_ms FROM sessions ORDER BY id"
+        try:
+            return [StoredSession(*row) for row in self.connection.execute(query)]
+        except sqlite3.DatabaseError as error:
+            raise StoreError(self.path, f"{self.path} cannot be read: {error}") from None
 
     def commit(
         self,
@@ -166,7 +175,8 @@ class TreeFile:
 class TreeCommits:
     """Group commits of a tree on the running event loop.
 
-    A failed commit leaves memory and file different, so each later call fails with it.
+    A failed commit leaves memory and file different, so each later call fails with it. The
+    constructor commits, too, and raises StoreError.
     """
 
     def __init__(self, tree: EmbeddedTree, file: TreeFile) -> None:
@@ -179,7 +189,10 @@ class TreeCommits:
         # None stands for a session that has ended.
         self._sessions: dict[int, StoredSession | None] = {}
         self._zxid_bound = tree.zxid + ZXID_BLOCK
-        file.commit([], [], self._zxid_bound)
+        try:
+            file.commit([], [], self._zxid_bound)
+        except sqlite3.DatabaseError as error:
+            raise StoreError(file.path, _cannot_be_written(file.path, error)) from None
         # One thread, as commits are serial.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ottla-znodes")
 
@@ -236,9 +249,7 @@ class TreeCommits:
         self._committing = False
         error = None if commit.cancelled() else commit.exception()
         if error is not None:
-            self.failure = ConnectionLost(
-                self.file.path, f"the znode file {self.file.path} cannot be written: {error}"
-            )
+            self.failure = ConnectionLost(self.file.path, _cannot_be_written(self.file.path, error))
         if self.failure is not None or not self._has_changes():
             # Who waited since the commit began only read, or cannot be served any more.
             waiters += self._waiters
@@ -257,6 +268,10 @@ class TreeCommits:
         """Waits for the commit in the worker thread and closes the file."""
         self._worker.shutdown(wait=True)
         self.file.close()
+
+
+def _cannot_be_written(path: str, error: BaseException) -> str:
+    return f"the znode file {path} cannot be written: {error}"
 
 
 def _row_of(path: str, node: Node) -> Row:

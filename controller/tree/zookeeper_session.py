@@ -28,6 +28,7 @@ from ottla.controller.tree.store import (
     SessionExpired,
     WatchCallback,
     WatchHandle,
+    ZooKeeperUnreachable,
 )
 from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss
 from ottla.controller.tree.zookeeper_watches import PersistentWatch
@@ -153,7 +154,7 @@ class ZooKeeperSession:
             raise
         except ConnectionLost:
             await self.close()
-            raise ConnectionLost(
+            raise ZooKeeperUnreachable(
                 "",
                 f"No connection to ZooKeeper at {self.hosts} within "
                 f"{self._connection_timeout_ms} ms; is it running, and is zookeeper.connect right?",

@@ -77,8 +77,14 @@ class ZooKeeperStore:
     def session_id(self) -> int:
         return self.session.session_id
 
-    async def connect(self) -> None:
+    async def connect(self, *, make_root: bool = True) -> None:
+        """`make_root`: whether the chroot is created; else `make_root` does it later."""
         await self.session.connect()
+        if make_root:
+            await self.make_root()
+
+    async def make_root(self) -> None:
+        """Creates the chroot if it does not exist, as Kafka does; before any other call."""
         if self.session.chroot:
             await self._make_chroot()
 
@@ -89,7 +95,6 @@ class ZooKeeperStore:
         return self.session.on_session(callback)
 
     async def _make_chroot(self) -> None:
-        """Creates the chroot if it does not exist, as Kafka does."""
         client = self.session.kazoo()
         chroot = client.chroot
         client.chroot = ""  # kazoo prefixes all paths with it; there is no other call yet

@@ -104,6 +104,10 @@ class Connection(asyncio.Protocol):
         except MarshallingError as error:
             _LOGGER.warning("Closing connection of %s: invalid request: %s", self.peer, error)
             self.close()
+        except Exception:
+            # A defect: other clients get their responses all the same.
+            _LOGGER.exception("Closing connection of %s: its request failed", self.peer)
+            self.close()
         self._server.flush()
 
     def _read_frames(self) -> None:

@@ -24,10 +24,13 @@ from ottla.controller.zookeeper_server.codes import (
     RequestError,
     code_of,
 )
-from ottla.controller.zookeeper_server.jute import Reader
+from ottla.controller.zookeeper_server.jute import MarshallingError, Reader
 from ottla.controller.zookeeper_server.paths import check_path
 from ottla.controller.zookeeper_server.watches import EventType, WatchKind, WatchTable
 
+MAX_RESPONSE_BYTES = 64 << 20
+"""Of a multi read, which can name a znode of 1 MB ten thousand times. Brokers read what fits into
+some megabytes."""
 SYSTEM_PATHS = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
 
@@ -239,6 +242,7 @@ class RequestProcessor:
     def _multi_read(self, client: Client, reader: Reader) -> bytes:
         """Each operation has a result of its own."""
         parts: list[bytes] = []
+        size = 0
         while True:
             kind, done, _ = jute.read_multi_header(reader)
             if done:
@@ -253,11 +257,15 @@ class RequestProcessor:
                 continue
             parts.append(jute.multi_header(kind, False, 0))
             if kind == OpCode.GET_DATA:
+                size += len(node.data)
                 parts += (jute.buffer(node.data), jute.stat(node.stat()))
             elif kind == OpCode.GET_CHILDREN:
                 parts.append(jute.strings(sorted(node.children)))
+                size += len(parts[-1])
             else:
                 raise RequestError(Code.UNIMPLEMENTED)
+            if size > MAX_RESPONSE_BYTES:
+                raise MarshallingError(f"its response has more than {MAX_RESPONSE_BYTES} bytes")
         parts.append(jute.multi_header(-1, True, -1))
         return b"".join(parts)
 

@@ -216,7 +216,7 @@ def records_of(header: BatchHeader, batch: memoryview) -> bytes:
 def _batch_like(header: BatchHeader, payload: bytes, count: int, max_timestamp: int) -> bytes:
     codec = header.attributes & CODEC_MASK
     return assemble_batch(
-        compress(codec, payload) if codec and count else payload,
+        compress(codec, payload) if codec else payload,
         base_offset=header.base_offset,
         last_offset_delta=header.last_offset_delta,
         base_timestamp=header.base_timestamp,

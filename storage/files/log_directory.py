@@ -41,6 +41,7 @@ class LogDirectory:
         "_exhausted_logged",
         "append_error",
         "fs",
+        "last_free_bytes",
         "path",
         "write_recovery_points",
     )
@@ -49,6 +50,8 @@ class LogDirectory:
         self.fs = fs
         self.path = path
         self.append_error: StorageError | None = None
+        #: As last measured; None before that, and while the directory is offline.
+        self.last_free_bytes: int | None = None
         self._exhausted_lately = self._exhausted_logged = False
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
@@ -156,8 +159,11 @@ class LogDirectory:
         `free` is the result of `free_bytes`; an error takes the directory offline. Called
         periodically: a lack of descriptors is logged again when there was none in between.
         """
+        self.last_free_bytes = None
         if self.is_offline:
             return
+        if not isinstance(free, OSError):
+            self.last_free_bytes = free
         self._exhausted_logged, self._exhausted_lately = self._exhausted_lately, False
         if isinstance(free, OSError):
             self.read_failed(free)

@@ -119,8 +119,7 @@ class LogAppender:
         """`Log.append_as_follower`."""
         local, offsets = self._local, self._offsets
         local.check_writable()
-        buffer = bytearray(records) if isinstance(records, bytes) else records
-        accepted = prepare_for_follower(buffer)
+        accepted = prepare_for_follower(records)
         end = offsets.log_end_offset
         if not accepted.batches:
             return AppendInfo(-1, -1, -1, -1, offsets.log_start_offset, 0)

@@ -69,16 +69,9 @@ class LogWriter:
         segment = local.active
         if local.must_roll(len(buffer), max_timestamp, last.last_offset, now_ms):
             segment = local.roll(now_ms, first.first_offset)
-        start = segment.size
         try:
-            segment.log.append(buffer)
-            for batch in batches:
-                segment.index_batch(
-                    start + batch.position, batch.size, batch.last_offset, batch.max_timestamp
-                )
+            segment.append_many(buffer, batches, last.last_offset)
         except OSError as error:
-            if segment.log.size != start:
-                segment.undo_append(start, first.last_offset)
             raise local.write_failed(error) from error
         offsets.log_end_offset = last.last_offset + 1
         return offsets.log_end_offset - offsets.recovery_point >= local.config.flush_messages

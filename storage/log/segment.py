@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
@@ -28,12 +28,17 @@ from ottla.storage.index.txn_index import TransactionIndex
 from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk
 from ottla.storage.log.segment_file import SegmentFile
 
+if TYPE_CHECKING:
+    from ottla.storage.records.validation import AcceptedBatch
+
 logger = logging.getLogger("ottla.storage")
 
 # Offsets in indexes, and offset deltas in a batch, are int32 and not negative.
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 # Not read from the file yet. -1 is Kafka's "no timestamp".
 _UNKNOWN = -2
+# Above all offsets: nothing was written since the segment was opened or truncated.
+_NO_OFFSET = 1 << 63
 
 
 class Truncation(NamedTuple):
@@ -51,7 +56,10 @@ class Segment:
     """The batches of a log from `base_offset` up to the next segment (Kafka: `LogSegment`)."""
 
     __slots__ = (
+        "_before_last_write",
         "_fs",
+        "_last_write_position",
+        "_last_written_offset",
         "_newest_offset",
         "_newest_timestamp",
         "_rolling_timestamp",
@@ -94,6 +102,11 @@ class Segment:
         self._newest_timestamp = NO_TIMESTAMP if empty else _UNKNOWN
         self._newest_offset = base_offset
         self._rolling_timestamp = _UNKNOWN
+        # Where the last write began, and the last offset before it: most reads are of its batches,
+        # by consumers and followers that are up to date, and need no index.
+        self._last_write_position = 0
+        self._before_last_write = _NO_OFFSET
+        self._last_written_offset = base_offset - 1 if empty else _NO_OFFSET
         stem = segment_file_name(base_offset, "")
         path = f"{directory}/{stem}"
         index_bytes = config.segment_index_bytes
@@ -142,6 +155,28 @@ class Segment:
         except OSError:
             self.undo_append(position, last_offset)
             raise
+        self._last_write_position = position
+        self._before_last_write = self._last_written_offset
+        self._last_written_offset = last_offset
+
+    def append_many(
+        self, buffer: Buffer, batches: Sequence[AcceptedBatch], last_offset: int
+    ) -> None:
+        """Writes batches at the end, with one write, and indexes them. Raises as `append`."""
+        log = self.log
+        start = log.size
+        log.append(buffer)
+        try:
+            for batch in batches:
+                self.index_batch(
+                    start + batch.position, batch.size, batch.last_offset, batch.max_timestamp
+                )
+        except OSError:
+            self.undo_append(start, batches[0].last_offset)
+            raise
+        self._last_write_position = start
+        self._before_last_write = self._last_written_offset
+        self._last_written_offset = last_offset
 
     def undo_append(self, position: int, last_offset: int) -> None:
         """Undoes an append at `position`, whose first batch ends with `last_offset`.
@@ -242,6 +277,8 @@ class Segment:
             return self._find_batch(offset)
 
     def _find_batch(self, offset: int) -> Place | None:
+        if offset > self._before_last_write:
+            return find(self.log, self._last_write_position, self.log.size, offset)
         indexed, position = self.offset_index.lookup(offset)
         log = self.log
         end = log.size
@@ -272,6 +309,11 @@ class Segment:
     def next_offset(self) -> int:
         """The offset after the last batch. Raises CorruptLog, CorruptIndex."""
         _, position = self.offset_index.last()
+        if position and position >= self.log.size:
+            # Nothing could be read there, and the segment would pass for an empty one.
+            raise CorruptIndex(
+                self.offset_index.path, f"position {position} of {self.log.size} bytes"
+            )
         last = self.base_offset - 1
         for place in walk(self.log, position, self.log.size):
             last = place.last_offset
@@ -326,6 +368,7 @@ class Segment:
         """The log or its indexes were truncated: reads timestamps and sizes again when needed."""
         self.bytes_since_index_entry = 0
         self._newest_timestamp = self._rolling_timestamp = _UNKNOWN
+        self._before_last_write = self._last_written_offset = _NO_OFFSET
         self._update_entries_left()
 
     def reset_indexes(self) -> None:

@@ -10,7 +10,7 @@ from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
-from ottla.storage.log.producer_replay import rebuild_producers, replay_in_steps
+from ottla.storage.log.producer_replay import replay_in_steps
 from ottla.storage.log.segment import Segment, Truncation
 from ottla.storage.producer.producer_state import ProducerState
 
@@ -30,6 +30,7 @@ class LogTruncator:
         self._producers = producers
         self._epochs = epochs
         # (truncations, offset) that it was prepared for, and the producer state to be used then.
+        # None after a preparation: no part of the log has a producer that has not expired.
         self._prepared: tuple[int, int, ProducerState] | None = None
 
     def prepare(self, offset: int) -> Iterator[None]:
@@ -37,13 +38,14 @@ class LogTruncator:
         local, offsets, producers = self._local, self._offsets, self._producers
         log_directory = local.directory.log_directory
         log_directory.check_online()
+        self._prepared = None
         segment = local.segments.floor(offset)
         if segment is None or offset >= offsets.log_end_offset or producers.is_empty:
             return
         truncations = offsets.truncations
         try:
             place = segment.find_batch(offset)
-            stop = offset if place is None else min(offset, place.base_offset)
+            stop = offset if place is None else place.base_offset
             state = producers.as_of_snapshot(offsets.log_start_offset, stop)
             complete = yield from replay_in_steps(state, local.segments, stop)
         except CorruptLog:
@@ -89,13 +91,8 @@ class LogTruncator:
             truncation.run()
             local.use_as_active(segment)
             prepared, self._prepared = self._prepared, None
-            if producers.is_empty:
-                # No part of the log has a producer that has not expired.
-                producers.end_offset = end
-            elif prepared is not None and prepared[:2] == (offsets.truncations, offset):
-                producers.become(prepared[2], end)
             offsets.lower_to(end)
-            rebuild_producers(producers, local.segments, offsets.log_start_offset, end, now_ms=0)
+            producers.truncate_to(end, offsets.log_start_offset, prepared and prepared[2])
             producers.on_high_watermark(offsets.high_watermark)
         except OSError as error:
             raise directory.log_directory.fail(error) from error
@@ -148,7 +145,7 @@ class LogTruncator:
         try:
             local.retire_segments(list(local.segments), due_ms=0)
             if segment is None:
-                segment = local.create_segment(offset, created_ms=0)
+                segment = self._empty_segment(offset)
             local.segments.add(segment)
             local.use_as_active(segment)
             self._producers.reset(offset)
@@ -168,13 +165,17 @@ class LogTruncator:
             if offset in local.segments.base_offsets:
                 local.check_descriptors()
             else:
-                segment = local.create_segment(offset, created_ms=0)
+                segment = self._empty_segment(offset)
             self._epochs.clear()
         except OSError as error:
             if segment is not None:
                 local.remove_files(segment)
             raise local.directory.log_directory.write_failed(error) from error
         return segment
+
+    def _empty_segment(self, offset: int) -> Segment:
+        """Raises OSError. It is as old as the active segment: rolling by time may depend on it."""
+        return self._local.create_segment(offset, self._local.active.created_ms)
 
     def delete_records_before(self, offset: int) -> bool:
         """`Log.delete_records_before`."""

@@ -232,10 +232,7 @@ class ProducerAppend:
                     first_sequence, offset, f"the first one of epoch {epoch} must be 0"
                 )
             return
-        if entry.batches or epoch != self._before.epoch:
-            last = entry.last_sequence
-        else:
-            last = self._before.last_sequence
+        last = entry.last_sequence
         if self._before.epoch != NO_EPOCH and not _follows(last, first_sequence):
             self._raise_out_of_order(first_sequence, offset, f"the last one is {last}")
 

@@ -185,7 +185,7 @@ class ProducerState:
         entry = append.entry
         self.producers[entry.producer_id] = entry
         for first_offset in append.started:
-            newest = next(reversed(self._ongoing), -1)
+            newest = next(reversed(self._ongoing), first_offset)
             self._ongoing[first_offset] = entry.producer_id
             if newest > first_offset:  # two producers began transactions in one append
                 self._ongoing = dict(sorted(self._ongoing.items()))
@@ -204,8 +204,6 @@ class ProducerState:
 
     def on_log_start(self, log_start_offset: int) -> None:
         """Records below the new log start are deleted. Producers are kept."""
-        self.on_high_watermark(log_start_offset)
-        self.end_offset = max(self.end_offset, log_start_offset)
         self.snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
 
     def remove_expired(self, now_ms: int) -> int:
@@ -258,9 +256,7 @@ class ProducerState:
         path = self.snapshot_path(self.end_offset)
         replace_file(self._fs, path, encode_snapshot(self.producers.values()), sync=sync)
         self.snapshot_offset = self.end_offset
-        if self.end_offset not in self._snapshots:
-            self._snapshots.append(self.end_offset)
-            self._snapshots.sort()
+        self._snapshots.append(self.end_offset)
         return path
 
     def reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
@@ -268,14 +264,14 @@ class ProducerState:
 
         The caller replays the batches from `end_offset` on.
         """
+        self._delete_snapshots_outside(log_start_offset, log_end_offset)
+        self.producers, self._ongoing, self._unreplicated = {}, {}, {}
+        self._load_newest(log_start_offset, now_ms)
+
+    def _delete_snapshots_outside(self, log_start_offset: int, log_end_offset: int) -> None:
         for offset in self.snapshots:
             if not log_start_offset < offset <= log_end_offset:
                 self.delete_snapshot(offset)
-        if log_end_offset == self.end_offset:
-            self.on_log_start(log_start_offset)
-            return
-        self.producers, self._ongoing, self._unreplicated = {}, {}, {}
-        self._load_newest(log_start_offset, now_ms)
 
     def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
         while self._snapshots:
@@ -310,19 +306,26 @@ class ProducerState:
         state._load_newest(log_start_offset, now_ms=0)
         return state
 
-    def become(self, other: ProducerState, end_offset: int) -> None:
-        """Takes the producers of another state of the log. Snapshots stay as they are."""
-        self.producers, self._ongoing = other.producers, other._ongoing
-        self._unreplicated = other._unreplicated
-        self.end_offset = end_offset
+    def truncate_to(
+        self, log_end_offset: int, log_start_offset: int, state: ProducerState | None
+    ) -> None:
+        """The log was truncated. `state` has its producers as of the new end, None for the same.
+
+        Deletes the snapshots outside (log start, log end]. Raises OSError.
+        """
+        if state is not None:
+            self.producers, self._ongoing = state.producers, state._ongoing
+            self._unreplicated = state._unreplicated
+        self._delete_snapshots_outside(log_start_offset, log_end_offset)
+        self.end_offset = log_end_offset
+        self.on_log_start(log_start_offset)
 
     def reset(self, offset: int) -> None:
         """Removes all producers and snapshots; the log is empty and starts at `offset`."""
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
         for snapshot in self.snapshots:
             self.delete_snapshot(snapshot)
-        self.snapshot_offset = 0
-        self.end_offset = offset
+        self.end_offset = self.snapshot_offset = offset
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:
         """Deletes snapshots that belong to no segment, except for the newest one."""

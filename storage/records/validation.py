@@ -161,7 +161,7 @@ def assign(
     return Accepted(records, accepted, now_ms if stamp else -1)
 
 
-def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
+def prepare_for_follower(records: bytearray | memoryview | bytes) -> Accepted:
     """Validates batches from the leader, which have offsets. Drops an incomplete last batch.
 
     Raises CorruptRecordError, OffsetsOutOfOrder.

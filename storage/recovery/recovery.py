@@ -96,11 +96,9 @@ class _Loader:
         self._load_epochs(names)
         self._load_segments(names)
         self._repair_overlaps()
-        end = self._clean_end() if self.clean and len(self.segments) else None
-        if end is None:
-            end = self._recover()
         start = self.opening.log_start_offset
-        if len(self.segments) and end < start:
+        end = self._find_end() if len(self.segments) else start
+        if end < start:
             logger.warning(
                 "%s: Log end offset %d is below log start offset %d, deleting all segments",
                 self.name,
@@ -229,6 +227,10 @@ class _Loader:
             except CorruptLog:
                 return  # recovery truncates the log there
 
+    def _find_end(self) -> int:
+        end = self._clean_end() if self.clean else None
+        return self._recover() if end is None else end
+
     def _clean_end(self) -> int | None:
         try:
             active = self.segments.active
@@ -254,8 +256,6 @@ class _Loader:
 
     def _recover(self) -> int:
         """Reads what may not have been flushed. Returns the log end offset."""
-        if not len(self.segments):
-            return self.opening.log_start_offset
         if self.may_have_gaps:
             self._delete_replaced()
         point = self.opening.recovery_point
@@ -264,7 +264,6 @@ class _Loader:
         start = max(self.opening.log_start_offset, self.segments.first.base_offset)
         position, from_offset = self._known_valid(first, point)
         state = self.producers
-        state.keep_snapshots_of(self.segments.base_offsets)
         state.reload(start, from_offset, self.opening.now_ms)
         replay(state, self.segments, max(from_offset, state.end_offset))
         end = from_offset
@@ -363,7 +362,6 @@ class _Loader:
                 segment.base_offset,
                 damage,
             )
-        self.producers.end_offset = max(self.producers.end_offset, scan.next_offset)
         if self.opening.progress is not None:
             self.opening.progress(scan.position - position)
         return scan.next_offset, scan.position
@@ -388,6 +386,5 @@ class _Loader:
             for path in segment.paths():
                 if self.fs.exists(path):
                     self.fs.remove(path)
-            self.producers.delete_snapshot(segment.base_offset)
         if segments:
             self.fs.sync_directory(self.path)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.compat.suites.features import NAMES
-from tests.compat.suites.model import Result, Suite, read_output, read_suites
-from tests.compat.suites.report import mark, render, summary
+from tests.compat.suites.model import ROOT, Result, Suite, read_output, read_suites
+from tests.compat.suites.report import counted, mark, render, security, summary
+from tests.compat.suites.security import SECURED
 
 SUITES = read_suites()
 
@@ -73,5 +74,25 @@ def test_the_document(tmp_path: Path) -> None:
     result = Result(suite(tmp_path), day="2026-01-02")
     read_output(result, "ok connect\nfail headers: x\n")
     text = render([result])
+    assert "1 client libraries and no tools." in text
     assert "| Example | 1.0 | 1 features work, 1 do not | 2026-01-02 |" in text
     assert "| versions agreed on, brokers and cluster id read | yes |" in text
+
+
+def test_versions_and_wrappers_of_a_client_count_once() -> None:
+    results = [Result(each) for each in SUITES]
+    assert counted(results).startswith("7 client libraries and Kafka's tools.")
+
+
+def test_the_rows_on_secured_listeners_name_clients_and_tests() -> None:
+    titles = {each.title for each in SUITES}
+    for row in SECURED.values():
+        assert set(row.clients) <= titles
+        assert (ROOT / row.test).exists()
+    [line] = [line for line in security([Result(each) for each in SUITES]) if "GSSAPI" in line]
+    assert line.count("yes") == len(SECURED["sasl-gssapi"].clients)
+
+
+def test_the_page_has_these_rows() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    assert all(f"| {row.text} |" in page for row in SECURED.values())

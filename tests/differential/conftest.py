@@ -6,6 +6,11 @@ import pytest
 
 from tests.differential.asking import Pair
 from tests.differential.guarded import Both, make_users
+from tests.differential.jaas_listeners import (
+    JAAS_LISTENERS,
+    settings_beside_jaas_file,
+    write_jaas_file,
+)
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
 from tests.doubles.sasl_talk import addresses, sasl_listener
@@ -42,11 +47,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     settings["connection_failed_authentication_delay_ms"] = 10
     settings["delegation_token_secret_key"] = "secret"
     settings["listener_name_clients_scram-sha-512_connections_max_reauth_ms"] = 3_600_000
+    settings |= settings_beside_jaas_file(settings)
+    options = write_jaas_file(tmp_path_factory.mktemp("jaas"))
     with (
-        start_kafka(tmp_path_factory.mktemp("kafka"), **settings) as kafka,
-        start_broker(tmp_path_factory.mktemp("ottla"), **settings) as ottla,
+        start_kafka(tmp_path_factory.mktemp("kafka"), jvm_options=options, **settings) as kafka,
+        start_broker(
+            tmp_path_factory.mktemp("ottla"), kafka_opts=" ".join(options), **settings
+        ) as ottla,
     ):
         pairs = [Pair(*each) for each in zip(addresses(kafka), addresses(ottla), strict=True)]
-        both = Both(pairs[0], pairs[1])
+        both = Both(pairs[0], pairs[1], dict(zip(JAAS_LISTENERS, pairs[2:], strict=True)))
         make_users(both)
         yield both

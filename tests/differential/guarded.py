@@ -18,15 +18,19 @@ _NUMBERS = {SHA_256: 1, SHA_512: 2}
 
 
 class Both(NamedTuple):
-    """The two brokers on their plain listeners, and on those for clients."""
+    """The two brokers on their listeners: plain ones, those for clients, those of a JAAS file."""
 
     open: Pair
     guarded: Pair
+    #: Listeners whose logins are in the JAAS file, by name.
+    of_jaas_file: dict[str, Pair]
 
-    def compare(self, script: Script) -> list[object]:
-        """The notes of a conversation, which must be the same with both."""
-        kafka = notes_of(self.guarded.kafka, script)
-        ottla = notes_of(self.guarded.ottla, script)
+    def compare(self, script: Script, listener: str | None = None) -> list[object]:
+        """The notes of a conversation, which must be the same with both; `listener` is one of
+        those of the JAAS file."""
+        pair = self.guarded if listener is None else self.of_jaas_file[listener]
+        kafka = notes_of(pair.kafka, script)
+        ottla = notes_of(pair.ottla, script)
         assert ottla == kafka
         return ottla
 

@@ -81,12 +81,12 @@ _VARYING = (
     # The prompt is printed by another thread than the events of watches.
     (re.compile(r"\[zk: ADDRESS\(\w+\) \d+\] "), ""),
 )
-# The client's event thread prints these between the answers to commands, at any line's end.
+# The client's event thread prints these between the results of commands, at any line's end.
 _EVENT = re.compile(r"\nWATCHER::\n\n(WatchedEvent .*)\n")
 
 
 def java_client(port: int, commands: str, directory: Path) -> tuple[list[str], list[str]]:
-    """The answers to the commands, by line, and the events of watches."""
+    """What the commands print, by line, and the events of watches."""
     configuration = directory / "log4j2.xml"
     configuration.write_text(
         '<?xml version="1.0"?><Configuration><Loggers><Root level="OFF"/></Loggers></Configuration>'

@@ -308,17 +308,20 @@ def start_kafka(
     *,
     zookeeper: str | None = None,
     version: str = KAFKA_VERSION,
+    jvm_options: Sequence[str] = (),
     **settings: object,
 ) -> Iterator[ApacheKafka]:
     """A broker of a Kafka version on a free port with its data under `directory`; always stopped.
 
     Without `zookeeper` it gets one of its own, whose data is under `directory` too, so that a
-    second start with the same directory is the same cluster.
+    second start with the same directory is the same cluster. `options` are for the JVM.
     """
     if zookeeper is None:
         with (
             start_zookeeper(directory) as own,
-            start_kafka(directory, zookeeper=own, version=version, **settings) as kafka,
+            start_kafka(
+                directory, zookeeper=own, version=version, jvm_options=jvm_options, **settings
+            ) as kafka,
         ):
             yield kafka
         return
@@ -329,7 +332,7 @@ def start_kafka(
     found = re.search(r"^log\.dirs=(.*)$", text, re.MULTILINE)
     assert found is not None
     directories = [Path(name) for name in found.group(1).split(",")]
-    command = java_command("kafka.Kafka", str(properties), version=version)
+    command = java_command("kafka.Kafka", str(properties), options=jvm_options, version=version)
     process = JavaProcess(command, directory / "kafka.log")
     try:
         process.wait_for(r"\[KafkaServer id=\d+\] started")

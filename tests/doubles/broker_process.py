@@ -44,6 +44,8 @@ class BrokerProcess:
         self.max_descriptors: int | None = None
         #: The port, chosen at the first start and kept after that.
         self.port = 0
+        #: The variable KAFKA_OPTS, which may name a JAAS file.
+        self.kafka_opts = ""
 
     @property
     def bootstrap(self) -> str:
@@ -76,7 +78,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={name: text for name, text in os.environ.items() if _is_harmless(name)},
+                env=self._environment(),
             )
         self._wait_until_ready(offset)
 
@@ -89,6 +91,11 @@ class BrokerProcess:
         """SIGTERM; returns at once."""
         assert self._process is not None, "the broker is not running"
         self._process.send_signal(signal.SIGTERM)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Any signal; returns at once."""
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(number)
 
     def wait_for_end(self) -> int:
         """The exit code of one that was asked to stop; it has half a minute for it."""
@@ -143,6 +150,10 @@ class BrokerProcess:
         """Whether the process ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
+    def _environment(self) -> dict[str, str]:
+        kept = {name: text for name, text in os.environ.items() if _is_harmless(name)}
+        return kept | ({"KAFKA_OPTS": self.kafka_opts} if self.kafka_opts else {})
+
     def _arguments(self) -> list[str]:
         settings = {
             "log.dirs": str(self.data_directory),
@@ -186,14 +197,16 @@ def _port_of(banner: str) -> int:
 
 @contextmanager
 def start_broker(
-    directory: Path, arguments: Sequence[str] = (), /, **settings: object
+    directory: Path, arguments: Sequence[str] = (), /, *, kafka_opts: str = "", **settings: object
 ) -> Iterator[BrokerProcess]:
     """A started broker with its data under `directory`; ended when the block ends.
 
-    `arguments` are of the command line, beside the settings.
+    `arguments` are of the command line, beside the settings. `kafka_opts` is the variable
+    KAFKA_OPTS.
     """
     texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
     broker = BrokerProcess(directory / "broker", texts, arguments)
+    broker.kafka_opts = kafka_opts
     try:
         broker.start()
         yield broker

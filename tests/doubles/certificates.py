@@ -59,11 +59,17 @@ class Certificates:
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def issue(
-        self, name: str, file_name: str = "", addresses: Sequence[str] = ("127.0.0.1",)
+        self,
+        name: str,
+        file_name: str = "",
+        addresses: Sequence[str] = ("127.0.0.1",),
+        not_after: datetime | None = None,
     ) -> Path:
         """A file with a new key and its certificate for `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(name, key, is_authority=False, addresses=addresses)
+        certificate = self._sign(
+            name, key, is_authority=False, addresses=addresses, not_after=not_after
+        )
         path = self.folder / f"{file_name or name}.pem"
         path.write_bytes(
             key.private_bytes(
@@ -82,6 +88,7 @@ class Certificates:
         *,
         is_authority: bool,
         addresses: Sequence[str] = ("127.0.0.1",),
+        not_after: datetime | None = None,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -93,7 +100,7 @@ class Certificates:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
+            .not_valid_after(not_after or now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(
                 x509.SubjectAlternativeName(

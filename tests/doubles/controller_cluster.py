@@ -13,7 +13,7 @@ from ottla.controller.admin.topic_admin import CreatedTopic, NewTopic
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, TopicState
 from ottla.controller.registration import BrokerRegistration
-from ottla.controller.requests.broker_channels import Callback
+from ottla.controller.requests.broker_channels import Callback, Encoded
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -61,7 +61,14 @@ class RespondingChannels:
     def remove_broker(self, broker_id: int) -> None:
         self.open.pop(broker_id, None)
 
-    def send(self, broker_id: int, request: Message, version: int, callback: Callback) -> None:
+    def send(
+        self,
+        broker_id: int,
+        request: Message,
+        version: int,
+        callback: Callback,
+        encoded: Encoded | None = None,
+    ) -> None:
         if broker_id not in self.open:
             callback(None)
             return

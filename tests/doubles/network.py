@@ -109,9 +109,12 @@ class Network:
         await self.pool.close()
         self.timer.close()
 
-    async def connect(self, tls: ssl.SSLContext | None = None) -> "Client":
+    async def connect(
+        self, tls: ssl.SSLContext | None = None, *, from_host: str = "127.0.0.1"
+    ) -> "Client":
         reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(self.host, self.port, ssl=tls), DEADLINE_SECONDS
+            asyncio.open_connection(self.host, self.port, ssl=tls, local_addr=(from_host, 0)),
+            DEADLINE_SECONDS,
         )
         client = Client(reader, writer)
         self.clients.append(client)

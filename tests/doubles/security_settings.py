@@ -83,6 +83,8 @@ SHOWN = {
         ("ottla.console.hosts", "ottla.console.token"),
         "tests/integration/test_console.py::test_remote_use_needs_the_token_and_a_known_name",
     ),
+    "ottla.console.read.only": "tests/integration/test_console_cluster.py::"
+    "test_a_read_only_console",
     "ottla.console.principal": "tests/integration/test_console.py::"
     "test_the_console_shows_what_its_principal_may_see",
     "ottla.zookeeper.digest": f"{_ZOOKEEPER}test_tls_credentials_acls_a_path_and_a_dead_host",

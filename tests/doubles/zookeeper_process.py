@@ -116,12 +116,14 @@ class ZooKeeperProcess:
 
 
 class OttlaZooKeeperProcess(ZooKeeperProcess):
-    """`ottla zookeeper`, with the same ticks."""
+    """`ottla zookeeper`, by default with the same ticks."""
+
+    tick_time_ms = TICK_TIME_MS
 
     def _command_line(self) -> list[str]:
         return [
             *(sys.executable, "-m", "ottla.cli.main", "zookeeper", "--port", str(self.port)),
-            *("--data-dir", str(self.directory), "--tick-time-ms", str(TICK_TIME_MS)),
+            *("--data-dir", str(self.directory), "--tick-time-ms", str(self.tick_time_ms)),
         ]
 
 
@@ -140,9 +142,13 @@ def start_zookeeper(
 
 
 @contextmanager
-def start_ottla_zookeeper(directory: Path) -> Iterator[ZooKeeperProcess]:
-    """The same interface, without Java."""
-    with _started(OttlaZooKeeperProcess(directory / "ottla-zookeeper", {}, ())) as zookeeper:
+def start_ottla_zookeeper(
+    directory: Path, tick_time_ms: int = TICK_TIME_MS
+) -> Iterator[ZooKeeperProcess]:
+    """The same interface, without Java. A session has at most 20 ticks."""
+    process = OttlaZooKeeperProcess(directory / "ottla-zookeeper", {}, ())
+    process.tick_time_ms = tick_time_ms
+    with _started(process) as zookeeper:
         yield zookeeper
 
 

@@ -10,7 +10,8 @@ from multiprocessing.synchronize import Event
 
 from confluent_kafka import Producer
 
-TOPIC = "honest"
+from tests.hostile.cluster import TOPIC
+
 DEADLINE_SECONDS = 60.0
 PAUSE_SECONDS = 0.005
 

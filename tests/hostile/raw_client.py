@@ -13,13 +13,15 @@ DEADLINE_SECONDS = 60.0
 class RawClient:
     """One connection. `send` and `receive` are apart, so that others can act in between."""
 
-    def __init__(self, port: int) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port), DEADLINE_SECONDS)
+    def __init__(self, port: int, from_host: str = "127.0.0.1") -> None:
+        self.sock = socket.create_connection(
+            ("127.0.0.1", port), DEADLINE_SECONDS, source_address=(from_host, 0)
+        )
 
     def send(self, frame: bytes) -> None:
         """Send a frame. That the broker closes the connection meanwhile is no error."""
         with suppress(BrokenPipeError, ConnectionResetError):  # `receive` reports it
-            self._sock.sendall(SIZE.pack(len(frame)) + frame)
+            self.sock.sendall(SIZE.pack(len(frame)) + frame)
 
     def receive(self) -> int:
         """The length of the response; -1 when the connection was closed. TimeoutError when neither
@@ -36,14 +38,14 @@ class RawClient:
     def _exactly(self, length: int) -> bytes:
         pieces = bytearray()
         while len(pieces) < length:
-            piece = self._sock.recv(min(length - len(pieces), 1 << 20))
+            piece = self.sock.recv(min(length - len(pieces), 1 << 20))
             if not piece:
                 return b""
             pieces += piece
         return bytes(pieces)
 
     def close(self) -> None:
-        self._sock.close()
+        self.sock.close()
 
 
 def ask(port: int, frame: bytes) -> int:

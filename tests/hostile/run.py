@@ -2,9 +2,11 @@
 
     python -m tests.hostile.run [--seconds 600] [--elements 20000] [--seed 1] [--api Metadata]
 
-A client without any right sends requests in random order; an honest producer and `/readyz` are
-watched beside it. The broker fails when it ends, when its loop computes for more than 50 ms in one
-turn, when its memory grows by more than 64 MB for a request, or when the 99th percentile of the
+A client without any right sends requests in random order to one of two brokers. Watched beside it
+are an honest producer whose records the other broker copies, `/readyz`, the in-sync replicas, and
+the brokers' sessions of ZooKeeper. The broker fails when it ends, when its loop computes for more
+than 50 ms in one turn, when its memory grows by more than 64 MB for a request, when the follower
+leaves the in-sync replicas, when a session ends or reconnects, or when the 99th percentile of the
 honest producer is more than five times what it is without the attack. Times depend on the machine:
 nothing else should run on it.
 """
@@ -16,14 +18,11 @@ import random
 import re
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 from ottla.protocol.registry import API
-from tests.doubles.apache_kafka import free_port
-from tests.doubles.broker_process import BrokerProcess
-from tests.doubles.sasl_talk import addresses, sasl_listener
-from tests.hostile.honest import TOPIC, Watcher, percentile
+from tests.hostile.cluster import LEADER, TOPIC, HostileCluster, Observation, hostile_cluster
+from tests.hostile.honest import Watcher, percentile
 from tests.hostile.malicious_requests import Shape, shapes
 from tests.hostile.raw_client import ask
 
@@ -46,14 +45,6 @@ def reset_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def computing_stalls(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
-        text = response.read().decode()
-    found = re.search(r"^ottla_loop_computing_stalls(?:_total)? (\S+)", text, re.MULTILINE)
-    assert found is not None
-    return int(float(found[1]))
-
-
 def requests(rng: random.Random, elements: int, only: str) -> list[tuple[int, int]]:
     found = [
         (key, version)
@@ -68,19 +59,17 @@ def requests(rng: random.Random, elements: int, only: str) -> list[tuple[int, in
 class Attack:
     """One run; `failures` has a line for each broken promise."""
 
-    def __init__(self, broker: BrokerProcess, url: str, elements: int) -> None:
-        self.broker = broker
-        self.url = url
-        self.elements = elements
+    def __init__(self, cluster: HostileCluster) -> None:
+        self.cluster = cluster
         self.failures: list[str] = []
         self.sent = 0
         self.worst_growth = 0
 
     def send(self, shape: Shape, port: int, *, where: str) -> None:
-        pid = self.broker.pid
+        pid = self.cluster.brokers[LEADER].pid
         reset_peak(pid)
         before = peak_bytes(pid)
-        stalls = computing_stalls(self.url)
+        stalls = self.cluster.metric("ottla_loop_computing_stalls")
         length = ask(port, shape.frame)
         self.sent += 1
         growth = peak_bytes(pid) - before
@@ -88,9 +77,16 @@ class Attack:
         line = f"{where} {shape.api} {shape.version} {shape.name}, {len(shape.frame)} bytes"
         if growth > MOST_GROWTH_BYTES:
             self.failures.append(f"{line}: memory grew by {growth >> 20} MB (response {length})")
-        more = computing_stalls(self.url) - stalls
+        more = self.cluster.metric("ottla_loop_computing_stalls") - stalls
         if more:
             self.failures.append(f"{line}: {more} turns of more than 50 ms")
+
+    def compare(self, before: Observation, what: str) -> None:
+        """What follower and ZooKeeper saw of the requests so far."""
+        found = self.cluster.observe()
+        for name, old, new in zip(Observation._fields, before, found, strict=True):
+            if old != new:
+                self.failures.append(f"{what}: {name} was {old}, is {new}")
 
 
 def main() -> int:
@@ -105,49 +101,27 @@ def main() -> int:
 
 
 def attack(directory: Path, options: argparse.Namespace) -> int:
-    http_port = free_port()
-    settings = sasl_listener() | {
-        "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
-        "super_users": "User:anna",
-        "offsets_topic_num_partitions": "1",
-        "ottla_metrics_address": f"127.0.0.1:{http_port}",
-    }
-    broker = BrokerProcess(
-        directory, {name.replace("_", "."): text for name, text in settings.items()}
-    )
-    broker.start()
-    try:
-        open_port, sasl_port = (int(each.rpartition(":")[2]) for each in addresses(broker))
-        url = f"http://127.0.0.1:{http_port}"
-        config = {
-            "bootstrap.servers": f"127.0.0.1:{sasl_port}",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "anna",
-            "sasl.password": "s3cret",
-            "linger.ms": "0",
-            "acks": "1",
-        }
-        ready_url = f"{url}/readyz"
+    with hostile_cluster(directory) as cluster:
+        config = cluster.config | {"linger.ms": "0", "acks": "all"}
+        ready_url = f"{cluster.urls[LEADER]}/readyz"
         quiet_watcher = Watcher(config, ready_url)
         time.sleep(QUIET_SECONDS)
         quiet, _ = quiet_watcher.finish()
-        run = Attack(broker, url, options.elements)
+        run = Attack(cluster)
+        before = cluster.observe()
         watcher = Watcher(config, ready_url)
         rng = random.Random(options.seed)
         deadline = time.monotonic() + options.seconds
         for key, version in requests(rng, options.elements, options.api):
             for shape in shapes(API[key], version, options.elements):
-                run.send(shape, open_port, where="without rights:")
+                run.send(shape, cluster.open_port, where="without rights:")
             for shape in shapes(API[key], version, min(options.elements, 5000)):
-                run.send(shape, sasl_port, where="before authentication:")
+                run.send(shape, cluster.sasl_port, where="before authentication:")
+            run.compare(before, f"after {API[key].name} {version}")
             if time.monotonic() > deadline:
                 break
         attacked, ready = watcher.finish()
         return report(run, quiet, attacked, ready)
-    finally:
-        if broker.is_running:
-            broker.kill()
 
 
 def report(run: Attack, quiet: list[float], attacked: list[float], ready: list[float]) -> int:

@@ -20,16 +20,17 @@ from ottla.broker.testing import embedded
 
 
 class TurnMeter:
-    """The most calls in one turn since `reset`, and what that turn was."""
+    """The most calls in one turn since `reset`, what that turn was, and the calls of all turns."""
 
     def __init__(self) -> None:
         self.most_calls = 0
+        self.all_calls = 0
         self.where = ""
         self._calls = 0
         self._thread_id = 0
 
     def reset(self) -> None:
-        self.most_calls = 0
+        self.most_calls = self.all_calls = 0
         self.where = ""
 
     def watch(self, thread: threading.Thread) -> None:
@@ -48,6 +49,7 @@ class TurnMeter:
             original(handle)
         finally:
             sys.setprofile(None)
+            self.all_calls += self._calls
             if self._calls > self.most_calls:
                 self.most_calls = self._calls
                 self.where = repr(handle)
@@ -64,7 +66,7 @@ def measured_broker(
     """A broker on asyncio's own loop, whose callbacks can be counted."""
     meter = TurnMeter()
     original = asyncio.events.Handle._run
-    monkeypatch.setattr(embedded, "_new_loop", asyncio.new_event_loop)
+    monkeypatch.setattr(embedded, "new_event_loop", asyncio.new_event_loop)
     monkeypatch.setattr(asyncio.events.Handle, "_run", lambda handle: meter.run(handle, original))
     with embedded.Broker(**settings) as broker:
         assert broker._thread is not None

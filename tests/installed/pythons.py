@@ -1,8 +1,9 @@
-"""The wheel on every supported Python that this machine has: `make test-pythons`.
+"""The wheel on every supported Python that is found or fetched: `make test-pythons`.
 
-For each interpreter: an environment, the wheel with its dependencies from the package index, and a
-project's tests with the fixtures and the embedded broker. Prints which ran, and why others did not.
-Exit code 0 when all that ran passed, 1 when one failed, 2 when none ran.
+For each interpreter: an environment, the wheel with the newest dependencies of the package index,
+and a project's tests with the fixtures and the embedded broker, with uvloop and without. Prints
+which ran, and why others did not. An interpreter that this machine lacks comes from Maven Central,
+where it can. Exit code 0 when all that ran passed, 1 when one failed, 2 when none ran.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.installed import maven_python
 from tests.installed.builds import ROOT, build, clean_environment, copy_checkout, run
 from tests.installed.project_tests import OWN, project_tests
 
 EXIT_FAILED, EXIT_NOT_RUN = 1, 2
 TOOLS = ("pytest", "confluent-kafka")  # what the project's tests use besides Ottla
+SHARED = ("typer==", "pydantic==", "rich==", "protobuf==")
 PACKAGES = ("ottla",)  # the connector needs pyspark, which has no wheel
 
 
@@ -77,7 +80,13 @@ def check(python: Path, wheel: Path, folder: Path) -> str:
         "it has no venv module": (python, "-m", "venv", environment),
         "a dependency has no wheel": install,
         "ottla --version": (environment / "bin" / "ottla", "--version"),
+        "a dependency conflicts with another": (inside, "-m", "pip", "check"),
+        "ottla topics --help": (environment / "bin" / "ottla", "topics", "--help"),
         "the project's tests": (inside, "-W", "error", "-m", "pytest", "-q", "test_project.py"),
+        "pip uninstall uvloop": (inside, "-m", "pip", "uninstall", "-q", "--yes", "uvloop"),
+        "the project's tests without uvloop": (
+            *(inside, "-W", "error", "-m", "pytest", "-q", "test_project.py"),
+        ),
     }.items():
         done = run(*command, cwd=project)
         if done.returncode:
@@ -85,15 +94,29 @@ def check(python: Path, wheel: Path, folder: Path) -> str:
     return ""
 
 
+def _shared_versions(environment: Path) -> str:
+    """Which versions were installed of what other packages of a user need too."""
+    listed = run(environment / "bin" / "python", "-m", "pip", "list", "--format=freeze", cwd=ROOT)
+    return ", ".join(line for line in listed.stdout.split() if line.startswith(SHARED))
+
+
 def main() -> int:
     found = interpreters()
+    for version in supported():
+        fetched = None if version in found else maven_python.fetch(version)
+        if fetched is not None:
+            found[version] = fetched
     outcomes: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         wheel = build(copy_checkout(folder / "source"), "wheel", folder / "dist")
         for version, python in found.items():
             outcomes[version] = check(python, wheel, folder / version)
-            print(f"Python {version}: {outcomes[version] or 'passed'} ({python})", flush=True)
+            newest = _shared_versions(folder / version / "environment")
+            print(
+                f"Python {version}: {outcomes[version] or 'passed'} ({python}; {newest})",
+                flush=True,
+            )
     for version in supported():
         if version not in found:
             print(f"Python {version}: not run, this machine has no interpreter")

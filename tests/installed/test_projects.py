@@ -7,23 +7,18 @@ program is run by hand: its modules come before those of any installed package.
 from __future__ import annotations
 
 import json
-import re
-import signal
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.installed.builds import clean_environment, must_run
+from tests.installed.builds import must_run
 from tests.installed.conftest import Installed, install
 from tests.installed.project_tests import OWN, project_tests
-
-SECONDS = 60.0
+from tests.installed.start import started
 
 
 class Project(NamedTuple):
@@ -89,39 +84,6 @@ def stand_in_wheel(folder: Path) -> Path:
     return path
 
 
-@contextmanager
-def started(installed: Installed, project: Project) -> Iterator[str]:
-    """`ottla start` in the project's folder; the address of the broker."""
-    process = subprocess.Popen(
-        [
-            installed.folder / "bin" / "ottla",
-            "start",
-            "--override=listeners=PLAINTEXT://127.0.0.1:0",
-            f"--override=log.dirs={project.folder / 'data'}",
-        ],
-        cwd=project.folder,
-        env={**clean_environment(), **project.environment, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    said = ""
-    try:
-        for line in process.stdout:  # ends when the process does
-            said += line
-            found = re.search(r"PLAINTEXT://(127\.0\.0\.1:\d+)", line)
-            if found:
-                yield found[1]
-                break
-        else:
-            raise AssertionError(f"ottla start ended:\n{said}")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        said += process.communicate(timeout=SECONDS)[0]
-    assert process.returncode == 0, said
-
-
 def test_a_project_with_a_module_of_our_name(installed: Installed, project: Project) -> None:
     (project.folder / "test_project.py").write_text(
         project_tests(project.module, ("ottla", "pyspark_ottla"), installed.site)
@@ -137,7 +99,8 @@ def test_a_project_with_a_module_of_our_name(installed: Installed, project: Proj
         return must_run(ottla, *words, cwd=project.folder, environment=environment)
 
     assert command("--version").startswith("ottla ")
-    with started(installed, project) as bootstrap:
-        command("topics", "create", "orders", "--bootstrap", bootstrap)
-        listed = json.loads(command("topics", "list", "--json", "--bootstrap", bootstrap))
+    with started(installed, project.folder, environment) as broker:
+        at = ("--bootstrap", broker.bootstrap)
+        command("topics", "create", "orders", *at)
+        listed = json.loads(command("topics", "list", "--json", *at))
     assert "orders" in [topic["name"] for topic in listed]

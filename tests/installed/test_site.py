@@ -28,6 +28,14 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "operations" / "index.html").exists()
 
 
+def test_the_navigation_has_every_page_once() -> None:
+    """In one of its kinds: tutorial, how-to, reference, explanation."""
+    found = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    assert set(found) == pages, "put the page into `nav` of mkdocs.yml"
+    assert len(found) == len(pages)
+
+
 def test_links_outside_the_pages_lead_to_the_repository() -> None:
     text = on_page_markdown("[a](../ARCHITECTURE.md#x) [b](cli.md) [c](../../x.py)")
     assert text == f"[a]({REPOSITORY}ARCHITECTURE.md#x) [b](cli.md) [c]({REPOSITORY}x.py)"

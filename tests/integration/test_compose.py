@@ -22,6 +22,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from ottla.broker.cluster.identity import wildcard_listeners
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.definitions import broker_settings
 from ottla.broker.config.sources import variable_to_setting
 from ottla.broker.testing.embedded import Broker
@@ -64,6 +66,16 @@ def test_every_variable_is_a_setting() -> None:
     for name in set(named) - {"OTTLA_BOOTSTRAP"}:
         setting = variable_to_setting(name)
         assert setting in broker_settings() or f"ottla.{setting}" in broker_settings(), name
+
+
+@pytest.mark.parametrize("broker", ["broker1", "broker2", "broker3"])
+def test_the_file_advertises_an_address_for_each_listener(broker: str) -> None:
+    """No client gets one that the broker derives from the network of its container."""
+    environment = {**common(), **variables(service(broker))}
+    config = BrokerConfig.load(None, [], {**environment, "KAFKA_LOG_DIRS": "data"})
+    assert not wildcard_listeners(config)
+    hosts = {each.listener_name: each.host for each in config.advertised_endpoints()}
+    assert hosts == {"HOST": "localhost", "COMPOSE": broker}
 
 
 def test_the_image_gives_way_to_kafkas_names() -> None:

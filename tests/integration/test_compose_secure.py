@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,44 +94,70 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """The service as a process: its command and variables with paths and ports of this test."""
     directory = tmp_path_factory.mktemp("secure")
     secrets = directory / "secrets"
     subprocess.run([SCRIPT, secrets], check=True, capture_output=True, timeout=DEADLINE_S)
     found = Secured(free_port(), free_port(), secrets, directory / "broker.log")
+    with started(found):
+        yield found
+
+
+def here(secured: Secured, text: str) -> str:
+    """A text of the file with the paths and ports of this test."""
     replaced = {
-        "/run/secrets": str(secrets),
-        "0.0.0.0:9093": f"127.0.0.1:{found.port}",
-        "localhost:9093": f"localhost:{found.port}",
-        "127.0.0.1:9404": f"127.0.0.1:{found.http_port}",
+        "/run/secrets": str(secured.secrets),
+        "0.0.0.0:9093": f"127.0.0.1:{secured.port}",
+        "localhost:9093": f"localhost:{secured.port}",
+        "127.0.0.1:9404": f"127.0.0.1:{secured.http_port}",
     }
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    return text.replace("$$", "$")  # compose's own escape
 
-    def here(text: str) -> str:
-        for old, new in replaced.items():
-            text = text.replace(old, new)
-        return text.replace("$$", "$")  # compose's own escape
 
+@contextmanager
+def started(secured: Secured) -> Iterator[subprocess.Popen[bytes]]:
+    """The service as a process: its command and variables, its volume beside its log.
+
+    Its directory is one that nothing can be written to, as that of the container is.
+    """
+    volume = secured.log.parent / "data"
     environment = {
         **{name: text for name, text in os.environ.items() if name[:6] not in ("KAFKA_", "OTTLA_")},
-        **{name: here(text) for name, text in service()["environment"].items()},
-        "KAFKA_LOG_DIRS": str(directory / "data"),
+        **{name: here(secured, text) for name, text in service()["environment"].items()},
+        "KAFKA_LOG_DIRS": str(volume),
         "PYTHONPATH": str(ROOT),
     }
-    with found.log.open("wb") as log:
+    command = [here(secured, word) for word in service()["command"]]
+    with secured.log.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ottla.cli.main", *map(here, service()["command"])],
-            cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "ottla.cli.main", *command],
+            cwd="/proc", env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     try:
         eventually(
-            lambda: "is ready" in found.log.read_text() or process.poll() is not None,
+            lambda: "is ready" in secured.log.read_text() or process.poll() is not None,
             seconds=DEADLINE_S,
         )
-        assert process.poll() is None, found.log.read_text()
-        yield found
+        assert process.poll() is None, secured.log.read_text()
+        yield process
     finally:
         process.terminate()
         process.wait(DEADLINE_S)
+
+
+def is_healthy(secured: Secured) -> bool:
+    """Runs the command of the file's health check."""
+    words = [here(secured, word) for word in service()["healthcheck"]["test"]]
+    assert words.pop(0) == "CMD"
+    assert words.pop(0) == "python3"
+    done = subprocess.run([sys.executable, *words], capture_output=True, timeout=DEADLINE_S)
+    return done.returncode == 0
+
+
+def seconds_of(text: str) -> float:
+    assert text.endswith("s"), text
+    return float(text[:-1])
 
 
 def test_the_administrator_lets_a_user_in(secured: Secured) -> None:
@@ -180,3 +208,49 @@ def test_the_secrets_are_kept(secured: Secured) -> None:
     assert secured.secrets.stat().st_mode & 0o777 == 0o700
     assert (secured.secrets / "ca.key").stat().st_mode & 0o777 == 0o600
     assert (secured.secrets / "admin.properties").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_started_again_on_its_volume(tmp_path: Path) -> None:
+    """As `docker compose up`, `stop` and `up` do, with another password of the administrator."""
+    secrets = tmp_path / "secrets"
+    subprocess.run([SCRIPT, secrets], check=True, capture_output=True, timeout=DEADLINE_S)
+    secured = Secured(free_port(), free_port(), secrets, tmp_path / "broker.log")
+    with started(secured) as process:
+        assert is_healthy(secured)
+        secured.command(secrets / "admin.properties").done("topics", "create", "orders")
+        limit = service()["pids_limit"]
+        assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) < limit / 4
+        assert open_for_writing(process.pid) <= {secured.log, *tmp_path.glob("data/**/*")}
+        process.terminate()
+        assert process.wait(seconds_of(service()["stop_grace_period"])) == 0
+        assert not is_healthy(secured)
+    before = (secrets / "admin.properties").rename(secrets / "before.properties")
+    (secrets / "admin-password").unlink()
+    subprocess.run([SCRIPT, secrets], check=True, capture_output=True, timeout=DEADLINE_S)
+    with started(secured):
+        assert is_healthy(secured)
+        now = secured.command(secrets / "admin.properties").done("topics", "list", "--json")
+        assert "orders" in now.output
+        assert secured.command(before)("topics", "list").code == 4
+
+
+def open_for_writing(pid: int) -> set[Path]:
+    """The regular files that a process can write to."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            path, mode = Path(os.readlink(descriptor)), descriptor.stat().st_mode
+            info = Path(f"/proc/{pid}/fdinfo/{descriptor.name}").read_text()
+            flags = re.search(r"^flags:\s+(\d+)", info, re.MULTILINE)
+            assert flags is not None, info
+            if stat.S_ISREG(mode) and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY:
+                found.add(path)
+    return found
+
+
+def test_the_secrets_are_readable_in_the_container(tmp_path: Path) -> None:
+    """Its user is no user of this machine, and gets the files by a bind mount."""
+    subprocess.run([SCRIPT, tmp_path / "s"], check=True, capture_output=True, timeout=DEADLINE_S)
+    for each in FILE["secrets"].values():
+        path = tmp_path / "s" / Path(each["file"]).name
+        assert path.stat().st_mode & 0o004, path

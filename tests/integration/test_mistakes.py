@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
@@ -28,12 +27,10 @@ from ottla.protocol.records.builder import build_batch
 from ottla.storage.files.fs import RealFileSystem
 from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
+from tests.doubles.processes import without_the_rights_of_root
 
 SECONDS = 60
 ANY_PORT = "--override=listeners=PLAINTEXT://127.0.0.1:0"
-
-_PR_CAPBSET_DROP = 24
-_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +67,7 @@ def test_1_an_advertised_listener_that_no_client_can_use(tmp_path: Path) -> None
         "--override=listeners=PLAINTEXT://0.0.0.0:0",
         "--override=advertised.listeners=PLAINTEXT://0.0.0.0:9092",
     )
-    assert code == 2
+    assert code == 18
     assert "advertised.listeners cannot use 0.0.0.0, which no client can connect to" in output
     assert "write the host name or address that clients use for this machine" in output
 
@@ -102,7 +99,7 @@ def test_3_the_data_of_another_cluster(tmp_path: Path) -> None:
         code, output = failed_start(
             tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT
         )
-    assert code == 1
+    assert code == 15
     assert f"belongs to the cluster {other}" in output
     assert f"is the cluster {own}" in output
     assert "Point zookeeper.connect" in output
@@ -121,13 +118,13 @@ def test_5_a_port_in_use(tmp_path: Path) -> None:
         code, output = failed_start(
             tmp_path, data(tmp_path), f"--override=listeners=PLAINTEXT://127.0.0.1:{port}"
         )
-    assert code == 1
+    assert code == 10
     assert f"127.0.0.1:{port}: another process uses that port" in output
 
 
 def test_6_a_directory_of_another_broker(tmp_path: Path, broker: BrokerProcess) -> None:
     code, output = failed_start(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
-    assert code == 1
+    assert code == 11
     assert f"log dir {broker.data_directory} is locked by another broker process" in output
     assert "stop that one, or give this broker another log.dirs" in output
 
@@ -139,19 +136,12 @@ def test_7_no_right_to_write(tmp_path: Path) -> None:
         tmp_path,
         f"--override=log.dirs={locked / 'data'}",
         ANY_PORT,
-        preexec_fn=_without_the_rights_of_root if os.geteuid() == 0 else None,
+        preexec_fn=without_the_rights_of_root if os.geteuid() == 0 else None,
     )
-    assert code == 1
+    assert code == 12
     assert f"no directory of log.dirs can be written: {locked / 'data'}" in output
     assert "Permission denied" in output
     assert f"The broker runs as user {os.geteuid()}: give it the right to write there" in output
-
-
-def _without_the_rights_of_root() -> None:
-    """In the child, before it becomes the broker: root may write anywhere, this one may not."""
-    library = ctypes.CDLL(None, use_errno=True)
-    for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
-        assert library.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
 
 
 def test_8_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -203,7 +193,7 @@ def test_9_zookeeper_is_away(tmp_path: Path) -> None:
         f"--override=zookeeper.connect=127.0.0.1:{port}",
         "--override=zookeeper.connection.timeout.ms=1500",
     )
-    assert code == 1
+    assert code == 16
     assert f"No connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in output
     assert "is it running, and is zookeeper.connect right?" in output
     assert output.count("Connection refused") <= 1
@@ -213,7 +203,7 @@ def test_10_an_unknown_setting(tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text("# a comment\nnum.partitons=3\n")
     code, output = failed_start(tmp_path, str(settings))
-    assert code == 2
+    assert code == 17
     assert f"{settings}:2: unknown setting num.partitons" in output
     assert "Did you mean num.partitions?" in output
 

@@ -8,17 +8,26 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import PartitionMetadata
 
 from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs
-from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start_zookeeper
+from tests.doubles.apache_kafka import (
+    ApacheKafka,
+    free_port,
+    run_tool,
+    start_kafka,
+    start_zookeeper,
+)
 from tests.doubles.broker_process import BrokerProcess
+from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
 
 KAFKA_ID = 1
 OUR_IDS = (2, 3)
+CONSOLE_PORTS = (free_port(), free_port())
 # A new controller takes dead brokers out of the in-sync replicas before it elects leaders; Kafka's
 # own does the same, and its brokers write this line about it.
 AMONG_ITS_OWN_KIND = "cannot become follower since the new leader -1 is unavailable"
@@ -36,9 +45,15 @@ def ours(directory: Path, zookeeper: str) -> Iterator[list[BrokerProcess]]:
     brokers = [
         BrokerProcess(
             directory / f"broker-{broker_id}",
-            {"broker.id": str(broker_id), "zookeeper.connect": zookeeper, **common},
+            {
+                "broker.id": str(broker_id),
+                "zookeeper.connect": zookeeper,
+                "ottla.console.enable": "true",
+                "ottla.metrics.address": f"127.0.0.1:{port}",
+                **common,
+            },
         )
-        for broker_id in OUR_IDS
+        for broker_id, port in zip(OUR_IDS, CONSOLE_PORTS, strict=True)
     ]
     try:
         for broker in brokers:
@@ -85,6 +100,7 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
 
         records.assert_nothing_lost_or_doubled()
         kafkas_tools_work(brokers[0].bootstrap, tmp_path, records)
+        the_console_shows_kafka(ConsoleClient(CONSOLE_PORTS[0]), kafka.bootstrap)
         directories = [
             *kafka.log_directories,
             *(broker.data_directory for broker in brokers),
@@ -96,6 +112,44 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
         kafka.kill()
         eventually(lambda: KAFKA_ID not in records.leaders(), "the killed broker still leads")
         records.produce(500)
+
+
+def the_console_shows_kafka(page: ConsoleClient, kafka: str) -> None:
+    """What Kafka leads and coordinates is shown by the console of one of our brokers, and changed,
+    whichever side is the controller."""
+    topic = {"name": "console", "partitions": 3, "replication_factor": 1}
+    page.act("topic/create", **topic, configs={"retention.ms": "7200000"})
+    eventually(lambda: page.get("topics?search=console")["total"])
+    leaders = {row["partition"]: row["leader"] for row in page.get("topic?name=console")["rows"]}
+    assert sorted(leaders.values()) == [1, 2, 3]
+    for partition in leaders:
+        page.act("record/produce", topic="console", partition=partition, value=f"on {partition}")
+    groups = [f"group-{number}" for number in range(10)]
+    for group in groups:
+        consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
+        offsets = [TopicPartition("console", partition, 1) for partition in leaders]
+        consumer.commit(offsets=offsets, asynchronous=False)
+        consumer.close()
+    found = page.get("messages?topic=console&offset=0&value=on")["records"]
+    assert {row["value"]["text"] for row in found} == {"on 0", "on 1", "on 2"}
+    listed = {row["group"]: row for row in page.get("groups?search=group-")["groups"]}
+    assert sorted(listed) == groups
+    of_kafka = next(name for name in groups if listed[name]["coordinator"] == KAFKA_ID)
+    shown = page.get(f"group?name={of_kafka}")
+    assert [row["offset"] for row in shown["offsets"]] == [1, 1, 1]
+    assert "is Kafka and keeps no events" in shown["no_events"]
+    plan = page.act("group/plan", group=of_kafka, to="earliest")
+    page.act("group/reset", group=of_kafka, rows=plan["rows"])
+    page.act("group/delete", group=of_kafka, confirm=of_kafka)
+    setting = {"broker_id": KAFKA_ID, "setting": "log.cleaner.threads"}
+    page.act("broker/setting", **setting, value="2")
+    page.act("broker/setting", **setting, value=None)
+    overview = page.get("overview")
+    assert [row["responds"] for row in overview["brokers"]] == [True, True, True]
+    assert overview["problems"] == []
+    page.get("events")
+    page.get("security")
+    page.act("topic/delete", name="console", confirm="console")
 
 
 def kafkas_tools_work(bootstrap: str, directory: Path, records: AcknowledgedRecords) -> None:

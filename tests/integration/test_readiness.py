@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.server.broker_server import BrokerServer
+from ottla.cli.healthcheck import main as healthcheck
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from tests.doubles.command_line import CommandLine
 from tests.doubles.eventually import eventually_async
 
 
@@ -61,7 +63,7 @@ async def test_while_it_waits_for_zookeeper_and_after(tmp_path: Path) -> None:
     waiting = (503, "the broker waits for ZooKeeper\n")
     assert await get(server, "/readyz") in (waiting, (503, "the broker is starting\n"))
     await until(server, waiting[1])
-    assert await get(server, "/metrics") == waiting
+    assert "ottla_ready 0.0" in (await get(server, "/metrics"))[1]
     assert await get(server, "/healthz") == (200, "ok\n")
     zookeeper = ZooKeeperServer(tick_time_ms=100)
     await zookeeper.start(port=port)
@@ -79,6 +81,7 @@ async def test_a_directory_that_takes_no_records(tmp_path: Path) -> None:
     server = broker(tmp_path)
     await server.start()
     assert await get(server, "/readyz") == (200, "ok\n")
+    await server.parts.upkeep.scheduler.stop()  # it would find that there is room
     (directory,) = server.parts.base.logs.directories.all
     directory.mark_full("the test says so")
     status, body = await get(server, "/readyz")
@@ -88,6 +91,33 @@ async def test_a_directory_that_takes_no_records(tmp_path: Path) -> None:
     )
     metrics = (await get(server, "/metrics"))[1]
     assert f'ottla_log_directory_state{{path="{directory.path}",state="full"}} 1.0' in metrics
+    http = f"127.0.0.1:{server.metrics_port}"
+    ottla = CommandLine(f"127.0.0.1:{server.ports['PLAINTEXT']}")
+    shown = await asyncio.to_thread(ottla, "log-dirs", "--http", http)
+    assert (shown.code, shown.lines[1][-1]) == (1, "full")
+    assert (
+        shown.errors == "ottla: a log directory is full: free disk space; no restart is needed.\n"
+    )
+    environment = {**ottla.environment, "OTTLA_METRICS_ADDRESS": http}
+    assert await asyncio.to_thread(healthcheck, ["--timeout=30"], environment) == 1
+    directory.update_free_bytes(1 << 40, 0)
+    assert (await asyncio.to_thread(ottla, "log-dirs", "--http", http)).code == 0
+    assert await asyncio.to_thread(healthcheck, ["--timeout=30"], environment) == 0
+    await server.stop()
+
+
+async def test_doctor_finds_the_http_port_in_the_settings(tmp_path: Path) -> None:
+    server = broker(tmp_path, ottla_metrics_address=f":{free_port()}")
+    await server.start()
+    ottla = CommandLine(f"127.0.0.1:{server.ports['PLAINTEXT']}")
+    found = (await asyncio.to_thread(ottla.done, "doctor", "--json")).value["checks"]
+    assert found[-1]["finding"] == "ready, without a fault"
+    await server.parts.upkeep.scheduler.stop()  # it would find that there is room
+    server.parts.base.logs.directories.all[0].mark_full("no room")
+    shown = await asyncio.to_thread(ottla, "doctor")
+    assert shown.code == 1
+    assert "accepts no records: no room" in shown.output
+    assert "free disk space (delete topics, shorten retention.ms)" in shown.output
     await server.stop()
 
 
@@ -95,8 +125,8 @@ async def test_a_busy_metrics_port_is_noticed_before_the_data_is_touched(tmp_pat
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     server = broker(tmp_path, ottla_metrics_address=f"127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+    with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}"):
         await server.start()
-    assert not list((tmp_path / "data").glob("*.db"))
+    assert not (tmp_path / "data").exists()
     taken.close()
     await taken.wait_closed()

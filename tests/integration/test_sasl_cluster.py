@@ -13,13 +13,13 @@ from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
 from tests.doubles.producing import numbered, produce
-from tests.doubles.sasl_talk import BEARER_LOGIN, SCRAM_LOGIN
+from tests.doubles.sasl_talk import BEARER_LOGIN, PLAIN_LOGIN, SCRAM_LOGIN
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
 
 PASSWORD = "br0ker-x"
 MECHANISM = "SCRAM-SHA-512"
-SETTINGS = {
+SETTINGS: dict[str, object] = {
     "listeners": "INSIDE://127.0.0.1:0",
     "listener_security_protocol_map": "INSIDE:SASL_PLAINTEXT",
     "inter_broker_listener_name": "INSIDE",
@@ -88,7 +88,23 @@ def all_in_sync(bootstrap: str) -> bool:
     return in_sync(bootstrap) == {0: {1, 2}, 1: {1, 2}}
 
 
+JAAS_FILE = f"""
+KafkaServer {{
+    {SCRAM_LOGIN} username="user" password="wrong";
+    {PLAIN_LOGIN} username="broker" password="{PASSWORD}";
+}};
+"""
+OF_JAAS_FILE = {name: value for name, value in SETTINGS.items() if "jaas" not in name}
+
+
 def test_a_mixed_cluster(tmp_path: Path) -> None:
+    """Kafka has its login in a setting first, then in a JAAS file, as Ottla has.
+
+    The section has two passwords: Kafka takes the first of a hash set, whatever the mechanism.
+    """
+    jaas_file = tmp_path / "kafka.jaas"
+    jaas_file.write_text(JAAS_FILE)
+    option = f"-Djava.security.auth.login.config={jaas_file}"
     with ExitStack() as stack:
         zookeeper = stack.enter_context(start_zookeeper(tmp_path / "zookeeper"))
         make_user = ("--alter", "--entity-type", "users", "--entity-name", "broker")
@@ -98,9 +114,15 @@ def test_a_mixed_cluster(tmp_path: Path) -> None:
             *("--add-config", f"{MECHANISM}=[iterations=4096,password={PASSWORD}]"),
         )
         with_kafka = stack.enter_context(ExitStack())
-        kafka = with_kafka.enter_context(kafka_broker(tmp_path, zookeeper))
+        kafka = with_kafka.enter_context(kafka_broker(tmp_path, zookeeper, [], SETTINGS))
         ours = stack.enter_context(
-            start_broker(tmp_path / "ours", broker_id=2, zookeeper_connect=zookeeper, **SETTINGS)
+            start_broker(
+                tmp_path / "ours",
+                broker_id=2,
+                zookeeper_connect=zookeeper,
+                kafka_opts=option,
+                **OF_JAAS_FILE,
+            )
         )
         both = f"{kafka.bootstrap},{ours.bootstrap}"
         admin = AdminClient(client(both))
@@ -113,7 +135,7 @@ def test_a_mixed_cluster(tmp_path: Path) -> None:
         with_kafka.close()
         eventually(lambda: in_sync(ours.bootstrap) == {0: {2}, 1: {2}}, "the other is not missed")
         write(ours.bootstrap, RECORDS)
-        again = stack.enter_context(kafka_broker(tmp_path, zookeeper))
+        again = stack.enter_context(kafka_broker(tmp_path, zookeeper, [option], OF_JAAS_FILE))
         eventually(lambda: all_in_sync(ours.bootstrap), "Kafka is not back in sync")
         write(f"{again.bootstrap},{ours.bootstrap}", 2 * RECORDS)
         assert consume(again.bootstrap, 3 * RECORDS) == list(range(3 * RECORDS))
@@ -121,8 +143,12 @@ def test_a_mixed_cluster(tmp_path: Path) -> None:
         assert "Failed authentication" not in again.output()
 
 
-def kafka_broker(directory: Path, zookeeper: str) -> AbstractContextManager[ApacheKafka]:
-    return start_kafka(directory / "kafka", zookeeper=zookeeper, broker_id=1, **SETTINGS)
+def kafka_broker(
+    directory: Path, zookeeper: str, options: list[str], settings: dict[str, object]
+) -> AbstractContextManager[ApacheKafka]:
+    return start_kafka(
+        directory / "kafka", zookeeper=zookeeper, jvm_options=options, broker_id=1, **settings
+    )
 
 
 def assert_no_secret(broker: BrokerProcess) -> None:

@@ -213,22 +213,19 @@ def test_a_new_ticket_before_the_old_one_ends(kdc: Kdc) -> None:
         time.sleep(0.5)
 
 
-def test_zookeeper(kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zookeeper(kdc: Kdc, tmp_path: Path) -> None:
     server, client = tmp_path / "server.jaas", tmp_path / "client.jaas"
     server.write_text(f"Server {{ {login(kdc, 'zookeeper/localhost')} }};\n")
     client.write_text(f"Client {{ {login(kdc, SERVICE)} }};\n")
     provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     option = f"-Djava.security.auth.login.config={server}"
-    monkeypatch.setattr(
-        "tests.doubles.broker_process._is_harmless", lambda name: not name.startswith("OTTLA_")
-    )
-    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={client}")
     with (
         start_zookeeper(tmp_path, settings=provider, java=(option,)) as zookeeper,
         start_broker(
             tmp_path,
             zookeeper_connect=f"localhost:{zookeeper.port}",
             zookeeper_set_acl="true",
+            kafka_opts=f"-Djava.security.auth.login.config={client}",
         ),
     ):
         other = KazooClient(zookeeper.connect)
@@ -242,7 +239,12 @@ def test_zookeeper(kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_cluster_with_apache_kafka(kdc: Kdc, tmp_path: Path) -> None:
-    """Both follow each other: replicas of a topic are in sync with either as the leader."""
+    """Both follow each other: replicas of a topic are in sync with either as the leader.
+
+    Kafka has its login in a setting, Ottla in a JAAS file.
+    """
+    jaas_file = tmp_path / "kafka.jaas"
+    jaas_file.write_text(f"KafkaServer {{ {login(kdc, SERVICE)} }};\n")
     common = settings(
         kdc,
         zookeeper_session_timeout_ms=6000,
@@ -260,7 +262,13 @@ def test_a_cluster_with_apache_kafka(kdc: Kdc, tmp_path: Path) -> None:
             start_kafka(tmp_path / "kafka", zookeeper=zookeeper, broker_id=1, **theirs)
         )
         ours = stack.enter_context(
-            start_broker(tmp_path / "ours", broker_id=2, zookeeper_connect=zookeeper, **common)
+            start_broker(
+                tmp_path / "ours",
+                kafka_opts=f"-Djava.security.auth.login.config={jaas_file}",
+                broker_id=2,
+                zookeeper_connect=zookeeper,
+                **{name: value for name, value in common.items() if "jaas" not in name},
+            )
         )
         both = f"localhost:{port},{address(ours)}"
         made = java(

@@ -5,7 +5,8 @@
     python -m tests.mutation MODULE --only Class.method       some mutants of it
 
 Mutants that are judged to change nothing are listed in `judged.txt`, with the reason. The exit code
-is 1 if another one survives.
+is 1 if another one survives, if a judged one does not survive any more, or if fewer than 85 % of
+the mutants of a module are killed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.mutation.modules import MODULES
 
+if TYPE_CHECKING:
+    from tests.mutation.runner import Verdict
+
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED = Path(__file__).with_name("judged.txt")
+LEAST_PERCENT = 85
 
 
 def judged() -> dict[tuple[str, str], str]:
@@ -59,27 +66,35 @@ def main() -> int:
 
 
 def _one(module: str, only: str) -> int:
-    from tests.mutation.runner import KILLED, run
+    from tests.mutation.runner import run
 
     began = time.monotonic()
     verdicts = run((ROOT / module).resolve(), MODULES[module], only)
-    reasons = judged()
+    reasons = {mutant: why for (of, mutant), why in judged().items() if of == module}
+    lines, is_good = report(verdicts, {each: why for each, why in reasons.items() if only in each})
+    *details, score = lines
+    for each in details:
+        print(each)
+    print(f"{module}: {score}, {time.monotonic() - began:.0f} s", flush=True)
+    return 0 if is_good or (only and not details) else 1
+
+
+def report(verdicts: Sequence[Verdict], reasons: Mapping[str, str]) -> tuple[list[str], bool]:
+    """The lines to print, the score last, and whether all is as it should be."""
+    from tests.mutation.runner import KILLED
+
     alive = [each for each in verdicts if each.outcome != KILLED]
-    unjudged = [each for each in alive if (module, each.mutant) not in reasons]
-    names = {each.mutant for each in alive}
-    gone = [each for (of, each) in reasons if of == module and each not in names and only in each]
-    for each in unjudged:
-        print(f"{each.outcome}: {each.mutant}")
-    for name in gone:
-        print(f"judged, but killed or gone: {name}")
+    unjudged = [each for each in alive if each.mutant not in reasons]
+    gone = sorted(set(reasons) - {each.mutant for each in alive})
     killed = len(verdicts) - len(alive)
-    print(
-        f"{module}: {killed} of {len(verdicts)} mutants killed "
-        f"({100 * killed / len(verdicts):.1f} %), {len(alive) - len(unjudged)} judged, "
-        f"{len(unjudged)} not judged, {time.monotonic() - began:.0f} s",
-        flush=True,
+    lines = [f"{each.outcome}: {each.mutant}" for each in unjudged]
+    lines += [f"judged, but killed or gone: {each}" for each in gone]
+    lines.append(
+        f"{killed} of {len(verdicts)} mutants killed ({100 * killed / len(verdicts):.1f} %), "
+        f"{len(alive) - len(unjudged)} judged, {len(unjudged)} not judged"
     )
-    return 1 if unjudged or gone else 0
+    is_enough = 100 * killed >= LEAST_PERCENT * len(verdicts)
+    return lines, is_enough and not unjudged and not gone
 
 
 if __name__ == "__main__":

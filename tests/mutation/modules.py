@@ -9,7 +9,7 @@ STORAGE = (
     f"{UNIT}/storage/recovery",
     f"{UNIT}/storage/directories",
 )
-CRASHES = (*STORAGE, "tests/crash/test_storage_power_failure.py")
+RECOVERY = (f"{UNIT}/storage/recovery",)
 
 MODULES: dict[str, tuple[str, ...]] = {
     # Controller
@@ -38,8 +38,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "storage/log/log_appender.py": STORAGE,
     "storage/log/truncation.py": STORAGE,
     "storage/log/leader_epochs.py": STORAGE,
-    "storage/recovery/recovery.py": CRASHES,
-    "storage/recovery/recovery_scan.py": CRASHES,
+    "storage/recovery/recovery.py": RECOVERY,
+    "storage/recovery/recovery_scan.py": RECOVERY,
     "storage/cleaner/compaction_filter.py": (f"{UNIT}/storage/cleaner",),
     "storage/producer/producer_entry.py": (f"{UNIT}/storage/producer", f"{UNIT}/storage/log"),
     "storage/producer/producer_state.py": STORAGE,

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.__main__ import ROOT, judged
+from tests.mutation.__main__ import ROOT, judged, report
 from tests.mutation.modules import MODULES
 from tests.mutation.mutants import mutants
+from tests.mutation.runner import KILLED, SURVIVED, Verdict
 
 SOURCE = '''
 import logging
@@ -86,6 +87,21 @@ def test_judgements_are_about_mutants_that_exist() -> None:
         for mutant in mutants((ROOT / module).read_text())
     }
     assert [each for each in judged() if each not in names] == []
+
+
+def test_a_score_is_good_if_it_is_high_and_all_survivors_are_judged() -> None:
+    verdicts = [Verdict(f"f: {number} -> 0", KILLED, "test") for number in range(17)]
+    verdicts += [Verdict(f"g: {number} -> 0", SURVIVED, "") for number in range(3)]
+    reasons = {f"g: {number} -> 0": "why" for number in range(3)}
+    score = "17 of 20 mutants killed (85.0 %), 3 judged, 0 not judged"
+    assert report(verdicts, reasons) == ([score], True)
+    lines, is_good = report(verdicts[1:], reasons)
+    assert (len(lines), is_good) == (1, False)
+    lines, is_good = report(verdicts, {**reasons, "f: 3 -> 0": "why"})
+    assert (lines[0], is_good) == ("judged, but killed or gone: f: 3 -> 0", False)
+    del reasons["g: 1 -> 0"]
+    lines, is_good = report(verdicts, reasons)
+    assert (lines[0], is_good) == ("survived: g: 1 -> 0", False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the runner forks")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tests.doubles.broker_process import start_broker
 
+# Its first block starts a broker; tests/integration/test_documented_commands.py does that.
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "quickstart.md"
 ADDRESS = "localhost:9092"
 RUN_SECONDS = 1800

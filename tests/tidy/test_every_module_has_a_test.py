@@ -40,13 +40,6 @@ EXCEPTIONS = {
         "tests/integration/test_embedded_cluster.py",
     ),
     "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
-    **dict.fromkeys(
-        (
-            "ottla.controller.zookeeper_server.four_letter_words",
-            "ottla.controller.zookeeper_server.requests",
-        ),
-        (THROUGH_ANOTHER, "tests/unit/controller/zookeeper_server/test_server.py"),
-    ),
     "ottla.broker.coordination.znode_offsets": (
         BESIDE_KAFKA,
         "tests/differential/test_coordinators.py",
@@ -131,13 +124,19 @@ EXCEPTIONS = {
         WHOLE_BROKER,
         "tests/integration/test_console.py",
     ),
-    "ottla.broker.observability.console.group_views": (
-        WHOLE_BROKER,
-        "tests/integration/test_console.py",
-    ),
-    "ottla.broker.observability.console.history": (
-        WHOLE_BROKER,
-        "tests/integration/test_console.py",
+    **dict.fromkeys(
+        (
+            "ottla.broker.observability.console.audit",
+            "ottla.broker.observability.console.browse",
+            "ottla.broker.observability.console.cluster_offsets",
+            "ottla.broker.observability.console.cluster_views",
+            "ottla.broker.observability.console.event_views",
+            "ottla.broker.observability.console.group_actions",
+            "ottla.broker.observability.console.group_views",
+            "ottla.broker.observability.console.security_views",
+            "ottla.broker.observability.console.topic_actions",
+        ),
+        (WHOLE_BROKER, "tests/integration/test_console_cluster.py"),
     ),
     "ottla.broker.observability.monitoring": (WHOLE_BROKER, "tests/integration/test_logs.py"),
     "ottla.broker.replication.delayed_delete_records": (
@@ -165,7 +164,6 @@ EXCEPTIONS = {
         (
             "ottla.broker.server.config_changes",
             "ottla.broker.server.control_assembly",
-            "ottla.broker.server.handler_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",
             "ottla.broker.server.quota_assembly",

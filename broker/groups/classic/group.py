@@ -20,6 +20,7 @@ the members, their assignments and the generation of the last completed rebalanc
 coordinator replays that record; members of a rebalance that was in progress have to rejoin.
 """
 
+from collections import Counter
 from enum import Enum
 from typing import Literal
 
@@ -318,10 +319,7 @@ class Group:
         candidates = frozenset(
             name for name, count in self._protocol_counts.items() if count == member_count
         )
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            name = member.vote(candidates)
-            votes[name] = votes.get(name, 0) + 1
+        votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
     def update_subscribed_topics(self) -> None:

@@ -126,7 +126,6 @@ class Rebalancer:
             self._on_complete_join(group)
 
     def _start_join_timer(self, group: Group, delay_ms: int) -> None:
-        self._stop_join_timer(group)
         self._join_timers[group] = self._timer.schedule(
             delay_ms, partial(self._on_complete_join, group)
         )
@@ -183,10 +182,8 @@ class Rebalancer:
     # CompletingRebalance.
 
     def _start_sync_timer(self, group: Group) -> None:
-        self._stop_sync_timer(group, clear=False)
         self._sync_timers[group] = self._timer.schedule(
-            group.rebalance_timeout_ms,
-            partial(self._on_pending_sync_expired, group, group.generation_id),
+            group.rebalance_timeout_ms, partial(self._on_pending_sync_expired, group)
         )
 
     def remove_pending_sync_member(self, group: Group, member_id: str) -> None:
@@ -194,14 +191,8 @@ class Rebalancer:
         if not group.pending_sync_members:
             self._stop_sync_timer(group)
 
-    def _on_pending_sync_expired(self, group: Group, generation_id: int) -> None:
-        self._sync_timers.pop(group, None)
-        if (
-            generation_id != group.generation_id
-            or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
-            or not group.pending_sync_members
-        ):
-            return
+    def _on_pending_sync_expired(self, group: Group) -> None:
+        # The timer stops with its generation, and when the last member has sent SyncGroup.
         late = sorted(group.pending_sync_members)
         for member_id in late:
             self.record_event(
@@ -376,9 +367,7 @@ class Rebalancer:
         if task is not None:
             task.cancel()
 
-    def _stop_sync_timer(self, group: Group, *, clear: bool = True) -> None:
-        if clear:
-            group.pending_sync_members.clear()
+    def _stop_sync_timer(self, group: Group) -> None:
         task = self._sync_timers.pop(group, None)
         if task is not None:
             task.cancel()

@@ -5,7 +5,8 @@ cluster-wide ones when the name is empty; loggers have their levels. Version 1 a
 synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's `ConfigHelper`.
 
 Deviation from Kafka: a request for only the key `ottla.group.events` of a group returns the events
-of the group, which `ottla groups events` shows.
+of the group, which `ottla groups events` shows; for only the key `ottla.broker.events` of a broker
+with a web console, its newest log lines.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 GROUP = 32
 GROUP_EVENTS = "ottla.group.events"
+BROKER_EVENTS = "ottla.broker.events"
 FROM_TOPIC = 1
 FROM_BROKER = 2
 FROM_CLUSTER = 3
@@ -107,6 +109,8 @@ class ConfigDescriber:
         self._dynamic_config = dynamic_config
         self._metadata = metadata
         self._group_events = group_events
+        #: The newest log lines of this broker as JSON; set by its console.
+        self.broker_events: Callable[[], str] | None = None
 
     def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
@@ -124,6 +128,10 @@ class ConfigDescriber:
         try:
             if resource.resource_type == GROUP and resource.configuration_keys == [GROUP_EVENTS]:
                 rows = self._events_of(resource.resource_name)
+            elif resource.resource_type == BROKER and resource.configuration_keys == [
+                BROKER_EVENTS
+            ]:
+                rows = self._lines_of(resource.resource_name)
             else:
                 rows = self.rows(resource.resource_type, resource.resource_name)
         except Exception as error:
@@ -163,15 +171,14 @@ class ConfigDescriber:
     def _events_of(self, group_id: str) -> list[DescribeConfigsResourceResult]:
         if self._group_events is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {GROUP}")
-        return [
-            DescribeConfigsResourceResult(
-                GROUP_EVENTS,
-                self._group_events(group_id),
-                read_only=True,
-                config_source=FROM_DEFAULT,
-                config_type=_TYPES["string"],
-            )
-        ]
+        return [_text_row(GROUP_EVENTS, self._group_events(group_id))]
+
+    def _lines_of(self, name: str) -> list[DescribeConfigsResourceResult]:
+        """None for a broker without a console, as of a key that does not exist."""
+        check_broker_id(name, self._broker_id, "")
+        if self.broker_events is None:
+            return []
+        return [_text_row(BROKER_EVENTS, self.broker_events())]
 
     def _client_metrics_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
         """The settings that are set; none for an unknown name, as in Kafka."""
@@ -278,6 +285,13 @@ def logger_rows() -> list[DescribeConfigsResourceResult]:
             )
         )
     return rows
+
+
+def _text_row(name: str, text: str) -> DescribeConfigsResourceResult:
+    """What is no setting."""
+    return DescribeConfigsResourceResult(
+        name, text, read_only=True, config_source=FROM_DEFAULT, config_type=_TYPES["string"]
+    )
 
 
 def _row(

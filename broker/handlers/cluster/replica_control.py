@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.slices import run_at_once, run_in_slices
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
@@ -34,6 +35,9 @@ logger = logging.getLogger("ottla.broker")
 # Ten seconds; a controller waits for three times as long (`controller.socket.timeout.ms`).
 _READ_ATTEMPTS = 100
 _READ_BACKOFF_SECONDS = 0.1
+
+# To apply a partition takes 2 us, so these take 4 ms at once.
+_MAX_PARTITIONS_AT_ONCE = 2000
 
 
 class ReplicaControl:
@@ -57,6 +61,8 @@ class ReplicaControl:
         self._applier = applier
         self._metadata = metadata
         self._dynamic_config = dynamic_config
+        # Held while metadata are updated in slices: each update begins with the one before.
+        self._updating = asyncio.Lock()
 
     def handle(self, request: Message, version: int) -> Message | Awaitable[Message]:
         """Handles a request of the controller in this process."""
@@ -76,7 +82,7 @@ class ReplicaControl:
 
     def handle_update_metadata(
         self, context: RequestContext, request: UpdateMetadataRequest
-    ) -> UpdateMetadataResponse:
+    ) -> UpdateMetadataResponse | Coroutine[Any, Any, UpdateMetadataResponse]:
         return self.update_metadata(request)
 
     def handle_stop_replica(
@@ -118,20 +124,50 @@ class ReplicaControl:
                     logger.warning("Failed to read topic configurations, retrying: %s", error)
                 await asyncio.sleep(_READ_BACKOFF_SECONDS)
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Updates the metadata cache."""
+    def update_metadata(
+        self, request: UpdateMetadataRequest
+    ) -> UpdateMetadataResponse | Coroutine[Any, Any, UpdateMetadataResponse]:
+        """Updates the metadata cache: in slices, if the request has very many partitions."""
+        if self._updating.locked() or _has_many_partitions(request):
+            return self._update_in_slices(request)
+        refused = self._refuse_update(request)
+        if refused is not None:
+            return refused
+        deleted = self._metadata.update(request)
+        run_at_once(self._applier.step_down_where_replaced(request))
+        self._on_metadata(deleted)
+        return UpdateMetadataResponse()
+
+    async def _update_in_slices(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """One after the other, in the order in which they came. A controller that was replaced
+        while its request waited is refused."""
+        async with self._updating:
+            refused = self._refuse_update(request)
+            if refused is not None:
+                return refused
+            deleted = await run_in_slices(self._metadata.update_in_steps(request))
+            await run_in_slices(self._applier.step_down_where_replaced(request))
+            self._on_metadata(deleted)
+        return UpdateMetadataResponse()
+
+    def _refuse_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse | None:
+        """The response to a request with a stale epoch; else notes the controller's epoch."""
         if self._is_stale(request.broker_epoch):
             return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
         if request.controller_epoch < self._applier.controller_epoch:
             return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._applier.controller_epoch = request.controller_epoch
-        deleted = self._metadata.update(request)
-        self._applier.step_down_where_replaced(request)
-        self._on_metadata(deleted)
-        return UpdateMetadataResponse()
+        return None
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stops and deletes replicas."""
         if self._is_stale(request.broker_epoch):
             return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         return self._applier.stop_replicas(request)
+
+
+def _has_many_partitions(request: UpdateMetadataRequest) -> bool:
+    partitions = len(request.ungrouped_partition_states)
+    for topic in request.topic_states:
+        partitions += len(topic.partition_states)
+    return partitions > _MAX_PARTITIONS_AT_ONCE

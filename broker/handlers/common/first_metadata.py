@@ -8,9 +8,15 @@ Kafka responds with an empty list of brokers there, which some clients take as f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.request_channel import Handler, HandlerResult, RequestContext
+from ottla.broker.requests.request_channel import (
+    Deferred,
+    Handler,
+    HandlerResult,
+    RequestContext,
+)
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -19,17 +25,19 @@ if TYPE_CHECKING:
 # Well below the request timeouts of clients; after that the response is what the cache holds.
 MAX_WAIT_MS = 5_000
 
-R = TypeVar("R", bound=Message)
-
 
 def after_first_metadata(
-    metadata: MetadataCache, handler: Callable[[RequestContext, Any], R]
+    metadata: MetadataCache, handler: Callable[[RequestContext, Any], HandlerResult]
 ) -> Handler:
     """`handler`, called when the metadata cache has brokers, or after MAX_WAIT_MS."""
 
-    async def later(context: RequestContext, request: Any) -> R:
+    async def later(context: RequestContext, request: Any) -> Message | Deferred | None:
         await metadata.wait_until(lambda snapshot: bool(snapshot.brokers), MAX_WAIT_MS)
-        return handler(context, request)
+        result: Any = handler(context, request)
+        if type(result) is CoroutineType:
+            result = await result
+        found: Message | Deferred | None = result
+        return found
 
     def handle(context: RequestContext, request: Any) -> HandlerResult:
         if metadata.snapshot.brokers:

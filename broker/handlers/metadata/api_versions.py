@@ -15,6 +15,10 @@ from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
+# What is kept for each connection, and is a label of a metric. Kafka has no bound of its own; the
+# protocol's is 32 KB, and the request comes before authentication.
+_MAX_KEPT = 100
+
 # KIP-511: the valid names and versions of clients, which are used as metric labels.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,6 +41,6 @@ class ApiVersionsHandler:
             name, version = request.client_software_name, request.client_software_version
             if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-            context.connection.client_software_name = name
-            context.connection.client_software_version = version
+            context.connection.client_software_name = name[:_MAX_KEPT]
+            context.connection.client_software_version = version[:_MAX_KEPT]
         return self.response()

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
+# Errors of the broker or of its disk; the others tell a client that it is mistaken or outdated.
+_FAILURES = frozenset(
+    (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
+)
+
 
 class FetchHandler:
     """Resolves the fetch session, reads from the replica manager, builds the response."""
@@ -150,10 +155,17 @@ class FetchHandler:
         error_code, session_id, results = fetch.finish(results)
         response = FetchResponse(error_code=error_code, session_id=session_id)
         topics = response.responses
+        statistics = self._replica_manager.context.topics
         last_topic: FetchableTopicResponse | None = None
         for topic, topic_id, data in results:
             if data.error_code:
                 self._adapt_error(context, response, topic, data)
+            records = data.records
+            if records:
+                if is_follower:
+                    statistics.replicated_out_bytes += len(records)
+                elif topic is not None:
+                    statistics.get(topic).sent_bytes += len(records)
             if last_topic is None or last_topic.topic != topic or last_topic.topic_id != topic_id:
                 last_topic = FetchableTopicResponse(topic or "", topic_id)
                 topics.append(last_topic)
@@ -186,6 +198,8 @@ class FetchHandler:
     ) -> None:
         version = context.header.api_version
         code = data.error_code
+        if code in _FAILURES and topic is not None:
+            self._replica_manager.context.topics.get(topic).failed_fetches += 1
         if code == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
             # Old clients do not know the code; with this one they refresh their metadata.
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER

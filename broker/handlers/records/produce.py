@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.message import RecordsBuffer
 from ottla.protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -41,7 +41,10 @@ _MAGIC_OFFSET = 16
 _ATTRIBUTES_OFFSET = 22
 _BATCH_OVERHEAD = 61
 _LENGTH_END = 12
+# Of a message of magic 0, the shortest there is.
+_LEAST_LENGTH = 14
 _CODEC_MASK = 7
+_TRANSACTIONAL_MASK = 0x10
 _ZSTD = 4
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
@@ -64,6 +67,7 @@ class ProduceHandler:
     def handle(self, context: RequestContext, request: ProduceRequest) -> Deferred:
         acks = request.acks
         version = context.header.api_version
+        transactional_id = request.transactional_id
         response = ProduceResponse()
         entries: list[ProduceEntry] = []
         for topic in request.topic_data:
@@ -77,10 +81,12 @@ class ProduceHandler:
                 records = data.records
                 if topic_error or not _is_valid(row, records, version):
                     continue
+                if transactional_id is None and _is_transactional(cast("memoryview", records)):
+                    # As Kafka, for all partitions of the request.
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 # The network layer decodes records as a view of a writable frame.
                 entries.append((name, data.index, cast("memoryview", records), row))
         timeout_ms = request.timeout_ms
-        transactional_id = request.transactional_id
         if transactional_id is None:
             self._replica_manager.append_records(
                 acks, timeout_ms, entries, lambda: self._respond(context, acks, response)
@@ -145,6 +151,16 @@ class ProduceHandler:
             produce_response.node_endpoints.append(NodeEndpoint(*node))
 
 
+def _is_transactional(records: memoryview) -> bool:
+    """Whether a batch belongs to a transaction. Without a transactional id nothing ends that, and
+    readers of committed records would wait for it."""
+    return (
+        len(records) >= _BATCH_OVERHEAD
+        and bool(records[_ATTRIBUTES_OFFSET] & _TRANSACTIONAL_MASK)
+        and records[_MAGIC_OFFSET] == 2
+    )
+
+
 def _reject(row: PartitionProduceResponse, code: int, message: str) -> bool:
     row.error_code = code
     row.error_message = message
@@ -158,24 +174,12 @@ def _is_valid(row: PartitionProduceResponse, records: RecordsBuffer | None, vers
     if version < 3:
         return True  # Message sets of magic 0 and 1: the log converts them.
     size = len(records)
-    if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] > 2:
-        return _reject(
-            row,
-            ErrorCode.CORRUPT_MESSAGE,
-            f"Unknown magic {records[_MAGIC_OFFSET]} of a record batch.",
-        )
-    if size < _BATCH_OVERHEAD or records[_MAGIC_OFFSET] != 2:
-        return _reject(
-            row,
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} must hold a record batch of magic 2",
-        )
-    if int.from_bytes(records[8:_LENGTH_END], "big") != size - _LENGTH_END:
-        return _reject(
-            row,
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} must hold exactly one record batch",
-        )
+    if (
+        size < _BATCH_OVERHEAD
+        or records[_MAGIC_OFFSET] != 2
+        or int.from_bytes(records[8:_LENGTH_END], "big") != size - _LENGTH_END
+    ):
+        return _reject(row, *_problem(records, version))
     if version < 7 and records[_ATTRIBUTES_OFFSET] & _CODEC_MASK == _ZSTD:
         return _reject(
             row,
@@ -183,3 +187,26 @@ def _is_valid(row: PartitionProduceResponse, records: RecordsBuffer | None, vers
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
     return True
+
+
+def _problem(records: RecordsBuffer, version: int) -> tuple[int, str]:
+    """Why bytes are not one record batch of magic 2, and Kafka's error code for it."""
+    what = f"Produce requests with version {version} must hold "
+    size = len(records)
+    if size >= _LENGTH_END:
+        length = int.from_bytes(records[8:_LENGTH_END], "big", signed=True)
+        if length < _LEAST_LENGTH:
+            return ErrorCode.CORRUPT_MESSAGE, f"A record batch with a length of {length} bytes."
+        if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] > 2:
+            magic = records[_MAGIC_OFFSET]
+            return ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {magic} of a record batch."
+        rest = records[_LENGTH_END + length :]
+        if rest and (
+            len(rest) < _LENGTH_END
+            or int.from_bytes(rest[8:_LENGTH_END], "big", signed=True) < _LEAST_LENGTH
+        ):
+            # Kafka ignores less than 12 bytes; here a batch fills the records of a partition.
+            return ErrorCode.CORRUPT_MESSAGE, f"{len(rest)} bytes follow a record batch."
+        if size >= _BATCH_OVERHEAD and records[_MAGIC_OFFSET] == 2:
+            return ErrorCode.INVALID_RECORD, f"{what}exactly one record batch"
+    return ErrorCode.INVALID_RECORD, f"{what}a record batch of magic 2"

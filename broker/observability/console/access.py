@@ -3,26 +3,36 @@
 A request must name this machine in its Host header, or a name in `ottla.console.hosts`: a page of
 another site could have pointed its own name here (DNS rebinding), and would then be a page of this
 port to a browser. Other machines are served if `ottla.console.allow.remote` is true, and need
-the token. On a broker with an authorizer the console shows what `ottla.console.principal` is
-allowed to see.
+the token. On a broker with an authorizer the console shows and changes what
+`ottla.console.principal` is allowed to see and to change.
+
+A change is a POST with JSON and a header that pages of other sites cannot send without asking first
+(CORS); the name in `Origin` must be the one in `Host`.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.requests.request_context import Principal
+from ottla.broker.requests.request_context import (
+    ANONYMOUS,
+    HandlerEntry,
+    Principal,
+    RequestContext,
+    Route,
+)
 from ottla.broker.security.audit.security_log import Login
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
-    from ottla.broker.requests.request_context import RequestConnection, RequestContext
     from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.authorization.access_control import Allows
 
@@ -31,6 +41,13 @@ MIN_TOKEN_CHARACTERS = 16
 
 _LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 _BEARER = "Bearer "
+
+# Sent with each change by the console's own pages.
+ACTION_HEADER = "X-Ottla-Console"
+ACTION = "1"
+
+# What quotas and logs know the console as.
+CLIENT_ID = "ottla-console"
 
 
 class ConsoleRequest(NamedTuple):
@@ -41,6 +58,11 @@ class ConsoleRequest(NamedTuple):
     host: str
     authorization: str
     peer: str
+    method: str = "GET"
+    origin: str = ""
+    content_type: str = ""
+    action: str = ""  # X-Ottla-Console
+    body: Callable[[], Awaitable[bytes]] | None = None
 
 
 class Refused(Exception):
@@ -56,9 +78,16 @@ class ConsoleDoor:
     """Decides whether a request is served at all."""
 
     def __init__(
-        self, *, allow_remote: bool, token: str | None, hosts: Iterable[str], log: SecurityLog
+        self,
+        *,
+        allow_remote: bool,
+        token: str | None,
+        hosts: Iterable[str],
+        log: SecurityLog,
+        read_only: str = "",
     ) -> None:
-        """Raises ConfigError for settings that would serve other machines without a token."""
+        """`read_only`: why nothing can be changed, empty if it can. Raises ConfigError for
+        settings that would serve other machines without a token."""
         if allow_remote and not token:
             raise ConfigError(
                 "ottla.console.allow.remote: other machines need a token; set "
@@ -72,6 +101,7 @@ class ConsoleDoor:
         self._token = token
         self._hosts = {each.strip().lower() for each in hosts if each.strip()}
         self._log = log
+        self.read_only = read_only
 
     @classmethod
     def of(cls, config: BrokerConfig, log: SecurityLog) -> ConsoleDoor:
@@ -80,6 +110,7 @@ class ConsoleDoor:
             token=config.ottla_console_token,
             hosts=config.ottla_console_hosts,
             log=log,
+            read_only=_why_read_only(config),
         )
 
     def check_address(self, request: ConsoleRequest) -> None:
@@ -106,10 +137,27 @@ class ConsoleDoor:
         if hmac.compare_digest(given.encode("latin-1"), self._token.encode()):
             return
         if given:
-            connection = cast("RequestConnection", _connection(request.peer, _ANONYMOUS))
             login = Login("", "console token", is_renewal=False)
+            connection = ConsoleConnection(request.peer, ANONYMOUS)
             self._log.login_failed(connection, login, "sent a wrong ottla.console.token")
         raise Refused("401 Unauthorized", "the console needs the token (ottla.console.token)")
+
+    def check_action(self, request: ConsoleRequest) -> None:
+        """Raises Refused for a change that no page of the console sent, or when there may be none.
+
+        A browser sends this type and this header to another site only if that site permits it in a
+        response to OPTIONS, which the console does not serve."""
+        if self.read_only:
+            raise Refused("403 Forbidden", self.read_only)
+        kind = request.content_type.partition(";")[0].strip().lower()
+        if kind != "application/json" or request.action != ACTION:
+            raise Refused(
+                "403 Forbidden",
+                "a change is a POST with Content-Type: application/json and "
+                f"{ACTION_HEADER}: {ACTION}",
+            )
+        if request.origin and host_of_origin(request.origin) != host_name(request.host):
+            raise Refused("403 Forbidden", "the request comes from a page of another site")
 
     def _names_us(self, host: str) -> bool:
         name = host_name(host)
@@ -119,15 +167,56 @@ class ConsoleDoor:
         return self._allow_remote and _is_address(name)
 
 
+class ConsoleConnection:
+    """What handlers, the authorizer and the security log need of the connection of a client."""
+
+    class Listener:
+        security_protocol = "PLAINTEXT"
+
+    listener_name = "HTTP"
+    authenticated = True
+    client_port = 0
+    local_address = ("", 0)
+    closed = False
+    client_software_name = "ottla-console"
+    client_software_version = ""
+    listener = Listener()
+    sasl = None
+
+    def __init__(self, peer: str, principal: Principal) -> None:
+        self.client_host = peer
+        self.principal = principal
+
+    def send_response(self, context: RequestContext, parts: list[Any]) -> None:
+        """Responses go to the page, see `ClusterClient`."""
+
+    def close(self, reason: str) -> None:
+        """There is nothing to close."""
+
+
+def _no_handler(context: RequestContext, request: Any) -> None:
+    """The console's own checks are no request of the protocol."""
+
+
+# Of checks that belong to no request: the first page, for example.
+_CHECKED = Route(HandlerEntry(ApiKey.DESCRIBE_CLUSTER, "Console", 0, 0, _no_handler))
+
+
 class Viewer:
-    """What the console may show for one request."""
+    """In whose name one HTTP request is served, and what that principal may see."""
 
     def __init__(self, allows: Allows, principal: Principal, peer: str) -> None:
         self._allows = allows
-        self._context = cast("RequestContext", _connection(peer, principal))
+        self.connection = ConsoleConnection(peer, principal)
+        header = RequestHeader(ApiKey.DESCRIBE_CLUSTER, 0, 0, CLIENT_ID)
+        self._context = RequestContext(header, None, self.connection, _CHECKED)
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Without a line in the security log."""
         return self._allows(self._context, operation, kind, name)
+
+    def may_on_cluster(self, operation: Operation) -> bool:
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_describe_topic(self, name: str) -> bool:
         return self.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
@@ -140,15 +229,12 @@ class Viewer:
         if not self.may(operation, kind, name):
             raise Refused(
                 "403 Forbidden",
-                f"{self._context.principal} (ottla.console.principal) has no ACL for "
+                f"{self.connection.principal} (ottla.console.principal) has no ACL for "
                 f"{operation.name} on {kind.name} {name[:249]}",
             )
 
     def require_on_cluster(self, operation: Operation) -> None:
         self.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-
-
-_ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 def parse_principal(text: str) -> Principal:
@@ -159,17 +245,25 @@ def parse_principal(text: str) -> Principal:
     return Principal(kind, name)
 
 
-def _connection(peer: str, principal: Principal) -> SimpleNamespace:
-    """A request of the console as the authorizer and the security log see one."""
-    made = SimpleNamespace(
-        client_host=peer,
-        client_port=0,
-        listener_name="HTTP",
-        principal=principal,
-        route=SimpleNamespace(entry=SimpleNamespace(name="Console")),
-    )
-    made.connection = made
-    return made
+def _why_read_only(config: BrokerConfig) -> str:
+    """A console without a token serves every user of this machine."""
+    if config.ottla_console_read_only:
+        return "the console is read-only (ottla.console.read.only)"
+    is_guarded = any(each.uses_sasl or each.uses_tls for each in config.listener_endpoints())
+    if is_guarded and not config.ottla_console_token:
+        return (
+            "this broker has a listener with TLS or SASL: the console then changes something only "
+            "with a token (ottla.console.token)"
+        )
+    return ""
+
+
+def host_of_origin(origin: str) -> str:
+    """The name in an Origin header, in small letters; empty for `null` and what is no origin."""
+    try:
+        return (urlsplit(origin).hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 def is_local(peer: str) -> bool:

@@ -1,27 +1,38 @@
 """The web console: pages and JSON on the HTTP port, for one person with a browser.
 
-It only reads. `access` decides who is served, and what of it. Every response is bounded.
+`access` decides who is served, and what of it. What is shown comes from the brokers of the cluster
+(`cluster_client`), and changes are requests to them. Every response is bounded.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
-from ottla.broker.observability.console import cluster_views, group_views
 from ottla.broker.observability.console.access import (
     ConsoleDoor,
     ConsoleRequest,
     Refused,
     Viewer,
 )
+from ottla.broker.observability.console.browse import Browser, Query
+from ottla.broker.observability.console.cluster_client import NoResponse
+from ottla.broker.observability.console.cluster_events import ClusterEvents
+from ottla.broker.observability.console.cluster_views import ClusterViews
+from ottla.broker.observability.console.event_views import EventViews
+from ottla.broker.observability.console.group_actions import GroupActions
+from ottla.broker.observability.console.group_views import GroupViews
 from ottla.broker.observability.console.history import History
-from ottla.broker.observability.console.messages import Peek
-from ottla.broker.security.authorization.acl_types import Operation, ResourceType
-from ottla.protocol.errors import KafkaError
+from ottla.broker.observability.console.parameters import InvalidParameter, Parameters
+from ottla.broker.observability.console.security_views import SecurityViews
+from ottla.broker.observability.console.settings_views import settings
+from ottla.broker.observability.console.topic_actions import TopicActions
+from ottla.broker.observability.console.topic_views import TopicViews
+from ottla.broker.runtime.tasks import spawn, stop
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.observability.console.console_parts import ConsoleParts
@@ -29,11 +40,14 @@ if TYPE_CHECKING:
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
+SCRIPTS = (
+    *("api.js", "app.js", "chart.js", "cluster.js", "forms.js", "groups.js", "records.js"),
+    *("security.js", "topics.js", "views.js"),
+)
 _ASSETS = {
     "": ("index.html", "text/html; charset=utf-8"),
     "style.css": ("style.css", "text/css; charset=utf-8"),
-    "app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "views.js": ("views.js", "text/javascript; charset=utf-8"),
+    **{name: (name, "text/javascript; charset=utf-8") for name in SCRIPTS},
 }
 PREFIX = "/console"
 API = "/api/"
@@ -45,41 +59,23 @@ SECURITY_HEADERS = (
     "form-action 'none'\r\n"
     "X-Content-Type-Options: nosniff\r\n"
     "Referrer-Policy: no-referrer\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\n"
     "Cache-Control: no-store\r\n"
 )
 
-# A page sends a handful of short parameters.
-_MAX_PARAMETERS = 16
+_MAX_OFFSET = (1 << 63) - 1
+_MAX_ROW = 1 << 31
 
+# Others are a request that the cluster, as it is now, cannot fulfil: 409.
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "404 Not Found",
+    ErrorCode.GROUP_ID_NOT_FOUND: "404 Not Found",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "403 Forbidden",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "403 Forbidden",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "403 Forbidden",
+}
 
-class InvalidParameter(Exception):
-    """A parameter that is missing or invalid; the text names it."""
-
-
-class Parameters:
-    """The query of a URL, typed; raises InvalidParameter."""
-
-    def __init__(self, query: str) -> None:
-        try:
-            given = parse_qs(query, max_num_fields=_MAX_PARAMETERS, errors="strict")
-        except ValueError:
-            raise InvalidParameter("the query cannot be read") from None
-        self._given = {name: values[-1] for name, values in given.items()}
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self._given.get(name, default)
-        if value is None:
-            raise InvalidParameter(f"the parameter {name} is missing")
-        return value
-
-    def number(self, name: str, default: int, low: int, high: int) -> int:
-        """A whole number, moved into its range."""
-        text = self._given.get(name)
-        if text is None:
-            return default
-        if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 19:
-            raise InvalidParameter(f"{name} is not a whole number")
-        return max(low, min(int(text), high))
+Page = Callable[[Parameters, Viewer], Awaitable[Any]]
 
 
 class Console:
@@ -87,45 +83,73 @@ class Console:
 
     #: The headers of each response beside its type and length.
     headers = SECURITY_HEADERS
+    METHODS = ("GET", "HEAD", "POST")
 
     def __init__(self, parts: ConsoleParts, events: EventLog, door: ConsoleDoor) -> None:
         self._parts = parts
         self._door = door
-        self.history = History(parts)
-        self._peek = Peek(parts.replica_manager, parts.workers)
-        history = self.history
+        self._changes = ClusterEvents()
+        self._following: asyncio.Task[None] | None = None
+        self.history = History(parts, Viewer(parts.allows, parts.principal, "127.0.0.1"))
+        self._browser = Browser(parts.client, parts.workers)
+        self._topics = TopicViews(parts.client, self.history)
+        self._groups = GroupViews(parts.client, self.history)
+        self._security = SecurityViews(parts.client, parts.workers)
+        self._pages = self._all_pages(EventViews(parts.client, events, self._changes))
+        self._actions = self._all_actions()
 
-        def shown_events(parameters: Parameters, viewer: Viewer) -> Any:
-            viewer.require_on_cluster(Operation.DESCRIBE)
-            return events.rows(parameters.text("search", ""))
+    def _all_pages(self, events: EventViews) -> dict[str, Page]:
+        parts = self._parts
+        cluster = ClusterViews(parts, self.history)
+        return {
+            "overview": lambda _, viewer: cluster.overview(viewer),
+            "topics": lambda given, viewer: self._topics.listed(*_listed(given), viewer),
+            "topic": lambda given, viewer: self._topics.one(
+                given.text("name"), given.number("first", 0, 0, _MAX_ROW), viewer
+            ),
+            "groups": lambda given, viewer: self._groups.listed(*_listed(given), viewer),
+            "group": lambda given, viewer: self._groups.one(given.text("name"), viewer),
+            "events": lambda given, viewer: events.shown(given.text("search", ""), viewer),
+            "security": lambda given, viewer: self._security.shown(*_listed(given), viewer),
+            "settings": lambda given, viewer: settings(
+                parts.client, viewer, given.number("broker", -1, -1, _MAX_ROW)
+            ),
+            "messages": self._messages,
+        }
 
-        self._responses: dict[str, Callable[[Parameters, Viewer], Any]] = {
-            "overview": lambda _, viewer: cluster_views.overview(parts, history, viewer),
-            "topics": lambda parameters, viewer: cluster_views.topics(
-                parts,
-                parameters.text("search", ""),
-                parameters.number("first", 0, 0, 1 << 31),
-                viewer,
-            ),
-            "topic": lambda parameters, viewer: cluster_views.topic(
-                parts, parameters.text("name"), viewer
-            ),
-            "groups": lambda parameters, viewer: group_views.groups(
-                parts, history, parameters.text("search", ""), viewer
-            ),
-            "group": lambda parameters, viewer: group_views.group(
-                parts, history, parameters.text("name"), viewer
-            ),
-            "events": shown_events,
-            "settings": lambda _, viewer: cluster_views.settings(parts, viewer),
+    def _all_actions(self) -> dict[str, Page]:
+        topics = TopicActions(self._parts.client, self._parts.now_ms)
+        groups = GroupActions(self._parts.client, self.history)
+        security = self._security
+        return {
+            "topic/create": topics.create,
+            "topic/delete": topics.delete,
+            "topic/partitions": topics.add_partitions,
+            "topic/setting": topics.alter_topic,
+            "broker/setting": topics.alter_broker,
+            "record/produce": topics.produce,
+            "group/plan": groups.plan_reset,
+            "group/reset": groups.reset,
+            "group/delete": groups.delete,
+            "acl/create": security.create_acl,
+            "acl/delete": security.delete_acl,
+            "user/set": security.set_user,
+            "user/delete": security.delete_user,
         }
 
     def start(self) -> None:
-        """Begins to note rates and lags."""
+        """Begins to note rates, lags and what changes in the cluster."""
         self.history.start()
+        parts = self._parts
+        following = self._changes.follow(parts.client.metadata, parts.now_ms)
+        self._following = spawn(following, name="console-events")
 
     async def stop(self) -> None:
         await self.history.stop()
+        if self._following is not None:
+            await stop(self._following)
+            self._following = None
+        self._parts.client.close()
 
     @staticmethod
     def handles(path: str) -> bool:
@@ -140,34 +164,56 @@ class Console:
                 return _asset(request.path.removeprefix(PREFIX).strip("/"))
             self._door.check_token(request)
             viewer = Viewer(self._parts.allows, self._parts.principal, request.peer)
-            return await self._api(request.path.removeprefix(API), request.query, viewer)
+            return await self._api(request, request.path.removeprefix(API), viewer)
         except Refused as refusal:
             if request.path.startswith(API):
                 return _json(refusal.status, {"error": f"{refusal.text}."})
             return refusal.status, TEXT, f"{refusal.text}\n".encode()
 
-    async def _api(self, name: str, query: str, viewer: Viewer) -> tuple[str, str, bytes]:
+    async def _api(
+        self, request: ConsoleRequest, name: str, viewer: Viewer
+    ) -> tuple[str, str, bytes]:
         try:
-            parameters = Parameters(query)
-            if name == "messages":
-                found = await self._messages(parameters, viewer)
-            elif name in self._responses:
-                found = self._responses[name](parameters, viewer)
+            if request.method == "POST":
+                found = await self._act(request, name, viewer)
             else:
-                return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
+                parameters = Parameters.of_query(request.query)
+                page = self._pages.get(name)
+                found = None if page is None else await page(parameters, viewer)
         except InvalidParameter as error:
             return _json("400 Bad Request", {"error": f"{error}."})
+        except NoResponse as error:
+            return _json("503 Service Unavailable", {"error": str(error)})
         except KafkaError as error:
-            return _json("404 Not Found", {"error": str(error)})
+            status = _STATUS.get(error.code, "409 Conflict")
+            return _json(status, {"error": error.message or str(error), "code": error.name})
+        if found is None:
+            return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
         return _json("200 OK", found)
 
-    async def _messages(self, parameters: Parameters, viewer: Viewer) -> dict[str, Any]:
-        topic = parameters.text("topic")
-        viewer.require(Operation.READ, ResourceType.TOPIC, topic)
-        limit = parameters.number("limit", 50, 1, 200)
-        offset = parameters.number("offset", -1, -1, (1 << 63) - 1)
-        partition = parameters.number("partition", 0, 0, (1 << 31) - 1)
-        return await self._peek.read(topic, partition, offset, limit)
+    async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
+        """None where there is no such change."""
+        self._door.check_action(request)
+        action = self._actions.get(name)
+        if action is None or request.body is None:
+            return None
+        return await action(Parameters.of_json(await request.body()), viewer)
+
+    async def _messages(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
+        query = Query(
+            topic=given.text("topic"),
+            partition=given.number("partition", -1, -1, (1 << 31) - 1),
+            offset=given.number("offset", -1, -1, _MAX_OFFSET),
+            time_ms=given.number("time", -1, -1, _MAX_OFFSET),
+            key=given.text("key", ""),
+            value=given.text("value", ""),
+            limit=given.number("limit", 50, 1, 200),
+        )
+        return await self._browser.read(query, viewer)
+
+
+def _listed(given: Parameters) -> tuple[str, int]:
+    return given.text("search", ""), given.number("first", 0, 0, _MAX_ROW)
 
 
 def _json(status: str, value: Any) -> tuple[str, str, bytes]:

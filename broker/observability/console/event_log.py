@@ -6,13 +6,14 @@ in them what it decided. Debug lines are left out.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from typing import Any
 
 MAX_LINES = 1000
 MAX_LINE_CHARACTERS = 500
-# How many are in one response, newest first.
+# How many are shown, newest first: 100 kB at the most.
 MAX_ROWS = 200
 
 _LOGGER = "ottla"
@@ -49,13 +50,10 @@ class EventLog(logging.Handler):
             }
         )
 
-    def rows(self, search: str) -> dict[str, Any]:
-        """The newest lines that hold `search` (in any case) in their text or logger's name."""
-        wanted = search.lower()
-        found = []
-        for line in reversed(list(self._lines)):
-            if wanted in line["text"].lower() or wanted in line["from"]:
-                found.append(line)
-            if len(found) >= MAX_ROWS:
-                break
-        return {"events": found}
+    def lines(self) -> list[dict[str, Any]]:
+        """The newest lines, the newest first."""
+        return list(reversed(self._lines))[:MAX_ROWS]
+
+    def as_json(self) -> str:
+        """The same for the console of another broker."""
+        return json.dumps(self.lines())

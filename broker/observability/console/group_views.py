@@ -1,108 +1,180 @@
-"""What the console shows of the groups that this broker coordinates."""
+"""What the console shows of the groups of the cluster, whichever broker coordinates them."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.observability.console.cluster_client import NoResponse
+from ottla.broker.observability.console.groups_of_cluster import (
+    GroupRow,
+    GroupView,
+    MemberRow,
+    describe_groups,
+)
+from ottla.broker.observability.console.topic_views import page_start
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.classic.member import Member
-    from ottla.broker.groups.consumer.member import ConsumerMember
-    from ottla.broker.groups.log.partition import AnyGroup
     from ottla.broker.observability.console.access import Viewer
-    from ottla.broker.observability.console.console_parts import ConsoleParts
+    from ottla.broker.observability.console.cluster_client import ClusterClient
     from ottla.broker.observability.console.history import History
 
-MAX_GROUPS = 500
-MAX_MEMBERS = 500
-MAX_PARTITIONS = 2000
-# Points of the sparkline in the list; the page of a group gets them all.
+GROUPS_ON_A_PAGE = 50
+# Points of the line in the list; the page of a group gets them all.
 POINTS_IN_LIST = 60
+# Partitions of one member on the page.
+MAX_ASSIGNED = 200
+MAX_OFFSETS = 1000
+MAX_EVENTS = 200
+
+_GROUP_RESOURCE = 32
+_EVENTS = "ottla.group.events"
 
 
-def groups(parts: ConsoleParts, history: History, search: str, viewer: Viewer) -> dict[str, Any]:
-    """The groups whose ids hold `search` and that may be described."""
-    found = [
-        each
-        for each in parts.groups.admin.all_groups()
-        if search.lower() in each.group_id.lower() and viewer.may_describe_group(each.group_id)
-    ]
-    found.sort(key=lambda each: each.group_id)
-    return {
-        "total": len(found),
-        "groups": [
-            {
-                **_row(each, viewer),
-                "lag": history.lag_points(each.group_id)[-POINTS_IN_LIST:],
-                "lag_seconds": history.lag_seconds(each.group_id),
-            }
-            for each in found[:MAX_GROUPS]
-        ],
-    }
+class GroupViews:
+    """Lists and describes groups."""
 
+    def __init__(self, client: ClusterClient, history: History) -> None:
+        self._client = client
+        self._history = history
 
-def _row(group: AnyGroup, viewer: Viewer) -> dict[str, Any]:
-    topics = {partition.topic for partition in group.offsets.committed}
-    return {
-        "group": group.group_id,
-        "type": group.kind,
-        "state": group.state.value,
-        "members": len(group.members),
-        "topics": sorted(filter(viewer.may_describe_topic, topics))[:20],
-    }
+    async def listed(self, search: str, first: int, viewer: Viewer) -> dict[str, Any]:
+        """A page of the groups whose ids contain `search`. A `first` beyond the end gives the last
+        page."""
+        history = self._history
+        await history.fresh()
+        wanted = search.lower()
+        names = [name for name in history.groups if wanted in name.lower()]
+        first = page_start(first, len(names), GROUPS_ON_A_PAGE)
+        shown = [history.groups[name] for name in names[first : first + GROUPS_ON_A_PAGE]]
+        await history.fresh(each.group for each in shown)
+        described, problems = await describe_groups(self._client, viewer, shown)
+        return {
+            "total": len(names),
+            "first": first,
+            "page": GROUPS_ON_A_PAGE,
+            "groups": [self._row(each, described.get(each.group), viewer) for each in shown],
+            "problems": list(dict.fromkeys([*problems, *history.problems])),
+        }
 
+    def _row(self, group: GroupRow, view: GroupView | None, viewer: Viewer) -> dict[str, Any]:
+        history = self._history
+        topics = sorted({partition.topic for partition in history.lags(group.group)})
+        return {
+            "group": group.group,
+            "type": group.kind,
+            "coordinator": group.coordinator,
+            "state": group.state if view is None else view.state,
+            "members": None if view is None else len(view.members),
+            "topics": [each for each in topics if viewer.may_describe_topic(each)][:20],
+            "lag": history.lag_points(group.group)[-POINTS_IN_LIST:],
+            "lag_seconds": history.lag_seconds(group.group),
+        }
 
-def _members(group: AnyGroup) -> list[Member | ConsumerMember]:
-    return [*group.members.values()]
+    async def one(self, group_id: str, viewer: Viewer) -> dict[str, Any]:
+        """One group: members with their assignments, offsets with lag, the lag of the last hour,
+        what happened."""
+        viewer.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        history = self._history
+        await history.fresh([group_id])
+        if group_id not in history.groups or not history.is_sampled(group_id):
+            await history.sample()
+        group = history.groups.get(group_id)
+        if group is None:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"No broker coordinates a group {group_id[:249]}."
+            )
+        described, problems = await describe_groups(self._client, viewer, [group])
+        view = described.get(group_id)
+        events, reason = await self._events(group, viewer)
+        members = [] if view is None else view.members
+        return {
+            **self._row(group, view, viewer),
+            "protocol": "" if view is None else view.protocol,
+            "member_rows": [_member(each, viewer) for each in members],
+            "offsets": self._offsets(group_id, members, viewer),
+            "lag": history.lag_points(group_id),
+            "events": events,
+            "no_events": reason,
+            "may": {
+                "read": viewer.may(Operation.READ, ResourceType.GROUP, group_id),
+                "delete": viewer.may(Operation.DELETE, ResourceType.GROUP, group_id),
+            },
+            "problems": problems,
+        }
 
-
-def group(parts: ConsoleParts, history: History, group_id: str, viewer: Viewer) -> dict[str, Any]:
-    """One group: members, offsets with lag, the lag of the last hour, what happened."""
-    viewer.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
-    coordinator = parts.groups
-    found = next(
-        (each for each in coordinator.admin.all_groups() if each.group_id == group_id), None
-    )
-    if found is None:
-        raise KafkaError(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"This broker coordinates no group {group_id[:249]}; another one may.",
-        )
-    lags = history.lags(group_id)
-    return {
-        **_row(found, viewer),
-        "member_rows": [
-            {
-                "member": member.member_id,
-                "instance": member.instance_id,
-                "client": member.client_id,
-                "host": member.client_host,
-            }
-            for member in _members(found)[:MAX_MEMBERS]
-        ],
-        "offsets": [
+    def _offsets(
+        self, group_id: str, members: list[MemberRow], viewer: Viewer
+    ) -> list[dict[str, Any]]:
+        owners = {
+            partition: member.client or member.member
+            for member in members
+            for partition in member.partitions
+        }
+        return [
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "offset": value.offset,
-                "lag": lags.get(partition, (None, None))[0],
-                "lag_seconds": lags.get(partition, (None, None))[1],
-                "committed_ms": value.commit_timestamp_ms,
+                "offset": lag.committed,
+                "end_offset": lag.end,
+                "lag": lag.records,
+                "lag_seconds": lag.seconds,
+                "owner": owners.get(partition),
             }
-            for partition, value in sorted(found.offsets.committed.items())[:MAX_PARTITIONS]
+            for partition, lag in sorted(self._history.lags(group_id).items())[:MAX_OFFSETS]
             if viewer.may_describe_topic(partition.topic)
-        ],
-        "lag": history.lag_points(group_id),
-        "events": [
+        ]
+
+    async def _events(self, group: GroupRow, viewer: Viewer) -> tuple[list[dict[str, Any]], str]:
+        """What its coordinator noted, the newest first, and why there is nothing."""
+        if not await self._client.is_ottla(group.coordinator):
+            return [], f"Broker {group.coordinator}, its coordinator, is Kafka and keeps no events."
+        request = DescribeConfigsRequest(
+            [DescribeConfigsResource(_GROUP_RESOURCE, group.group, [_EVENTS])]
+        )
+        try:
+            response = await self._client.ask(
+                viewer, group.coordinator, request, DescribeConfigsResponse
+            )
+        except (NoResponse, KafkaError) as problem:
+            return [], str(problem)
+        (found,) = response.results
+        if found.error_code or not found.configs:
+            return [], found.error_message or "The coordinator returned no events."
+        events = json.loads(found.configs[0].value or "[]")
+        return [
             {
-                "time_ms": event.timestamp_ms,
-                "kind": event.kind,
-                "generation": event.generation,
-                "member": event.member_id,
-                "reason": event.reason,
+                "time_ms": event["timestamp_ms"],
+                "kind": event["kind"],
+                "generation": event["generation"],
+                "member": event["member_id"],
+                "reason": event["reason"],
             }
-            for event in reversed(coordinator.events.of(group_id))
-        ],
+            for event in reversed(events[-MAX_EVENTS:])
+        ], ""
+
+
+def _member(member: MemberRow, viewer: Viewer) -> dict[str, Any]:
+    """Partitions by topic, as far as the viewer may describe the topics."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in member.partitions[:MAX_ASSIGNED]:
+        by_topic.setdefault(topic, []).append(index)
+    return {
+        "member": member.member,
+        "instance": member.instance,
+        "client": member.client,
+        "host": member.host,
+        "assigned": len(member.partitions),
+        "assignment": {
+            topic: indexes
+            for topic, indexes in by_topic.items()
+            if viewer.may_describe_topic(topic)
+        },
     }

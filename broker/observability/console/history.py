@@ -1,109 +1,302 @@
-"""What the console draws over time: the broker's rates and the groups' lags, an hour of them."""
+"""What the console draws over time, an hour of rates and lags, and what it keeps of the cluster.
+
+One task asks the brokers for groups, offsets and disks, so that the number of pages that are open
+does not matter to them. It does so often while a page is open, else seldom.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.lag import LagReader
-from ottla.broker.observability.end_offsets import end_offset_reader
+from ottla.broker.groups.lag import LogEndHistory
+from ottla.broker.observability.console.cluster_offsets import LATEST, list_offsets
+from ottla.broker.observability.console.groups_of_cluster import (
+    GroupRow,
+    committed_offsets,
+    list_groups,
+)
 from ottla.broker.runtime.tasks import spawn, stop
+from ottla.broker.security.authorization.acl_types import Operation
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.observability.console.cluster_client import ClusterClient
     from ottla.broker.observability.console.console_parts import ConsoleParts
 
-INTERVAL_SECONDS = 5.0
+logger = logging.getLogger("ottla.console")
+
+TICK_SECONDS = 1.0
+INTERVAL_MS = 5_000
+# While no page was open for a minute.
+QUIET_INTERVAL_MS = 30_000
+QUIET_AFTER_MS = 60_000
+# What a page waits for a sample.
+FRESH_SECONDS = 5.0
 # An hour. A point of the broker is four numbers, one of a group is two.
 MAX_POINTS = 720
-# With the points above about 15 MB at worst; the groups with the greatest lag are kept.
+# With the points above about 15 MB at worst.
 MAX_GROUPS = 200
+MAX_TOPICS = 100
+# Partitions whose end offsets are requested in one sample.
+MAX_PARTITIONS = 2000
+
+
+class Disks(NamedTuple):
+    """The log directories of one broker; None where an older broker does not say."""
+
+    total_bytes: int | None
+    usable_bytes: int | None
+    offline: list[str]
+    problem: str  # why there is nothing to show
+
+
+class Lag(NamedTuple):
+    """Of one partition of one group, at the last sample."""
+
+    committed: int
+    end: int | None
+    records: int | None
+    seconds: float | None
 
 
 class History:
     """Samples every few seconds while the console is on. Loop only."""
 
-    def __init__(self, parts: ConsoleParts) -> None:
+    def __init__(self, parts: ConsoleParts, viewer: Viewer) -> None:
+        """`viewer` is the principal of the console, in whose name the cluster is asked."""
         self._parts = parts
-        self._lags = LagReader(
-            parts.groups.admin,
-            end_offset_reader(parts.replica_manager),
-            parts.now_ms,
-        )
+        self._client: ClusterClient = parts.client
+        self._viewer = viewer
+        #: The groups of the cluster that the viewer may describe, by id.
+        self.groups: dict[str, GroupRow] = {}
+        self.disks: dict[int, Disks] = {}
+        self.problems: list[str] = []
+        self.started_ms = parts.now_ms()
         #: (time in ms, bytes in, bytes out, requests) since the start, oldest first.
         self.totals: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_POINTS)
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
-        self._group_seconds: dict[str, float] = {}  # of the groups above
+        self._lags: dict[str, dict[TopicPartition, Lag]] = {}
+        self._ends: dict[TopicPartition, LogEndHistory] = {}
+        self._records: deque[tuple[int, float]] = deque(maxlen=MAX_POINTS)
+        self._topic_rates: dict[str, deque[tuple[int, float]]] = {}
+        self._last_ends: tuple[int, dict[TopicPartition, int]] = (0, {})
+        self._viewed: dict[str, None] = {}  # groups on pages, the latest last
+        self._asked_ms = self._sampled_ms = 0
+        self._sampling: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.started_ms = parts.now_ms()
 
     def start(self) -> None:
         self._task = spawn(self._run(), name="console-history")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await stop(self._task)
-            self._task = None
+        tasks = [each for each in (self._task, self._sampling) if each is not None]
+        self._task = self._sampling = None
+        await stop(*tasks)
+
+    async def fresh(self, groups: Iterable[str] = ()) -> None:
+        """Returns when there is a sample of the last seconds, or when that takes too long; `groups`
+        are those on the page, which are preferred."""
+        self._asked_ms = self._parts.now_ms()
+        for name in groups:
+            self._viewed.pop(name, None)
+            self._viewed[name] = None
+        while len(self._viewed) > MAX_GROUPS:
+            del self._viewed[next(iter(self._viewed))]
+        if self._asked_ms - self._sampled_ms > 2 * INTERVAL_MS:
+            # A broker that does not respond may make it late; the page shows what there is then.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FRESH_SECONDS):
+                    await self.sample()
 
     async def _run(self) -> None:
         while True:
-            self.sample()
-            await asyncio.sleep(INTERVAL_SECONDS)
+            now_ms = self._parts.now_ms()
+            is_quiet = now_ms - self._asked_ms > QUIET_AFTER_MS
+            if now_ms - self._sampled_ms >= (QUIET_INTERVAL_MS if is_quiet else INTERVAL_MS):
+                await self.sample()
+            await asyncio.sleep(TICK_SECONDS)
 
-    def sample(self) -> None:
-        """Notes one point of everything."""
-        parts = self._parts
-        now_ms = parts.now_ms()
-        statistics = parts.network.statistics
+    async def sample(self) -> None:
+        """One point of everything; callers at the same time share it."""
+        if self._sampling is None or self._sampling.done():
+            self._sampling = spawn(self._sample(), name="console-sample")
+        await asyncio.shield(self._sampling)
+
+    async def _sample(self) -> None:
+        now_ms = self._parts.now_ms()
+        self._note_totals(now_ms)
+        problems = await self._ask_disks()
+        listed, more = await list_groups(self._client, self._viewer)
+        self.groups = listed
+        problems += more
+        self._forget_groups()
+        chosen = self._chosen()
+        committed, more = await committed_offsets(
+            self._client, self._viewer, [listed[name] for name in chosen]
+        )
+        problems += more
+        ends, more = await list_offsets(
+            self._client, self._viewer, self._measured(committed), LATEST
+        )
+        problems += more
+        self._note_ends(now_ms, ends)
+        self._note_lags(now_ms, committed, ends)
+        self.problems = list(dict.fromkeys(problems))
+        self._sampled_ms = max(1, now_ms)
+
+    def _note_totals(self, now_ms: int) -> None:
+        statistics = self._parts.network.statistics
         requests = sum(
             count
-            for route in parts.request_channel.routes.values()
+            for route in self._parts.request_channel.routes.values()
             for count in route.statistics.by_version.values()
         )
         self.totals.append((now_ms, statistics.bytes_in, statistics.bytes_out, requests))
-        self._note_lags(now_ms)
 
-    def _note_lags(self, now_ms: int) -> None:
-        sums: dict[str, int] = {}
-        longest: dict[str, float] = {}
-        found = self._lags.read()
-        for labels, records in found.records.items():
-            group_id = labels[0]
-            sums[group_id] = sums.get(group_id, 0) + int(records)
-            longest[group_id] = max(longest.get(group_id, 0.0), found.seconds[labels])
-        chosen = sorted(sums, key=lambda name: -sums[name])[:MAX_GROUPS]
-        known = self._group_lags
-        # A group that is gone, or has caught up while others are behind, makes room.
-        self._group_lags = {
-            name: known.get(name) or deque(maxlen=MAX_POINTS) for name in sorted(chosen)
+    async def _ask_disks(self) -> list[str]:
+        """An empty list of topics: the directories alone."""
+        if not self._viewer.may_on_cluster(Operation.DESCRIBE):
+            return []
+        request = DescribeLogDirsRequest([])
+        gathered = await self._client.ask_each(
+            self._viewer, dict.fromkeys(self._client.brokers(), request), DescribeLogDirsResponse
+        )
+        silent = {text.split(" ")[1].rstrip(":"): text for text in gathered.problems}
+        disks = {}
+        for broker_id in self._client.brokers():
+            response = gathered.responses.get(broker_id)
+            if response is None:
+                problem = silent.get(str(broker_id), f"Broker {broker_id} did not respond.")
+                disks[broker_id] = Disks(None, None, [], problem)
+            else:
+                disks[broker_id] = _disks(response)
+        self.disks = disks
+        return gathered.problems
+
+    def _chosen(self) -> list[str]:
+        """The groups to ask for: those on pages, those with lag, others."""
+        known = sorted(self._group_lags, key=lambda name: -self._group_lags[name][-1][1])
+        order = dict.fromkeys([*reversed(self._viewed), *known, *self.groups])
+        return [name for name in order if name in self.groups][:MAX_GROUPS]
+
+    def _forget_groups(self) -> None:
+        for name in [each for each in self._group_lags if each not in self.groups]:
+            del self._group_lags[name]
+        for name in [each for each in self._lags if each not in self.groups]:
+            del self._lags[name]
+
+    def _measured(self, committed: dict[str, dict[TopicPartition, int]]) -> list[TopicPartition]:
+        """Partitions of the groups, and all of the cluster if there are not too many."""
+        wanted = dict.fromkeys(each for offsets in committed.values() for each in offsets)
+        topics = self._client.metadata.snapshot.topics
+        if sum(len(topic.partitions) for topic in topics.values()) <= MAX_PARTITIONS:
+            for name, topic in topics.items():
+                wanted.update(
+                    dict.fromkeys(TopicPartition(name, each) for each in topic.partitions)
+                )
+        return list(wanted)[:MAX_PARTITIONS]
+
+    def _note_ends(self, now_ms: int, ends: dict[TopicPartition, int]) -> None:
+        for partition, end in ends.items():
+            history = self._ends.get(partition)
+            if history is None:
+                history = self._ends[partition] = LogEndHistory()
+            history.add_sample(end, now_ms)
+        if len(self._ends) > 2 * MAX_PARTITIONS:
+            self._ends = {each: self._ends[each] for each in ends}
+        before_ms, before = self._last_ends
+        self._last_ends = (now_ms, ends)
+        seconds = (now_ms - before_ms) / 1000
+        if not before or seconds <= 0:
+            return
+        rates: dict[str, float] = {}
+        for partition, end in ends.items():
+            if partition in before:
+                topic = partition.topic
+                added = max(0, end - before[partition])
+                rates[topic] = rates.get(topic, 0.0) + added / seconds
+        self._records.append((now_ms, sum(rates.values())))
+        self._note_topics(now_ms, rates)
+
+    def _note_topics(self, now_ms: int, rates: dict[str, float]) -> None:
+        known = self._topic_rates
+        busiest = sorted(rates, key=lambda name: (name not in known, -rates[name]))
+        self._topic_rates = {
+            name: known.get(name) or deque(maxlen=MAX_POINTS) for name in busiest[:MAX_TOPICS]
         }
-        for name, points in self._group_lags.items():
-            points.append((now_ms, sums[name]))
-        self._group_seconds = {name: longest[name] for name in self._group_lags}
+        for name, points in self._topic_rates.items():
+            points.append((now_ms, rates[name]))
+
+    def _note_lags(
+        self,
+        now_ms: int,
+        committed: dict[str, dict[TopicPartition, int]],
+        ends: dict[TopicPartition, int],
+    ) -> None:
+        for name, offsets in committed.items():
+            rows = self._lags[name] = {
+                partition: self._lag(now_ms, partition, offset, ends.get(partition))
+                for partition, offset in offsets.items()
+            }
+            known = [row.records for row in rows.values() if row.records is not None]
+            if known:
+                points = self._group_lags.setdefault(name, deque(maxlen=MAX_POINTS))
+                points.append((now_ms, sum(known)))
+        while len(self._group_lags) > MAX_GROUPS:
+            # Those of this sample are the last to go.
+            del self._group_lags[next(iter(self._group_lags))]
+        for name in [each for each in self._lags if each not in committed]:
+            del self._lags[name]
+
+    def _lag(self, now_ms: int, partition: TopicPartition, offset: int, end: int | None) -> Lag:
+        if end is None:
+            return Lag(offset, None, None, None)
+        records = max(0, end - offset)
+        if not records:
+            return Lag(offset, end, 0, 0.0)
+        written_ms = self._ends[partition].written_ms(offset)
+        return Lag(offset, end, records, max(0, now_ms - written_ms) / 1000)
 
     def lag_points(self, group_id: str) -> list[tuple[int, int]]:
-        """(time in ms, records behind) of one group, oldest first."""
+        """(time in ms, records) of one group, oldest first."""
         return list(self._group_lags.get(group_id, ()))
 
     def lag_seconds(self, group_id: str) -> float | None:
         """The age of the oldest record that the group has not committed, at the last sample."""
-        return self._group_seconds.get(group_id)
+        ages = [row.seconds for row in self.lags(group_id).values() if row.seconds is not None]
+        return max(ages, default=None)
 
-    def lags(self, group_id: str) -> dict[tuple[str, int], tuple[int, float]]:
-        """How far one group is behind now, by topic and partition led here: records and seconds."""
-        found = self._lags.read()
-        return {
-            (topic, int(index)): (int(records), found.seconds[name, topic, index])
-            for (name, topic, index), records in found.records.items()
-            if name == group_id
-        }
+    def lags(self, group_id: str) -> dict[TopicPartition, Lag]:
+        """The offsets of one group at the last sample; empty for a group that was not asked."""
+        return self._lags.get(group_id, {})
+
+    def is_sampled(self, group_id: str) -> bool:
+        return group_id in self._lags
+
+    def cluster_rate(self) -> list[tuple[int, float]]:
+        """(time in ms, records appended a second) of the cluster; of its partitions that are
+        measured, if they are too many."""
+        return list(self._records)
+
+    def topic_rate(self, topic: str) -> list[tuple[int, float]]:
+        """The same of one topic; empty for one that is not measured."""
+        return list(self._topic_rates.get(topic, ()))
 
     def rates(self) -> list[dict[str, float]]:
-        """Per second between one point and the next, oldest first."""
+        """Of this broker, per second between one point and the next, oldest first."""
         found = []
-        points = list(self.totals)
-        for before, after in pairwise(points):
+        for before, after in pairwise(list(self.totals)):
             seconds = (after[0] - before[0]) / 1000
             if seconds > 0:
                 found.append(
@@ -115,3 +308,14 @@ class History:
                     }
                 )
         return found
+
+
+def _disks(response: DescribeLogDirsResponse) -> Disks:
+    """Directories on one file system report the same numbers, which count once."""
+    sizes = {
+        (row.total_bytes, row.usable_bytes) for row in response.results if row.total_bytes >= 0
+    }
+    offline = [row.log_dir for row in response.results if row.error_code]
+    total = sum(each[0] for each in sizes) if sizes else None
+    usable = sum(each[1] for each in sizes) if sizes else None
+    return Disks(total, usable, offline, "")

@@ -1,21 +1,14 @@
-"""A look at the records of one partition: few, short, decoded as far as their bytes tell."""
+"""Records as a person reads them: short, decoded as far as their bytes tell."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.reader import read_records
-
 if TYPE_CHECKING:
-    from ottla.broker.replication.replica_manager import ReplicaManager
-    from ottla.broker.runtime.tasks import WorkerPool
     from ottla.protocol.records.record import Record
-    from ottla.storage.log.log import Log
 
-# What one look reads from the disk and unpacks at most; the page shows less.
-MAX_READ_BYTES = 1 << 20
+# Of one batch.
 MAX_DECOMPRESSED_BYTES = 8 << 20
 # Of one key, value or header.
 MAX_SHOWN_BYTES = 4096
@@ -25,55 +18,19 @@ MAX_HEADERS = 50
 _FRAME_BYTES = 5
 
 
-class Peek:
-    """Reads committed records of partitions that this broker has a replica of."""
-
-    def __init__(self, replicas: ReplicaManager, workers: WorkerPool) -> None:
-        self._replicas = replicas
-        self._workers = workers
-
-    async def read(self, topic: str, index: int, offset: int, limit: int) -> dict[str, Any]:
-        """At most `limit` records from `offset` on; -1 is the last ones.
-
-        KafkaError where there is no such partition here or it cannot be read.
-        """
-        log = self._replicas.partition(topic[:249], index).log
-        if log is None:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is not open on this broker."
-            )
-        start, end = log.log_start_offset, log.high_watermark
-        first = max(start, end - limit if offset < 0 else min(offset, end))
-        rows = await self._workers.run(lambda: _read(log, first, end, limit))
-        return {
-            "topic": topic,
-            "partition": index,
-            "start_offset": start,
-            "end_offset": end,
-            "first": first,
-            "next": rows[-1]["offset"] + 1 if rows else first,
-            "records": rows,
-        }
+def matches(record: Record, key: str, value: str) -> bool:
+    """Whether key and value contain these texts; an empty text is in everything."""
+    return _contains(record.key, key) and _contains(record.value, value)
 
 
-def _read(log: Log, first: int, end: int, limit: int) -> list[dict[str, Any]]:
-    """In a worker thread: appends may go on meanwhile."""
-    rows: list[dict[str, Any]] = []
-    left = MAX_READ_BYTES
-    for batch in log.batches(first, end):
-        left -= len(batch)
-        for record in read_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
-            if first <= record.offset < end:
-                rows.append(_row(record))
-            if len(rows) >= limit:
-                return rows
-        if left <= 0:
-            break
-    return rows
+def _contains(data: bytes | None, text: str) -> bool:
+    return not text or (data is not None and text.encode() in data)
 
 
-def _row(record: Record) -> dict[str, Any]:
+def record_row(record: Record, partition: int) -> dict[str, Any]:
+    """A record for the page."""
     return {
+        "partition": partition,
         "offset": record.offset,
         "time_ms": record.timestamp,
         "key": shown(record.key),

@@ -4,9 +4,11 @@ One logger has logins and changes, `ottla.audit`; decisions are in Kafka's own,
 `kafka.authorizer.logger`. Each line has fields for programs: `event`... of JSON, and `principal`,
 `address`, `listener`, `resource`, `reason`. With `ottla.audit.log.file` both loggers write there.
 
-A client that repeats itself cannot drown the rest: `repeats` bounds the lines of failed logins,
-logins and denials, and their number is written when an interval is over, and at the end. Successful
-changes are always written: only who is authorized to make them makes them.
+A client that repeats itself cannot drown the rest: `repeats` bounds the lines, and their number is
+written when an interval is over, and at the end. Logins that worked, failed logins, and what
+authenticated clients try have bounds of their own, so that thousands of wrong passwords hide
+neither the login that worked after them nor what its user is denied. Successful changes are always
+written: only who is authorized to make them makes them.
 """
 
 from __future__ import annotations
@@ -48,12 +50,14 @@ class SecurityLog:
         """`timer` writes the number of suppressed lines after an interval; None leaves that to
         `flush`."""
         self._timer = timer
-        self._repeats = RepeatCounts(now)
+        self._logins = RepeatCounts(now)
+        self._failures = RepeatCounts(now)
+        self._attempts = RepeatCounts(now)  # of authenticated clients
         self._is_scheduled = False
 
     def logged_in(self, connection: RequestConnection, login: Login) -> None:
         event = Event(connection.client_host, login.user, f"logged in with {login.mechanism}")
-        suppressed = self._admit(event)
+        suppressed = self._admit(self._logins, event)
         if suppressed is None:
             return
         logger.info(
@@ -78,7 +82,8 @@ class SecurityLog:
 
     def login_failed(self, connection: RequestConnection, login: Login, reason: str) -> None:
         """`reason` is a predicate of the client and holds no secret: "failed to authenticate"."""
-        suppressed = self._admit(Event(connection.client_host, login.user, _short(reason)))
+        event = Event(connection.client_host, login.user, _short(reason))
+        suppressed = self._admit(self._failures, event)
         if suppressed is None:
             return
         logger.warning(
@@ -102,9 +107,8 @@ class SecurityLog:
 
     def denied(self, context: RequestContext, operation: str, resource: str) -> None:
         principal, resource = str(context.principal), _short(resource)
-        suppressed = self._admit(
-            Event(context.client_host, principal, f"denied {operation} on {resource}")
-        )
+        event = Event(context.client_host, principal, f"denied {operation} on {resource}")
+        suppressed = self._admit(self._attempts, event)
         if suppressed is not None:
             _decided(logging.INFO, context, "Denied", operation, resource, suppressed)
 
@@ -120,7 +124,8 @@ class SecurityLog:
         principal, what = str(context.principal), _short(what)
         suppressed: int | None = 0
         if error is not None:
-            suppressed = self._admit(Event(context.client_host, principal, f"{kind}: {error}"))
+            event = Event(context.client_host, principal, f"{kind}: {_short(error)}")
+            suppressed = self._admit(self._attempts, event)
             if suppressed is None:
                 return
         logger.info(
@@ -147,20 +152,26 @@ class SecurityLog:
 
     def flush(self, *, everything: bool = True) -> None:
         """Writes how many lines were suppressed: of intervals that are over, or of all."""
-        for event, count in self._repeats.counted(everything=everything):
-            address, user, reason = event
-            logger.warning(
-                "Suppressed %d more lines of %s from %s: %s",
-                count,
-                _short(user) or "any user",
-                address or "any address",
-                reason or "more different events than are written in a minute",
-                extra=_fields("suppressed", user, address, reason=reason, suppressed=count),
-            )
+        for counts, what in (
+            (self._logins, "logins"),
+            (self._failures, "failed logins"),
+            (self._attempts, "denials and failed changes"),
+        ):
+            for event, count in counts.counted(everything=everything):
+                address, user, reason = event
+                reason = reason or f"more different {what} than are written in a minute"
+                logger.warning(
+                    "Suppressed %d more lines of %s from %s: %s",
+                    count,
+                    _short(user) or "any user",
+                    address or "any address",
+                    reason,
+                    extra=_fields("suppressed", user, address, reason=reason, suppressed=count),
+                )
 
-    def _admit(self, event: Event) -> int | None:
+    def _admit(self, counts: RepeatCounts, event: Event) -> int | None:
         user = _short(event.user)
-        suppressed = self._repeats.admit(event._replace(user=user))
+        suppressed = counts.admit(event._replace(user=user))
         if suppressed is None and self._timer is not None and not self._is_scheduled:
             self._is_scheduled = True
             self._timer.schedule(int(INTERVAL_SECONDS * 1000), self._flush_later)
@@ -170,7 +181,8 @@ class SecurityLog:
         """Until everything that was suppressed is written."""
         self._is_scheduled = False
         self.flush(everything=False)
-        if self._timer is not None and self._repeats.has_suppressed:
+        counts = (self._logins, self._failures, self._attempts)
+        if self._timer is not None and any(each.has_suppressed for each in counts):
             self._is_scheduled = True
             self._timer.schedule(int(INTERVAL_SECONDS * 1000), self._flush_later)
 

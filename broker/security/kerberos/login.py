@@ -132,7 +132,10 @@ class KerberosContext:
 
     @property
     def initiator(self) -> str:
-        return str(self._context.initiator_name)
+        try:
+            return str(self._context.initiator_name)
+        except UnicodeDecodeError:
+            raise AuthenticationError("the name of the principal is not UTF-8") from None
 
     def step(self, token: bytes | None) -> bytes:
         try:

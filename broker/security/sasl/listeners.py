@@ -147,8 +147,8 @@ class PlainPasswords:
         self._config = config
         self._listener_name = listener_name
         self._setting = mechanism_setting(listener_name, "PLAIN", "sasl.jaas.config")
-        self._text: str | None = None
-        self._passwords: Mapping[str, str] = {}
+        self._text = config.effective_text(self._setting)
+        self._passwords: Mapping[str, str] = plain_passwords(config, listener_name)
 
     def current(self) -> Mapping[str, str]:
         text = self._config.effective_text(self._setting)

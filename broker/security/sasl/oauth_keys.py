@@ -23,7 +23,7 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.sasl import oauth_text
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.sasl.issuer_keys import IssuerKey, usable_keys
-from ottla.broker.security.sasl.oauthbearer import InvalidToken, ValidToken
+from ottla.broker.security.sasl.oauthbearer import InvalidToken, ValidToken, time_ms
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -156,7 +156,7 @@ class SignedTokens:
         name = claims.get(rules.name_claim)
         if not isinstance(name, str) or not name.strip():
             raise InvalidToken(f"its token has no claim {rules.name_claim}")
-        return ValidToken(name.strip(), round(claims["exp"] * 1000))
+        return ValidToken(name.strip(), time_ms(claims, "exp") or 0)
 
     def _schedule(self) -> None:
         self._refresh = self._timer.schedule(self._rules.refresh_ms, self._refresh_now)

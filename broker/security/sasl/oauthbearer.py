@@ -20,6 +20,9 @@ _PAIRS = r"(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*"
 _FIRST = re.compile(rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
 _AUTH = re.compile(r"(?P<scheme>[a-zA-Z0-9_]+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 
+# JSON can have one half of a pair, which no response and no log file takes.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 _SEEN = b"\x01"
 
 
@@ -72,6 +75,8 @@ class OauthExchange(Exchange):
             scope = "" if error.scope is None else f', "scope":"{error.scope}"'
             self._error = f'{{"status":"{status}"{scope}}}'
             return self._error.encode()
+        if _SURROGATE.search(valid.name):
+            raise AuthenticationRefused("OAUTHBEARER: the name in its token is no text")
         authorization_id = match["authzid"]
         if authorization_id and authorization_id != valid.name:
             message = (
@@ -116,7 +121,7 @@ class UnsecuredTokens:
         if not isinstance(name, str) or not name.strip():
             raise InvalidToken(f"its token has no claim {self._name_claim}")
         now_ms = self._now_ms()
-        expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
+        expires_ms, issued_ms = time_ms(claims, "exp"), time_ms(claims, "iat")
         if expires_ms is None:
             raise InvalidToken(f"the token of {shown(name)} has no time of expiry (exp)")
         if now_ms - self._skew_ms >= expires_ms:
@@ -149,7 +154,8 @@ def _json(part: str) -> dict[str, object]:
     return found
 
 
-def _time_ms(claims: Mapping[str, object], name: str) -> int | None:
+def time_ms(claims: Mapping[str, object], name: str) -> int | None:
+    """The milliseconds of a claim in seconds, None without it. Raises InvalidToken."""
     value = claims.get(name)
     if value is None:
         return None

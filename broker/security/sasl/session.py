@@ -16,6 +16,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from ottla.broker.requests.bulk_requests import SMALL_ELEMENTS, Decoding
 from ottla.broker.requests.error_response import error_response
 from ottla.broker.requests.request_context import (
     HandlerEntry,
@@ -27,7 +28,13 @@ from ottla.broker.requests.request_context import (
 from ottla.broker.security.audit.security_log import Login, SecurityLog
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.protocol.headers import RequestHeader, decode_request, encode_response
+from ottla.protocol.headers import (
+    RequestHeader,
+    decode_request_header,
+    decode_request_in_steps,
+    encode_response,
+)
+from ottla.protocol.messages.api_versions import ApiVersionsResponse
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -47,6 +54,8 @@ logger = logging.getLogger("ottla.security")
 
 # How long a client gets to read why it was refused before the socket is closed.
 LINGER_MS = 50
+
+TOO_MANY = f"it has more than {SMALL_ELEMENTS} elements, and its sender is not authenticated"
 
 # Kafka takes no second authentication again within this time.
 LEAST_REAUTHENTICATION_INTERVAL_MS = 1000
@@ -110,8 +119,8 @@ class SaslSession:
     __slots__ = (
         "_connection",
         "_decoder",
-        "_end",
         "_exchange",
+        "_has_end",
         "_listener",
         "_mechanism",
         "_renewal_began_ms",
@@ -131,7 +140,7 @@ class SaslSession:
         self._state = _State.HANDSHAKE_OR_VERSIONS
         self._mechanism = ""
         self._exchange: Exchange | None = None
-        self._end: float | None = None  # of the session, monotonic milliseconds
+        self._has_end = False  # whether the session ends
         self._renewal_began_ms = -float(LEAST_REAUTHENTICATION_INTERVAL_MS)
         self._timer_task: TimerTask | None = None
 
@@ -139,7 +148,6 @@ class SaslSession:
         """The connection is closed."""
         if self._timer_task is not None:
             self._timer_task.cancel()
-            self._timer_task = None
         self._exchange = None
 
     def take_frame(self, frame: bytes) -> None:
@@ -184,7 +192,7 @@ class SaslSession:
             raise _Refused("may not change its mechanism when it authenticates again")
         if state is _State.BARE_TOKENS:
             return self._bare_token(frame)
-        key = int.from_bytes(frame[:2], "big", signed=True)
+        key = int.from_bytes(frame[:2], "big")
         if state is _State.TOKENS:
             return self._authenticate(frame)
         if key == ApiKey.API_VERSIONS:
@@ -203,9 +211,14 @@ class SaslSession:
         )
 
     def _decode(self, frame: bytes) -> tuple[RequestHeader, Message]:
-        header, request = decode_request(frame)
+        header, position = decode_request_header(frame)
+        # In the middle of an authentication any request gets a response; but its sender is unknown.
+        decoding = Decoding(header.api_key, decode_request_in_steps(header, frame, position))
+        if not decoding.decode_small():
+            raise ProtocolError(TOO_MANY, api=API[header.api_key].name)
+        assert decoding.message is not None
         self._connection.identified = True
-        return header, request
+        return header, decoding.message
 
     def _api_versions(self, frame: bytes) -> bytes | None:
         """By the usual handler, but not through the queue: the state depends on the response."""
@@ -214,9 +227,11 @@ class SaslSession:
         context = self._decoder.decode(bytearray(frame), self._connection)
         if context is None:
             return None  # It was no request: the connection is closed.
+        if context.is_long:
+            raise ProtocolError(TOO_MANY, api=context.route.entry.name)
         self._connection.identified = True
-        response = cast("Message", context.route.handler(context, context.request))
-        if context.request is not None and not getattr(response, "error_code", 0):
+        response = cast("ApiVersionsResponse", context.route.handler(context, context.request))
+        if not response.error_code:
             self._state = _State.HANDSHAKE
         return _encode(context.header, response)
 
@@ -326,10 +341,9 @@ class SaslSession:
         if exchange.expires_at_ms is not None:
             left_ms = max(exchange.expires_at_ms - listener.now_ms(), 0)
             lifetime_ms = min(left_ms, lifetime_ms) if lifetime_ms > 0 else left_ms
-        elif lifetime_ms <= 0:
-            self._end = None
+        self._has_end = exchange.expires_at_ms is not None or lifetime_ms > 0
+        if not self._has_end:
             return 0
-        self._end = monotonic() * 1000 + lifetime_ms
         if lifetime_ms > 0:
             self._timer_task = listener.timer.schedule(lifetime_ms, self._expire)
         else:
@@ -346,7 +360,6 @@ class SaslSession:
 
     def _expire(self) -> None:
         """The next request ends the connection, unless it begins to authenticate again."""
-        self._timer_task = None
         if self._state is _State.DONE:
             self._state = _State.EXPIRED
             self._connection.token_handler = self.take_frame
@@ -354,18 +367,17 @@ class SaslSession:
     def _begin_again(self) -> bool:
         """To a handshake; False when it may not come now."""
         now = monotonic() * 1000
-        if self._end is None or now - self._renewal_began_ms < LEAST_REAUTHENTICATION_INTERVAL_MS:
+        if not self._has_end or now - self._renewal_began_ms < LEAST_REAUTHENTICATION_INTERVAL_MS:
             return False
         self._renewal_began_ms = now
         if self._timer_task is not None:
             self._timer_task.cancel()
-            self._timer_task = None
         self._state = _State.HANDSHAKE
         self._connection.token_handler = self.take_frame
         return True
 
     def _after_the_end(self, frame: bytes) -> bytes | None:
-        key = int.from_bytes(frame[:2], "big", signed=True)
+        key = int.from_bytes(frame[:2], "big")
         if key == ApiKey.SASL_HANDSHAKE and self._begin_again():
             return self._step(frame)
         self._listener.statistics.expired_sessions += 1

@@ -8,6 +8,7 @@ Only brokers with a TLS listener import this module: importing `ssl` takes some 
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import tempfile
@@ -17,11 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.key_stores import Keys, first_certificate, read_keys, read_trust
+from ottla.broker.config.listener_settings import PREFIX
+from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
 from ottla.broker.security.tls.limits import limit_context
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+
+logger = logging.getLogger("ottla.net")
 
 _CLIENT_CERTIFICATES = {
     "none": ssl.CERT_NONE,
@@ -36,10 +41,12 @@ ReadSetting = Callable[[str], str | None]
 
 
 class TlsContext(NamedTuple):
-    """A context and whom its certificate names; None for a client without a certificate."""
+    """A context, whom its certificate names and when that is valid; None for a client without a
+    certificate."""
 
     context: ssl.SSLContext
     identity: CertificateIdentity | None
+    dates: CertificateDates | None
 
 
 def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
@@ -65,12 +72,34 @@ def listener_context(config: BrokerConfig, listener_name: str) -> TlsContext:
             "ssl.keystore.location to a file with both (PEM, PKCS12 or JKS), or "
             "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain."
         )
-    identity = _load_keys(context, keys, settings("ssl.keystore.location") or "ssl.keystore.key")
-    context.verify_mode = _CLIENT_CERTIFICATES[settings("ssl.client.auth") or "none"]
+    certificate = _load_keys(context, keys, settings("ssl.keystore.location") or "ssl.keystore.key")
+    context.verify_mode = _CLIENT_CERTIFICATES[_client_auth(config, listener_name)]
     if context.verify_mode is not ssl.CERT_NONE and not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     limit_context(context, settings)
-    return TlsContext(context, identity)
+    return TlsContext(context, *certificate)
+
+
+def _client_auth(config: BrokerConfig, listener_name: str) -> str:
+    """`ssl.client.auth`, which Kafka uses for a listener with SASL only if it is set for it."""
+    name = "ssl.client.auth"
+    for_all = (config.effective_text(name) or "none").strip()
+    for_it = config.effective_text(f"{PREFIX}{listener_name.lower()}.{name}")
+    if for_it is not None:
+        return for_it.strip() or "none"
+    uses_sasl = any(
+        each.uses_sasl
+        for each in config.listener_endpoints()
+        if each.listener_name == listener_name
+    )
+    if uses_sasl and for_all != "none":
+        logger.warning(
+            "ssl.client.auth is used for listeners without SASL only: set %s%s.%s to ask the "
+            "clients of %s for certificates too",
+            *(PREFIX, listener_name.lower(), name, listener_name),
+        )
+        return "none"
+    return for_all
 
 
 def client_context(settings: ReadSetting, *, needs_keys: bool = False) -> TlsContext:
@@ -80,13 +109,13 @@ def client_context(settings: ReadSetting, *, needs_keys: bool = False) -> TlsCon
     if not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     keys = _keys(settings)
-    identity = None
+    certificate: _Certificate = (None, None)
     if keys is not None:
-        identity = _load_keys(context, keys, settings("ssl.keystore.location") or "its text")
+        certificate = _load_keys(context, keys, settings("ssl.keystore.location") or "its text")
     elif needs_keys:
         raise ConfigError("no key and certificate are set")
     limit_context(context, settings)
-    return TlsContext(context, identity)
+    return TlsContext(context, *certificate)
 
 
 def uses_tls_between_brokers(config: BrokerConfig) -> bool:
@@ -119,13 +148,18 @@ def _keys(settings: ReadSetting) -> Keys | None:
     return Keys(f"{key}\n{chain}\n".encode(), settings("ssl.key.password"))
 
 
-def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> CertificateIdentity | None:
+_Certificate = tuple[CertificateIdentity | None, CertificateDates | None]
+
+
+def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> _Certificate:
     try:
         with _as_file(keys.pem) as path:
             # Without a password OpenSSL would ask for it on the terminal.
             context.load_cert_chain(path, password=keys.password or "")
         certificate = first_certificate(keys.pem)
-        return None if certificate is None else CertificateIdentity.of(certificate)
+        if certificate is None:
+            return None, None
+        return CertificateIdentity.of(certificate), CertificateDates.of(certificate)
     except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
         hint = " Is ssl.key.password right?" if b"ENCRYPTED" in keys.pem else ""
         reason = getattr(error, "reason", None) or error

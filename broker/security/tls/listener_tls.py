@@ -2,6 +2,9 @@
 
 A context is replaced by a new one when a file or a dynamic setting of its keys or its trust
 changes; new connections get it. Connections that are open stay as they are, as in Kafka.
+
+The listener of brokers has two contexts, for both ends of a connection, and they are replaced
+together: brokers of a cluster have to trust each other's certificates all the time.
 """
 
 from __future__ import annotations
@@ -15,16 +18,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.listener_settings import PREFIX, find_listener_setting
+from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import check_same_identity
 from ottla.broker.security.tls.certificate_names import principal_reader
 from ottla.broker.security.tls.contexts import (
     FILES,
     TlsContext,
-    client_context,
     listener_context,
     listener_settings,
+    peer_context,
     uses_tls_between_brokers,
 )
+from ottla.broker.security.tls.trust_check import check_handshake
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -42,48 +47,71 @@ class TlsListener(NamedTuple):
     principal_of_certificate: Callable[[dict[str, Any]], Principal]
 
 
-class _Watched:
-    """One context in use and the files that it was made from."""
+class _Contexts(NamedTuple):
+    """Of one listener; `client` is for connections to other brokers, if the listener is theirs."""
 
-    def __init__(
-        self, config: BrokerConfig, name: str, make: Callable[[BrokerConfig], TlsContext]
-    ) -> None:
+    server: TlsContext
+    client: TlsContext | None
+
+    @classmethod
+    def of(cls, config: BrokerConfig, name: str) -> _Contexts:
+        """Raises ConfigError."""
+        is_of_brokers = name == config.inter_broker_listener()
+        return cls(listener_context(config, name), peer_context(config) if is_of_brokers else None)
+
+
+class _Watched:
+    """The contexts of one listener and the files that they were made from."""
+
+    def __init__(self, config: BrokerConfig, name: str) -> None:
         self.name = name
-        self.current = make(config)
         self.on_renewed: Callable[[ssl.SSLContext], None] | None = None
         self._config = config
         self._settings = listener_settings(config, name)
-        self._make = make
         self._stamp = self._new_stamp()
+        self.current = _Contexts.of(config, name)
+        self._check_trust(self.current, self.current)
 
     def check(self) -> None:
-        """Makes the context again when a file has changed."""
+        """Makes the contexts again when a file has changed."""
         stamp = self._new_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
             self.renew()
 
     def renew(self) -> None:
-        """Makes the context again. What cannot be used is not: the previous one stays."""
+        """Makes the contexts again. What cannot be used is not: the previous ones stay."""
         try:
             self.current = self.renewed(self._config)
         except ConfigError as error:
             logger.error("listener %s keeps its previous certificates: %s", self.name, error)
             return
         if self.on_renewed is not None:
-            self.on_renewed(self.current.context)
+            self.on_renewed(self.current.server.context)
         logger.info("listener %s reloaded its certificates", self.name)
 
-    def renewed(self, config: BrokerConfig) -> TlsContext:
-        """A new context. ConfigError when it cannot replace the current one."""
-        made = self._make(config)
+    def renewed(self, config: BrokerConfig) -> _Contexts:
+        """New contexts. ConfigError when they cannot replace the current ones."""
+        made = _Contexts.of(config, self.name)
         check_same_identity(
-            self.current.identity,
-            made.identity,
+            self.current.server.identity,
+            made.server.identity,
             allow_dn_changes=self._allows("ssl.allow.dn.changes"),
             allow_san_changes=self._allows("ssl.allow.san.changes"),
         )
+        self._check_trust(self.current, made)
         return made
+
+    def _check_trust(self, old: _Contexts, new: _Contexts) -> None:
+        """ConfigError when brokers with `old` and with `new` could not connect to each other.
+
+        As Kafka's SslEngineValidator. A broker without a cluster connects to no other.
+        """
+        if self._config.embedded or old.client is None or new.client is None:
+            return
+        check_handshake(old.server.context, new.client.context)
+        if old is not new:
+            check_handshake(new.server.context, old.client.context)
 
     def _allows(self, name: str) -> bool:
         return (self._settings(name) or "").lower() == "true"
@@ -104,51 +132,69 @@ class ListenerTls:
     """The contexts of one broker. Loop only. Raises ConfigError where settings do not fit."""
 
     def __init__(self, config: BrokerConfig) -> None:
+        _check_virtual_machine(config)
         self._config = config
-        self._watched: list[_Watched] = []
+        self._watched: dict[str, _Watched] = {}
         self._peer: _Watched | None = None
         if uses_tls_between_brokers(config):
-            name = config.inter_broker_listener()
-            self._peer = _Watched(
-                config, name, lambda config: client_context(listener_settings(config, name))
-            )
-            self._watched.append(self._peer)
+            self._peer = self._watch(config.inter_broker_listener())
+
+    def _watch(self, name: str) -> _Watched:
+        if name not in self._watched:
+            self._watched[name] = _Watched(self._config, name)
+        return self._watched[name]
 
     def peer(self) -> ssl.SSLContext | None:
         """How other brokers are reached from now on; None: without TLS."""
-        return None if self._peer is None else self._peer.current.context
+        if self._peer is None or self._peer.current.client is None:
+            return None
+        return self._peer.current.client.context
 
     def listener(self, listener_name: str) -> TlsListener:
         """For a listener that uses TLS."""
-        watched = _Watched(
-            self._config, listener_name, lambda config: listener_context(config, listener_name)
-        )
-        self._watched.append(watched)
+        watched = self._watch(listener_name)
         rules = self._config.listener_text(listener_name, "ssl.principal.mapping.rules")
-        return TlsListener(watched.current.context, principal_reader(rules or ""))
+        return TlsListener(watched.current.server.context, principal_reader(rules or ""))
 
     def on_renewed(self, listener_name: str, use: Callable[[ssl.SSLContext], None]) -> None:
         """`use` gets each new context of a listener."""
-        for watched in self._watched:
-            if watched.name == listener_name and watched is not self._peer:
-                watched.on_renewed = use
+        self._watch(listener_name).on_renewed = use
+
+    def certificates(self) -> dict[str, CertificateDates]:
+        """When the certificate of each listener with TLS is valid, by the listener's name."""
+        return {
+            watched.name: watched.current.server.dates
+            for watched in self._watched.values()
+            if watched.current.server.dates is not None
+        }
 
     def check(self) -> None:
         """Reads again what has changed since the last look."""
-        for watched in self._watched:
+        for watched in self._watched.values():
             watched.check()
 
     def settings_changed(self, names: list[str]) -> None:
         """Makes contexts again whose settings of keys or trust changed at run time."""
-        for watched in self._watched:
+        for watched in self._watched.values():
             if any(is_renewable(name, watched.name) for name in names):
                 watched.renew()
 
     def validate(self, config: BrokerConfig, names: list[str]) -> None:
         """ConfigError when the changed settings `names`, in `config`, make no usable contexts."""
-        for watched in self._watched:
+        for watched in self._watched.values():
             if any(is_renewable(name, watched.name) for name in names):
                 watched.renewed(config)
+
+
+def _check_virtual_machine(config: BrokerConfig) -> None:
+    """ConfigError for an option of the JVM that makes it reject certificates accepted here."""
+    option = "com.sun.net.ssl.checkRevocation"
+    if config.jaas_file.properties.get(option, "").lower() == "true":
+        raise ConfigError(
+            f"KAFKA_OPTS: -D{option}=true: certificates are not looked up with OCSP or at "
+            "distribution points here. Name revocation lists with ottla.ssl.crl.location and drop "
+            "the option."
+        )
 
 
 def is_renewable(name: str, listener_name: str) -> bool:

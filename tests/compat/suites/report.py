@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.compat.suites.features import FEATURES
 from tests.compat.suites.model import FAILED, OK, Result
+from tests.compat.suites.security import SECURED
 
 HEAD = """# Compatibility
 
@@ -19,12 +22,15 @@ needs.
 
 """
 
+# Clients of one implementation: two rows of the page, one client when they are counted.
+SAME = {"confluent-kafka": "librdkafka", "kcat": "librdkafka"}
+
 MARKS = {OK: "yes", FAILED: "**no**"}
 
 
 def render(results: Sequence[Result]) -> str:
     """The whole document."""
-    lines = [HEAD]
+    lines = [f"{HEAD}{counted(results)}\n"]
     lines += ["| client | version | result | run on |", "|---|---|---|---|"]
     for each in results:
         suite = each.suite
@@ -36,13 +42,47 @@ def render(results: Sequence[Result]) -> str:
         for name, text in features.items():
             marks = " | ".join(mark(each, name) for each in results)
             lines.append(f"| {text} | {marks} |")
-    lines += ["", "## Findings", ""]
+    lines += ["", *security(results), "", "## Findings", ""]
     for each in results:
         path = each.suite.folder / "findings.md"
         text = path.read_text().strip() if path.exists() else ""
         if text:
             lines += [f"**{each.suite.title}**", "", text, ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def counted(results: Sequence[Result]) -> str:
+    """How many clients there are: versions of one are one, and so are wrappers of one library."""
+    names = {SAME.get(each, each) for each in map(client_name, results)}
+    tools = {name for name in names if "tools" in name}
+    return (
+        f"{len(names - tools)} client libraries and {' and '.join(sorted(tools)) or 'no tools'}. "
+        "Versions of one client have columns of their\nown and count once, and so do "
+        "confluent-kafka and kcat, which are built on librdkafka."
+    )
+
+
+def client_name(result: Result) -> str:
+    """The title of a suite without the version."""
+    return re.sub(r" \d[\d.]*$", "", result.suite.title)
+
+
+def security(results: Sequence[Result]) -> list[str]:
+    """The section on secured listeners, which the suites do not use."""
+    titles = [each.suite.title for each in results]
+    lines = [
+        "## TLS, SASL, ACLs",
+        "",
+        "The tests of this column run these clients against listeners with TLS, SASL and an",
+        "authorizer; the suites above do not.",
+        "",
+        f"| | {' | '.join(titles)} | test |",
+        "|---" * (len(titles) + 2) + "|",
+    ]
+    for row in SECURED.values():
+        marks = " | ".join("yes" if title in row.clients else "-" for title in titles)
+        lines.append(f"| {row.text} | {marks} | [{Path(row.test).stem}](../{row.test}) |")
+    return lines
 
 
 def mark(result: Result, name: str) -> str:

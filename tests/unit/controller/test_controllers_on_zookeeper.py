@@ -19,6 +19,7 @@ from ottla.controller.settings import ControllerSettings
 from ottla.controller.tree import znodes
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.headers import decode_request, encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -53,7 +54,9 @@ class DirectConnection:
         await asyncio.sleep(0)
         if not self.node.alive:
             raise ConnectionResetError("the broker is dead")
-        return self.node.broker.handle(request, version)
+        # What is encoded for several brokers has no fields of its own.
+        sent = decode_request(encode_request(1, None, request, version)[4:])[1]
+        return self.node.broker.handle(sent, version)
 
     async def close(self) -> None:
         pass

@@ -6,22 +6,29 @@ export function el(name, attributes = {}, ...children) {
     if (key.startsWith('on')) made.addEventListener(key.slice(2), value)
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value)
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined).map(
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map(
     (child) => (child instanceof Node ? child : document.createTextNode(String(child)))))
   return made
 }
 
 export const number = (value) => (value === null || value === undefined ? '–' : Number(value).toLocaleString('en'))
 
-export const seconds = (value) => (value === null || value === undefined ? '–' : Number(value).toFixed(1))
+export const seconds = (value) => (value === null || value === undefined ? '–' : span(Number(value) * 1000))
 
 export function bytes(value) {
   if (value === null || value === undefined) return '–'
   let rest = Number(value)
   for (const unit of ['B', 'KiB', 'MiB', 'GiB', 'TiB']) {
-    if (rest < 1024 || unit === 'TiB') return `${unit === 'B' ? Math.round(rest) : rest.toFixed(1)} ${unit}`
+    if (rest < 1024 || unit === 'TiB') return `${unit === 'B' || Number.isInteger(rest) ? Math.round(rest) : rest.toFixed(1)} ${unit}`
     rest /= 1024
   }
+}
+
+export function short(value) {
+  for (const [size, unit] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
+    if (Math.abs(value) >= size) return `${Number((value / size).toFixed(1))} ${unit}`
+  }
+  return String(Number(value.toFixed(1)))
 }
 
 export function when(ms) {
@@ -33,53 +40,84 @@ export function when(ms) {
 }
 
 export function span(ms) {
-  const seconds = Math.floor(ms / 1000)
-  if (seconds < 90) return `${seconds} s`
-  if (seconds < 5400) return `${Math.floor(seconds / 60)} min`
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`
-  return `${Math.floor(seconds / 86400)} days`
+  const whole = Math.floor(ms / 1000)
+  if (whole < 90) return `${whole} s`
+  if (whole < 5400) return `${Math.floor(whole / 60)} min`
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h`
+  return `${Math.floor(whole / 86400)} days`
 }
 
-export const card = (label, value, tone = '') => el('div', { class: 'card' }, el('b', { class: tone }, value), el('span', {}, label))
+// 0, 1, 2, 5 as "0–2, 5".
+export function ranges(numbers) {
+  const found = []
+  for (const each of numbers) {
+    const last = found.at(-1)
+    if (last && last[1] === each - 1) last[1] = each
+    else found.push([each, each])
+  }
+  return found.map(([from, to]) => (from === to ? from : to === from + 1 ? `${from}, ${to}` : `${from}–${to}`)).join(', ')
+}
+
+export function hash(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined)
+  const text = new URLSearchParams(given).toString()
+  return `#${path.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`
+}
+
+export const link = (path, text, query = {}) => el('a', { href: hash(path, query) }, text)
+
+export const tone = (kind, text) => el('span', { class: kind }, text)
+
+export const badge = (text, kind = '') => el('span', { class: `badge ${kind}` }, text)
+
+export const card = (label, value, kind = '', note = '') => el('div', { class: `card ${kind}` }, el('span', {}, label), el('b', {}, value), note ? el('small', {}, note) : null)
 
 export const panel = (title, ...content) => el('section', { class: 'panel' }, title ? el('h2', {}, title) : null, ...content)
 
+export const button = (id, text, onclick, kind = '') => el('button', { id, type: 'button', class: kind, onclick }, text)
+
+// The title of a page with its buttons; before it links to the pages above.
+export const heading = (back, title, ...tools) => el('div', { class: 'heading' },
+  el('h2', {}, back.map(([path, text]) => [link(path, text), ' / ']), title), el('div', { class: 'tools' }, ...tools))
+
+// What is missing on the page, and why.
+export const notes = (problems) => (problems?.length
+  ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'Not all is shown. '), problems.map((text) => el('div', {}, text))) : null)
+
 // columns: [label, cell of a row, class]; a cell is text or a node.
-export function table(columns, rows, empty) {
-  if (!rows.length) return el('p', { class: 'quiet' }, empty)
-  return el('table', { class: 'fold' },
-    el('thead', {}, el('tr', {}, columns.map(([label, , kind]) => el('th', { class: kind }, label)))),
+export function table(columns, rows, empty, label = '') {
+  if (!rows.length) return el('p', { class: 'quiet empty' }, empty)
+  return el('div', { class: 'scroll' }, el('table', { class: 'fold', 'aria-label': label || null },
+    el('thead', {}, el('tr', {}, columns.map(([text, , kind]) => el('th', { class: kind, scope: 'col' }, text)))),
     el('tbody', {}, rows.map((row) => el('tr', {}, columns.map(
-      ([label, cell, kind]) => el('td', { class: kind, 'data-label': label }, cell(row)))))))
+      ([text, cell, kind]) => el('td', { class: kind, 'data-label': text }, cell(row))))))))
 }
 
-const SVG = 'http://www.w3.org/2000/svg'
-
-// lines: arrays of [time, value]; all share one scale from 0 to the greatest value.
-export function chart(lines, kind = 'chart') {
-  const [width, height] = [600, 100]
-  const picture = document.createElementNS(SVG, 'svg')
-  picture.setAttribute('class', kind)
-  picture.setAttribute('viewBox', `0 -4 ${width} ${height + 8}`)
-  picture.setAttribute('preserveAspectRatio', 'none')
-  const all = lines.flat()
-  const top = Math.max(1, ...all.map((point) => point[1]))
-  const first = Math.min(...all.map((point) => point[0]))
-  const last = Math.max(...all.map((point) => point[0]))
-  lines.forEach((points, index) => {
-    const line = document.createElementNS(SVG, 'polyline')
-    if (index) line.setAttribute('class', 'second')
-    line.setAttribute('points', points.map(([time, value]) => {
-      const x = last > first ? ((time - first) / (last - first)) * width : width
-      return `${x.toFixed(1)},${(height - (value / top) * height).toFixed(1)}`
-    }).join(' '))
-    picture.append(line)
+export function search(context, hint) {
+  return el('input', {
+    type: 'search', placeholder: `${hint}   ( / )`, value: context.query.search ?? '', 'aria-label': hint, id: 'search',
+    // Another search begins on its first page.
+    oninput: (event) => context.set({ search: event.target.value, first: '' }),
   })
-  return picture
+}
+
+export function pager(context, found) {
+  if (found.total <= found.page) return el('span', { class: 'quiet' }, `${number(found.total)} in all`)
+  const last = Math.floor((found.total - 1) / found.page) * found.page
+  const to = (first, text, label) => (first === null
+    ? el('span', { class: 'quiet', 'aria-hidden': 'true' }, text)
+    : el('a', { href: hash(context.path, { ...context.query, first: first || '' }), 'aria-label': label }, text))
+  const end = Math.min(found.first + found.page, found.total)
+  return el('nav', { class: 'pager', 'aria-label': 'Pages of the list' },
+    to(found.first > 0 ? 0 : null, '« first', 'first page'),
+    to(found.first > 0 ? Math.max(0, found.first - found.page) : null, '‹ back', 'page before'),
+    el('span', {}, `${number(found.first + 1)}–${number(end)} of ${number(found.total)}`),
+    to(end < found.total ? found.first + found.page : null, 'next ›', 'next page'),
+    to(end < found.total ? last : null, 'last »', 'last page'))
 }
 
 export function decoded(data) {
   if (data === null) return el('span', { class: 'quiet' }, 'null')
-  const cut = data.text.length < data.bytes && data.kind === 'text' ? ` (${bytes(data.bytes)})` : ''
+  const cut = data.text.length < data.bytes && data.kind === 'text' && data.bytes > 4096 ? ` … (${bytes(data.bytes)})` : ''
   return el('div', {}, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text + cut))
 }

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from ipaddress import IPv4Address, IPv4Network
 from typing import cast
 
+from ottla.broker.cluster.container_network import ContainerNetwork
 from ottla.broker.cluster.endpoints import Endpoints, Node
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.handlers.common.leader_hints import LeaderHint, LeaderHints
@@ -52,3 +54,20 @@ def test_leaders() -> None:
     assert hints.find(context(), TOPIC, 1) == LeaderHint(9, 3, None)
     assert hints.find(context(), TOPIC, 2) is None
     assert hints.find(context(), "other", 0) is None
+
+
+def test_a_container_shows_localhost_to_clients_of_its_host() -> None:
+    network = ContainerNetwork((IPv4Network("10.1.0.0/16"),), frozenset({IPv4Address("10.1.0.1")}))
+    wildcard = frozenset({"PLAINTEXT"})
+
+    def host(listeners: frozenset[str], client: str) -> str:
+        fake = context()
+        cast(FakeContext, fake).client_host = client
+        node = Endpoints(BROKER, known_cluster(), listeners, network).node(fake, BROKER)
+        assert node is not None
+        return node.host
+
+    assert host(wildcard, "10.1.0.1") == "localhost"
+    assert host(wildcard, "10.1.0.7") == "10.1.2.3", "another container"
+    assert host(wildcard, "127.0.0.1") == "10.1.2.3", "this container"
+    assert host(frozenset(), "10.1.0.1") == "host", "advertised.listeners is set"

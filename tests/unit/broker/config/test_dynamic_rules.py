@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.config.definitions import broker_settings, dynamic_only_settings
 from ottla.broker.config.dynamic_rules import (
     check_dynamic_setting,
     check_open_listener,
@@ -33,6 +36,9 @@ def check(name: str, text: str, *, per_broker: bool = True) -> None:
         ("listener.name.ssl.ssl.key.password", "secret", "is a secret, which every client"),
         ("listener.name.ssl.ssl.key.password", "${file:/x:y}", "names the provider file"),
         ("listener.name.ssl.max.connections", "many", "Invalid value many"),
+        ("background.threads", "${file:/x:y}", "is no secret: write the value itself"),
+        ("metric.reporters", "a,${file:/x:y}", "is no secret: write the value itself"),
+        ("listener.name.ssl.ssl.keystore.location", "${file:/x:y}", "is no secret: write"),
         ("principal.builder.class", "com.acme.Own", "Cannot update|is read when|Java classes"),
     ],
 )
@@ -59,3 +65,24 @@ def test_what_needs_a_restart() -> None:
     assert is_read_at_start("sasl.enabled.mechanisms")
     assert not is_read_at_start("listener.name.ssl.ssl.keystore.location")
     assert not is_read_at_start("log.segment.bytes")
+
+
+def test_no_error_has_a_value_of_a_config_provider(tmp_path: Path) -> None:
+    """A user that may change settings could read every secret of the broker otherwise."""
+    (tmp_path / "secrets").write_text("password=hunter2\n")
+    text = f"${{file:{tmp_path / 'secrets'}:password}}"
+    config = BrokerConfig(
+        {
+            "config.providers": "file",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider."
+            "FileConfigProvider",
+        }
+    )
+    for name, setting in {**broker_settings(), **dynamic_only_settings()}.items():
+        words = ""
+        try:
+            check_dynamic_setting(name, text, config, LISTENERS, per_broker=True)
+        except ConfigError as error:
+            words = str(error)
+        assert words or setting.sensitive, name
+        assert "hunter2" not in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,15 @@ def test_what_is_one_reference() -> None:
     assert is_reference("${env:A}")
     assert not is_reference("secret")
     assert not is_reference("x${file:/a:b}")
+
+
+def test_a_pipe_or_a_device_is_not_opened(tmp_path: Path) -> None:
+    """Opening a pipe waits for its other end, here on the loop of a broker."""
+    os.mkfifo(tmp_path / "pipe")
+    for text in (f"${{file:{tmp_path}/pipe:key}}", f"${{directory:{tmp_path}:pipe}}"):
+        with pytest.raises(ConfigError, match="pipe is no file"):
+            providers().resolve("x", text)
+    with pytest.raises(ConfigError, match="/dev/zero is no file"):
+        providers().resolve("x", "${file:/dev/zero:key}")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        providers().resolve("x", f"${{file:{tmp_path}:key}}")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.errors import UnknownSetting
 from ottla.broker.config.sources import collect, variable_to_setting
 
 
 def values(path: Path | None = None, *overrides: str, **environment: str) -> dict[str, str]:
-    given, _ = collect(None if path is None else str(path), overrides, environment)
+    given, _, _ = collect(None if path is None else str(path), overrides, environment)
     return {name: item.value for name, item in given.items()}
 
 
@@ -58,7 +58,7 @@ def test_own_settings_need_no_second_prefix() -> None:
 
 
 def test_what_is_no_setting_is_ignored_with_one_warning() -> None:
-    given, warnings = collect(
+    given, warnings, _ = collect(
         None,
         (),
         {
@@ -86,10 +86,36 @@ def test_what_is_no_setting_is_ignored_with_one_warning() -> None:
     ],
 )
 def test_bad_overrides(override: str, word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        collect(None, [override], {})
+    (error,) = collect(None, [override], {}).errors
+    assert word in str(error)
 
 
 def test_settings_of_single_listeners_and_plugins_are_let_through() -> None:
     name = "listener.name.inside.ssl.keystore.location"
     assert values(None, f"{name}=/x") == {name: "/x"}
+
+
+def test_an_unknown_variable_of_ottla_is_an_error() -> None:
+    found = collect(None, (), {"OTTLA_NUM_PARTITONS": "3", "OTTLA_METRICS_ADRESS": ":9404"})
+    assert [type(error) for error in found.errors] == [UnknownSetting, UnknownSetting]
+    assert [str(error) for error in found.errors] == [
+        "environment variable OTTLA_NUM_PARTITONS names no setting (num.partitons). "
+        "Did you mean num.partitions?",
+        "environment variable OTTLA_METRICS_ADRESS names no setting (metrics.adress). "
+        "Did you mean ottla.metrics.address?",
+    ]
+
+
+def test_unknown_names_are_ignored_by_prefix(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("confluent.a=1\nnum.partitions=2\nconfluent.b=1\nother.x=1\n")
+    environment = {"OTTLA_CONFLUENT_C": "1", "KAFKA_CONFLUENT_D": "1", "OTTLA_X_Y": "1"}
+    prefixes = ["confluent.*", "num.", "", "OTTLA_X_"]
+    found = collect(str(path), ["confluent.e=1"], environment, prefixes)
+    assert list(found.given) == ["num.partitions"]
+    assert found.warnings == [
+        "Ignored, as --ignore-unknown says: confluent.a, confluent.b, KAFKA_CONFLUENT_D, "
+        "OTTLA_CONFLUENT_C, OTTLA_X_Y, confluent.e"
+    ]
+    (error,) = found.errors
+    assert str(error) == f"{path}:4: unknown setting other.x."

@@ -7,6 +7,7 @@ import pytest
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.log.records import GroupKey, OffsetKey, read_key
 from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogClosed
@@ -233,7 +234,46 @@ def test_deleted_topics_take_their_offsets_along() -> None:
     assert setup.coordinator.partitions.find("other") is None
 
 
+def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:
+    setup = Setup()
+    groups = [f"group-{number}" for number in range(STEPS_PER_SLICE * 3)]
+    for group_id in groups:
+        setup.commit({T0: 1, U0: 2}, group_id=group_id)
+    setup.coordinator.admin.on_partitions_deleted([T0])
+    assert len(setup.deferred) == 1
+    assert len(tombstones(setup)) == STEPS_PER_SLICE
+    # The topic was created again, and this group has read from it.
+    setup.commit({T0: 7}, group_id=groups[-1])
+    setup.run_deferred()
+    assert [setup.offset(T0, group_id) for group_id in groups] == [-1] * (len(groups) - 1) + [7]
+    assert {setup.offset(U0, group_id) for group_id in groups} == {2}
+
+
+def test_groups_that_moved_away_between_slices_are_left_alone() -> None:
+    setup = Setup()
+    for number in range(STEPS_PER_SLICE + 1):
+        setup.commit({T0: 1}, group_id=f"group-{number}")
+    setup.coordinator.admin.on_partitions_deleted([T0])
+    setup.coordinator.on_resigned(0, 1)
+    setup.run_deferred()
+    assert len(tombstones(setup)) == STEPS_PER_SLICE
+
+
 # Expiry.
+
+
+def test_many_groups_expire_in_slices_and_runs_do_not_overlap() -> None:
+    setup = Setup()
+    groups = [f"group-{number}" for number in range(STEPS_PER_SLICE * 2 + 1)]
+    for group_id in groups:
+        setup.commit({T0: 1}, group_id=group_id)
+    later_ms = setup.timer.clock.now_ms() + RETENTION_MS
+    setup.coordinator.tick(later_ms)
+    setup.coordinator.tick(later_ms)
+    assert (len(tombstones(setup)), len(setup.deferred)) == (STEPS_PER_SLICE, 1)
+    setup.run_deferred()
+    assert len(tombstones(setup)) == len(groups)
+    assert list(setup.coordinator.admin.all_groups()) == []
 
 
 def test_offsets_expire_by_retention_and_take_the_group_along() -> None:

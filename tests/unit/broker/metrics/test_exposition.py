@@ -3,7 +3,12 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.metrics.exposition import render
-from ottla.broker.metrics.statistics import Metric
+from ottla.broker.metrics.statistics import (
+    TIME_BUCKETS,
+    HistogramReading,
+    HistogramReadings,
+    Metric,
+)
 
 STRANGE = 'a"b\\c\nd'
 
@@ -26,6 +31,31 @@ def test_the_librarys_parser_reads_it_back() -> None:
         ({"group": "g", "partition": "0"}, 2),
         ({"group": STRANGE, "partition": "1"}, 1e18),
     ]
+
+
+def test_histograms_are_cumulative() -> None:
+    buckets = [0] * (len(TIME_BUCKETS) + 1)
+    buckets[0], buckets[3], buckets[-1] = 2, 1, 4
+    readings: HistogramReadings = {("A", STRANGE): HistogramReading(buckets, 1.5)}
+    metric = Metric("ottla_seconds", "Time.", "histogram", ("api", "stage"), lambda: readings)
+    (family,) = text_string_to_metric_families(render([(metric, readings)]).decode())
+    assert family.type == "histogram"
+    found = {sample.labels.get("le", sample.name): sample.value for sample in family.samples}
+    assert found["0.0001"] == found["0.0005"] == 2
+    assert found["0.001"] == found["30.0"] == 3
+    assert found["+Inf"] == found["ottla_seconds_count"] == 7
+    assert found["ottla_seconds_sum"] == 1.5
+    assert family.samples[0].labels["stage"] == STRANGE
+
+
+def test_rows_and_values_without_labels() -> None:
+    rows = Metric("ottla_rows", "Rows.", "gauge", ("row",), lambda: 0)
+    single = Metric("ottla_single", "Single.", "gauge", (), lambda: 0)
+    absent = Metric("ottla_absent", "Absent.", "gauge", (), lambda: 0)
+    text = render([(rows, iter([(("a",), 1.0)])), (single, {(): 2}), (absent, {})]).decode()
+    assert 'ottla_rows{row="a"} 1.0\n' in text
+    assert "\nottla_single 2.0\n" in text
+    assert "\nottla_absent " not in text
 
 
 def test_no_readings_are_no_text() -> None:

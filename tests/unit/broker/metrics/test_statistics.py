@@ -2,6 +2,7 @@ import pytest
 
 from ottla.broker.metrics import statistics as metrics_module
 from ottla.broker.metrics.statistics import (
+    STAGES,
     TIME_BUCKETS,
     MetricsRegistry,
     NetworkStatistics,
@@ -39,10 +40,37 @@ def test_the_time_of_a_request_is_split() -> None:
     assert statistics.queue_seconds == 2
     assert statistics.local_seconds == 4
     assert statistics.remote_seconds == 6
-    assert statistics.response_queue_seconds == 8
+    assert statistics.response_seconds == 8
     assert statistics.send_seconds == 10
     assert statistics.throttle_seconds == 1.5
     assert statistics.total_seconds == 30
+
+
+def test_each_stage_is_a_histogram() -> None:
+    statistics = RequestStatistics("Metadata")
+    statistics.record(4, responded(100.0), sent_at=115.0)
+    statistics.record(4, responded(200.0, throttle_time_ms=1500), sent_at=215.0)
+    statistics.record(4, Request(300.0), sent_at=300.0)  # all stages below the first bound
+    above = {"queue": 1.0, "local": 2.5, "remote": 5.0, "response": 5.0, "send": 5.0}
+    for stage in STAGES:
+        reading = statistics.stage(stage)
+        bounds = (*TIME_BUCKETS, float("inf"))
+        found = {
+            bound: count for bound, count in zip(bounds, reading.buckets, strict=True) if count
+        }
+        if stage == "throttle":
+            assert found == {TIME_BUCKETS[0]: 2, 2.5: 1}
+        else:
+            assert found == {TIME_BUCKETS[0]: 1, above[stage]: 2}
+        assert sum(reading.buckets) == statistics.count
+        assert reading.total == getattr(statistics, f"{stage}_seconds")
+    assert statistics.total().buckets[TIME_BUCKETS.index(30.0)] == 2
+
+
+def test_failures_are_counted() -> None:
+    statistics = RequestStatistics("Metadata")
+    statistics.record_failure(Request(), ValueError())
+    assert statistics.errors == 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.broker.metrics.statistics import STAGES, MetricsRegistry
 from ottla.broker.observability import http_endpoint as http_module
 from ottla.broker.observability.http_endpoint import HttpEndpoint
 from ottla.broker.observability.metrics_sources import (
@@ -92,8 +92,9 @@ async def test_metrics_of_a_running_broker() -> None:
         received = [line for line in lines if line.startswith("ottla_network_received_bytes_total")]
         assert float(received[0].split()[1]) == network.statistics.bytes_in
         assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
-        phases = [line for line in lines if 'api="Metadata",phase="' in line]
-        assert len(phases) == 6
+        for stage in STAGES:
+            labels = f'{{api="Metadata",stage="{stage}"}}'
+            assert f"ottla_request_stage_seconds_count{labels} 3.0" in lines
 
 
 async def test_a_metric_that_cannot_be_read_does_not_hide_the_others(

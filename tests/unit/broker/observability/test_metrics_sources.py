@@ -1,6 +1,11 @@
 import pytest
 
-from ottla.broker.metrics.statistics import MetricsRegistry, Reading
+from ottla.broker.metrics.statistics import (
+    STAGES,
+    HistogramReadings,
+    MetricsRegistry,
+    Reading,
+)
 from ottla.broker.observability import metrics_sources
 from ottla.broker.observability.metrics_sources import (
     add_fetch_sessions,
@@ -16,7 +21,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from tests.doubles.network import metadata_request, running_network
 
 
-def readings(registry: MetricsRegistry) -> dict[str, Reading]:
+def readings(registry: MetricsRegistry) -> dict[str, Reading | HistogramReadings]:
     return {metric.name: metric.read() for metric in registry.metrics}
 
 
@@ -33,16 +38,9 @@ async def test_the_network_and_its_requests() -> None:
         assert found["ottla_connections_open"] == {("PLAINTEXT",): 1}
         assert found["ottla_requests"] == {("Metadata", "1"): 2}
         assert found["ottla_request_errors"] == {("Metadata",): 0}
-        phases = found["ottla_request_phase_seconds"]
-        assert isinstance(phases, dict)
-        assert sorted(phase for _, phase in phases) == [
-            "local",
-            "queue",
-            "remote",
-            "response_queue",
-            "send",
-            "throttle",
-        ]
+        stages = found["ottla_request_stage_seconds"]
+        assert isinstance(stages, dict)
+        assert list(stages) == [("Metadata", stage) for stage in STAGES]
         busy = found["ottla_request_handler_busy_seconds"]
         assert isinstance(busy, float)
         assert 0 < busy < 60

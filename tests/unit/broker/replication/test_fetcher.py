@@ -99,10 +99,27 @@ def test_records_and_the_high_watermark_are_copied() -> None:
         log = pair.following.log()
         assert (log.log_end_offset, log.high_watermark) == (5, 5)
         pair.assert_equal()
+        statistics = pair.following.manager.context.topics
+        assert statistics.replicated_in_bytes == len(content(log))
+        assert not dict(statistics.rows("received_bytes"))[(TOPIC,)]
         # The second fetch has our log end offset, and its response the high watermark.
         await pair.leader.response()
         assert pair.leading.partition().followers[FOLLOWER].log_end_offset == 5
         assert followed.log is log
+
+    run(body)
+
+
+def test_the_largest_lag_is_the_one_at_the_last_fetch() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        assert pair.fetcher.max_lag == 0
+        await pair.next_fetch()
+        await pair.respond_with(high_watermark=7)
+        await pair.next_fetch()
+        assert pair.fetcher.max_lag == 7
+        pair.fetcher.remove(pair.following.partition().key)
+        assert pair.fetcher.max_lag == 0
 
     run(body)
 

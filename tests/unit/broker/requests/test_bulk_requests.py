@@ -2,18 +2,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from struct import pack
 from typing import Any
 
 import pytest
 
+from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.broker.observability.metrics_sources import add_requests
+from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.bulk_requests import (
     INLINE_ELEMENTS,
+    MAX_AT_ONCE,
     MAX_ELEMENTS,
     MAX_UNDIVIDED_ELEMENTS,
+    MAX_YIELDS,
+    PAUSE_SECONDS,
+    SMALL_ELEMENTS,
+    Turn,
     max_elements,
 )
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
 from ottla.broker.requests.request_parts import PART_ELEMENTS
+from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -116,6 +126,118 @@ async def test_a_client_has_one_bulk_request_in_progress() -> None:
         assert "".join(order) == "".join(sorted(order))
 
 
+async def test_so_many_clients_have_a_bulk_request_in_progress_and_others_wait() -> None:
+    may_go_on = asyncio.Event()
+    started: set[str] = set()
+    most = 0
+
+    async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        nonlocal most
+        started.add(context.client_host)
+        most = max(most, network.channel.bulk.in_progress)
+        await may_go_on.wait()
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        bulk = network.channel.bulk
+        hosts = [f"127.0.0.{number}" for number in range(1, MAX_AT_ONCE + 4)]
+        clients = [await network.connect(from_host=host) for host in hosts]
+        clients.append(await network.connect(from_host=hosts[0]))
+        for client in clients:
+            client.send(metadata_request(*names(1000)))
+        await network.until(lambda: bulk.waiting == len(clients) - MAX_AT_ONCE)
+        await network.until(lambda: len(started) == MAX_AT_ONCE)
+        assert bulk.in_progress == MAX_AT_ONCE
+        assert metrics(network) == {
+            "ottla_bulk_requests": len(clients),
+            "ottla_bulk_requests_in_progress": MAX_AT_ONCE,
+            "ottla_bulk_requests_waiting": len(clients) - MAX_AT_ONCE,
+        }
+        may_go_on.set()
+        for client in clients:
+            assert rows((await client.receive())[1]) == names(1000)
+        assert most == MAX_AT_ONCE
+        assert started == set(hosts)
+        await network.until(lambda: bulk.in_progress == bulk.waiting == 0)
+
+
+def metrics(network: Network) -> dict[str, Any]:
+    registry = MetricsRegistry()
+    add_requests(registry, network.channel)
+    found = {metric.name: metric.read() for metric in registry.metrics}
+    return {name: reading for name, reading in found.items() if "_bulk_" in name}
+
+
+async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> None:
+    queued = [3]
+    order: list[str] = []
+
+    async def handle_small() -> None:
+        while queued[0]:
+            queued[0] -= 1
+            order.append("small")
+            await asyncio.sleep(0)
+
+    handler = spawn(handle_small(), name="handler")
+    async with Turn(asyncio.Lock(), lambda: queued[0] > 0):
+        order.append("slice")
+    await handler
+    assert order == ["small"] * 3 + ["slice"]
+
+
+async def test_small_requests_do_not_starve_a_slice() -> None:
+    loops = 0
+
+    async def count() -> None:
+        nonlocal loops
+        while True:
+            loops += 1
+            await asyncio.sleep(0)
+
+    counting = spawn(count(), name="counting")
+    async with Turn(asyncio.Lock(), lambda: True):
+        assert loops <= MAX_YIELDS + 1
+    await stop(counting)
+
+
+async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    now = 100.0
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(bulk_requests, "monotonic", lambda: now)
+    monkeypatch.setattr(bulk_requests.asyncio, "sleep", sleep)
+    for seconds in (0.0, 0.03):
+        async with Turn(asyncio.Lock(), lambda: False):
+            now += seconds
+    assert pauses == pytest.approx([PAUSE_SECONDS, 0.03])
+
+
+async def test_a_request_of_some_elements_is_decoded_when_it_is_handled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    contexts: list[RequestContext] = []
+
+    def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        contexts.append(context)
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        client = await network.connect()
+        for count in (SMALL_ELEMENTS, SMALL_ELEMENTS + 1, INLINE_ELEMENTS):
+            assert rows(await client.ask(metadata_request(*names(count)))) == names(count)
+        assert [context.is_long for context in contexts] == [False, True, True]
+        assert network.channel.bulk.total == 0
+        body = pack(">i", INLINE_ELEMENTS) + b"\0\1a" * (INLINE_ELEMENTS - 1) + b"\0\2\xff\xff"
+        content = pack(">hhih", METADATA, 0, 1, -1) + body
+        client.writer.write(pack(">i", len(content)) + content)
+        assert await client.is_closed()
+        await settled(network)
+    assert "not UTF-8" in caplog.text
+
+
 async def test_too_many_elements_close_the_connection_before_they_are_decoded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -216,8 +338,6 @@ async def test_a_client_that_goes_ends_its_request() -> None:
 async def test_bytes_that_are_no_request_are_refused_in_the_middle(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from struct import pack
-
     async with running_network() as network:
         client = await network.connect()
         body = pack(">i", MANY) + b"\0\1a" * (MANY - 1) + b"\0\2\xff\xff"

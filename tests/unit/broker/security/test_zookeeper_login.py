@@ -20,10 +20,9 @@ Client {
 """
 
 
-def store(environment: dict[str, str] | None = None, **settings: str) -> ZooKeeperStore:
+def store(**settings: str) -> ZooKeeperStore:
     texts = {name.replace("_", "."): text for name, text in settings.items()}
-    config = BrokerConfig({"zookeeper.connect": "127.0.0.1:1", **texts})
-    return zookeeper_store(config, environment or {})
+    return zookeeper_store(BrokerConfig({"zookeeper.connect": "127.0.0.1:1", **texts}))
 
 
 def test_acls_need_an_identity_to_give_the_nodes_to() -> None:
@@ -34,18 +33,18 @@ def test_acls_need_an_identity_to_give_the_nodes_to() -> None:
         store(ottla_zookeeper_digest="broker")
 
 
-def test_the_login_of_a_jaas_file(tmp_path: Path) -> None:
+def test_the_login_of_a_jaas_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "jaas.conf"
-    options = {"KAFKA_OPTS": f"-Xmx1G -Djava.security.auth.login.config={file}"}
+    monkeypatch.setenv("KAFKA_OPTS", f"-Xmx1G -Djava.security.auth.login.config={file}")
     with pytest.raises(ConfigError, match="cannot be read"):
-        store(options)
+        store()
     file.write_text(JAAS)
-    store(options, zookeeper_set_acl="true")
+    store(zookeeper_set_acl="true")
     file.write_text(JAAS.replace("Digest", "Krb5"))
     with pytest.raises(ConfigError, match="DigestLoginModule"):
-        store(options)
+        store()
     file.write_text("KafkaServer { other required; };")
-    store(options)
+    store()
 
 
 def test_keys_that_cannot_be_read_name_the_setting(tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from ottla.broker.runtime.tasks import spawn
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, ReplicaAssignment
-from ottla.controller.requests.broker_channels import Callback
+from ottla.controller.requests import shared_metadata
+from ottla.controller.requests.broker_channels import Callback, Encoded
 from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.messages.stop_replica import (
@@ -18,7 +24,12 @@ from ottla.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
 from ottla.protocol.topics import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -33,6 +44,7 @@ class Recording:
     def __init__(self) -> None:
         self.sent: list[tuple[int, Message]] = []
         self.callbacks: list[Callback] = []
+        self.encoded: list[Encoded | None] = []
 
     def add_broker(self, broker: BrokerInfo) -> None:
         raise AssertionError("not for the batch to do")
@@ -40,12 +52,20 @@ class Recording:
     def remove_broker(self, broker_id: int) -> None:
         raise AssertionError("not for the batch to do")
 
-    def send(self, broker_id: int, request: Message, version: int, callback: Callback) -> None:
-        encoded = encoder(type(request), version)(request)
-        decoded, end = decoder(type(request), version)(encoded, 0)
-        assert end == len(encoded)
+    def send(
+        self,
+        broker_id: int,
+        request: Message,
+        version: int,
+        callback: Callback,
+        encoded: Encoded | None = None,
+    ) -> None:
+        frame = encoder(type(request), version)(request)
+        decoded, end = decoder(type(request), version)(frame, 0)
+        assert end == len(frame)
         self.sent.append((broker_id, decoded))
         self.callbacks.append(callback)
+        self.encoded.append(encoded)
 
 
 class World:
@@ -273,3 +293,49 @@ def test_clear_forgets() -> None:
     world.batch.clear()
     world.batch.send(4)
     assert world.channels.sent == []
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_the_metadata_are_encoded_once_for_all_brokers(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encodings: list[int] = []
+    encode = shared_metadata.sliced_encoder
+
+    def counted(cls: Any, version: int) -> Any:
+        encodings.append(version)
+        return encode(cls, version)
+
+    monkeypatch.setattr(shared_metadata, "sliced_encoder", counted)
+    world = World(protocol)
+    world.batch.add_update_metadata([1, 2], [A0, A1, B0])
+    world.batch.send(4)
+    version = world.batch.versions.update_metadata
+    if version < shared_metadata.MIN_VERSION:
+        assert world.channels.encoded == [None, None]
+        return
+    for (broker_id, request), encoded in zip(
+        world.channels.sent, world.channels.encoded, strict=True
+    ):
+        assert isinstance(request, UpdateMetadataRequest)
+        assert request.broker_epoch == 100 + broker_id
+        assert encoded is not None
+        message = await encoded()
+        assert (message.NAME, message.API_KEY) == (request.NAME, request.API_KEY)
+        assert encode_request(7, "c", message, version) == encode_request(7, "c", request, version)
+    assert encodings == [version]
+
+
+async def test_metadata_of_many_partitions_are_encoded_in_slices() -> None:
+    states = [UpdateMetadataPartitionState(partition_index=index) for index in range(5000)]
+    request = UpdateMetadataRequest(topic_states=[UpdateMetadataTopicState("t", A_ID, states)])
+    shared = shared_metadata.SharedMetadata(request, 8)
+    tasks = [spawn(shared.request_for(epoch), name="encode") for epoch in (1, 2)]
+    turns = 0
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 4
+    for task in tasks:
+        request.broker_epoch += 1 if request.broker_epoch > 0 else 2
+        assert encoder(type(task.result()), 8)(task.result()) == encoder(type(request), 8)(request)

@@ -127,15 +127,17 @@ def test_epochs_of_stop_replica(context: ControllerContext) -> None:
 
 
 def test_numbers(context: ControllerContext) -> None:
-    assert context.preferred_replica_imbalance_count() == 1
+    imbalanced = [each for each in context.leadership if context.is_imbalanced(each)]
+    assert len(imbalanced) == 1
     context.set_assignment(A1, ReplicaAssignment((2, 3), adding=(2,)))
-    assert context.preferred_replica_imbalance_count() == 1  # 2 is not in sync yet
+    assert context.is_imbalanced(A1)  # 2 is not in sync yet
     context.leadership[A1] = LeaderAndIsr(3, 0, (3, 2))
-    assert context.preferred_replica_imbalance_count() == 0
+    assert not context.is_imbalanced(A1)
     context.partition_states.update({A0: PartitionState.OFFLINE, B0: PartitionState.OFFLINE})
-    assert context.offline_partition_count() == 2
+    assert context.is_offline(A0)
+    assert context.is_offline(B0)
     context.topics_with_deletion_started.add("b")
-    assert context.offline_partition_count() == 1
+    assert not context.is_offline(B0)
 
 
 def test_reset_is_a_fresh_start(context: ControllerContext) -> None:

@@ -190,6 +190,43 @@ def test_only_the_aborted_producers_records_go() -> None:
     assert apply(rules, plain) == plain
 
 
+def test_the_aborted_transactions_of_several_producers() -> None:
+    aborted = [AbortedTransaction(7, 10, 12, 13), AbortedTransaction(8, 20, 22, 23)]
+    rules = keep({b"a": 10, b"b": 11, b"c": 20}, aborted=aborted)
+    assert apply(rules, transactional(b"a", 10)) is None
+    assert apply(rules, transactional(b"b", 11, producer_id=8)) is not None
+    assert apply(rules, transactional(b"c", 20, producer_id=8)) is None
+
+
+def test_a_marker_whose_transaction_has_no_records_behind_one_that_has() -> None:
+    for committed in (True, False):
+        aborted = [AbortedTransaction(7, 10, 12, 13), AbortedTransaction(7, 14, 15, 16)]
+        kept_aborted: list[AbortedTransaction] = []
+        rules = keep({b"a": 10}, aborted=[] if committed else aborted)
+        rules.transactions.keep_aborted = kept_aborted.append
+        apply(rules, transactional(b"a", 10))
+        marker = end(12, committed=committed)
+        assert apply(rules, marker) == marker
+        second = apply(rules, end(15, committed=committed))
+        assert second is not None
+        assert read_header(second).delete_horizon_ms == NOW_MS + DAY
+        assert kept_aborted == ([] if committed else aborted[:1])
+
+
+def test_other_control_records_stay() -> None:
+    other = batch((b"\x00\x00\x00\x02", b""), control=True)
+    assert apply(keep({}), other) == other
+
+
+def test_the_header_that_stays_is_that_of_the_batch() -> None:
+    """Also at the first offset of the log."""
+    content = transactional(b"a", 0)
+    kept = apply(keep({b"a": 50}, last={7: LastRecord(0, 0)}), content)
+    assert kept is not None
+    header = read_header(kept)
+    assert (header.record_count, header.is_transactional, header.last_offset) == (0, True, 0)
+
+
 def test_an_emptied_control_batch_is_useless() -> None:
     empty = rebuild_batch(read_header(end(12, committed=True)), [])
     assert apply(keep({}), empty) is None

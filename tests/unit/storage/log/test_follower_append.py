@@ -7,6 +7,7 @@ import pytest
 from ottla.protocol.records.batch import patch_base_offset
 from ottla.storage.errors import BatchTooLargeForSegment, UnexpectedAppendOffset
 from ottla.storage.log.log import Log
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, batch_of, fetched, marker, new_log, plain
 
 BATCHES = 6
@@ -95,6 +96,7 @@ def test_nothing_and_what_is_there_already() -> None:
 def test_a_follower_takes_transactions_that_it_did_not_verify() -> None:
     """The leader has verified them."""
     log = new_log()
+    log.verifications.enabled = True
     data = batch_of(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     end = marker(7, committed=False)
     patch_base_offset(data, 0, 0, 0)
@@ -151,3 +153,29 @@ def test_batches_in_later_runs_are_found_by_their_offsets() -> None:
         assert read.first_batch_base_offset == offset
         assert read.slice is not None
         assert bytes(read.slice.read()) == batches[offset]
+
+
+def test_each_segment_is_written_at_once() -> None:
+    fs = MemoryFileSystem()
+    batches = leaders_batches([100] * 9)
+    log = new_log(fs, segment_bytes=3 * len(batches[0]))
+    fs.calls.clear()
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    writes = [path for operation, path in fs.calls if operation == "pwrite"]
+    assert sum(path.endswith(".log") for path in writes) == 3
+
+
+def test_markers_in_a_later_run() -> None:
+    """One transaction is committed and one aborted."""
+    parts = [batch_of(plain(1, size=100))]
+    for producer_id in (7, 8):
+        parts.append(batch_of(1, producer_id=producer_id, producer_epoch=0, transactional=True))
+    parts += [marker(7, committed=True), marker(8, committed=False)]
+    for offset, content in enumerate(parts):
+        patch_base_offset(content, 0, offset, 3)
+    log = new_log(segment_bytes=sum(map(len, parts[1:])))
+    log.append_as_follower(b"".join(parts), now_ms=NOW_MS)
+    assert [base for base, _ in segments(log)] == [0, 2]
+    assert log.producer_state.open_transactions() == {}
+    (aborted,) = log.active_segment.txn_index.entries()
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (8, 2, 4)

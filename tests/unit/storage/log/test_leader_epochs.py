@@ -107,11 +107,35 @@ def test_clear_and_replace(epochs: LeaderEpochs) -> None:
     assert epochs.entries == [(2, 5)]
 
 
-def test_a_file_out_of_order_is_not_believed(epochs: LeaderEpochs) -> None:
+@pytest.mark.parametrize(
+    "lines", [b"3 20\n1 30\n", b"3 20\n3 30\n", b"1 30\n3 20\n", b"1 20\n3 20\n"]
+)
+def test_a_file_out_of_order_is_not_believed(epochs: LeaderEpochs, lines: bytes) -> None:
     fs = epochs._fs
     assert isinstance(fs, MemoryFileSystem)
-    fs.overwrite(epochs.path, b"0\n2\n3 20\n1 30\n")
+    fs.overwrite(epochs.path, b"0\n2\n" + lines)
     again = LeaderEpochs(fs, epochs.path)
     with pytest.raises(CorruptFile, match="out of order"):
         again.load()
     assert again.entries == []
+    assert not again.unsynced
+
+
+def test_what_changes_nothing_writes_nothing(epochs: LeaderEpochs) -> None:
+    fs = epochs._fs
+    assert isinstance(fs, MemoryFileSystem)
+    fs.calls.clear()
+    epochs.assign(7, 50)
+    epochs.assign(7, 60)
+    epochs.truncate_from_end(51)
+    epochs.truncate_from_start(5)
+    epochs.truncate_from_start(10)
+    assert fs.calls == []
+
+
+def test_a_change_is_not_synced(epochs: LeaderEpochs) -> None:
+    """The next flush does it: an append with a new epoch must not wait for the disk."""
+    fs = epochs._fs
+    assert isinstance(fs, MemoryFileSystem)
+    epochs.assign(8, 70)
+    assert "sync" not in [operation for operation, _ in fs.calls]

@@ -4,8 +4,16 @@ import errno
 
 import pytest
 
-from ottla.storage.errors import DiskFull, OutOfOrderSequence
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import (
+    DiskFull,
+    InvalidTransactionState,
+    LogClosed,
+    LogDirectoryOffline,
+    OutOfOrderSequence,
+)
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.validation import validate_records
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -111,4 +119,57 @@ def test_several_batches_are_refused_on_a_full_disk() -> None:
     for data in (batch_of(1), batch_of(1) + batch_of(1)):
         with pytest.raises(DiskFull):
             log.append(data, leader_epoch=0, now_ms=NOW_MS)
+    assert log.log_end_offset == 1
+
+
+def test_batches_that_were_validated_before() -> None:
+    log = new_log()
+    validated = validate_records(batch_of(3), LogConfig(), AppendOrigin.CLIENT, NOW_MS)
+    info = log.append_validated(validated, leader_epoch=2, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset) == (0, 2)
+    log.local.release()
+    with pytest.raises(LogClosed):
+        log.append_validated(validated, leader_epoch=2, now_ms=NOW_MS)
+
+
+def test_a_duplicate_flushes_only_what_should_have_been_flushed() -> None:
+    log = new_log(flush_messages=3)
+    for sequence in range(4):
+        log.append(part(7, sequence), leader_epoch=0, now_ms=NOW_MS)
+    assert log.recovery_point == 3
+    assert log.append(part(7, 3), leader_epoch=0, now_ms=NOW_MS).duplicate
+    assert log.recovery_point == 3
+
+
+def test_an_aborted_transaction_is_in_the_index_of_the_segment_of_its_marker() -> None:
+    data = batch_of(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    log = new_log(segment_bytes=len(data))
+    log.append(data, leader_epoch=0, now_ms=NOW_MS)
+    abort = marker(7, committed=False)
+    log.append(abort, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    assert [len(segment.txn_index.entries()) for segment in log.segments] == [0, 1]
+
+
+def test_an_index_entry_that_cannot_be_removed_takes_the_directory_offline() -> None:
+    """A marker that was not written must not have one."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    fs.fail("pwrite", errno.ENOSPC, path_part=".log")
+    fs.fail("remove", errno.EIO, path_part=".txnindex")
+    abort = marker(7, committed=False)
+    with pytest.raises((DiskFull, LogDirectoryOffline)):
+        log.append(abort, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    assert log.log_directory.is_offline
+
+
+def test_a_marker_needs_no_verification() -> None:
+    """It may come when the transaction has no records here."""
+    log = new_log()
+    log.verifications.enabled = True
+    data = batch_of(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    with pytest.raises(InvalidTransactionState):
+        log.append(data, leader_epoch=0, now_ms=NOW_MS)
+    abort = marker(7, committed=False)
+    log.append(abort, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     assert log.log_end_offset == 1

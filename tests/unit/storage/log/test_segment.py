@@ -7,6 +7,7 @@ import pytest
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import SegmentOffsetOverflow
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -58,6 +59,44 @@ def test_every_offset_is_found() -> None:
     assert segment.find_batch(BASE + 80) is None
     assert segment.position_of(BASE + 80) == segment.size
     assert segment.next_offset() == BASE + 80
+
+
+def test_what_was_written_last_is_found_without_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = new(MemoryFileSystem())
+    fill(segment)
+    lookups: list[int] = []
+    lookup = OffsetIndex.lookup
+
+    def counted(index: OffsetIndex, offset: int) -> tuple[int, int]:
+        lookups.append(offset)
+        return lookup(index, offset)
+
+    monkeypatch.setattr(OffsetIndex, "lookup", counted)
+    assert segment.position_of(BASE + 78) == segment.position_of(BASE + 79) < segment.size
+    assert segment.find_batch(BASE + 80) is None
+    assert lookups == []
+    segment.position_of(BASE + 77)
+    assert lookups == [BASE + 77]
+
+
+def test_the_place_of_the_last_write_is_forgotten_where_it_may_be_wrong() -> None:
+    fs = MemoryFileSystem()
+    segment = new(fs)
+    fill(segment)
+    last = segment.position_of(BASE + 78)
+    segment.truncate_to(BASE + 78)
+    assert segment.find_batch(BASE + 78) is None
+    segment.append(batch_of(2, base_offset=BASE + 90), BASE + 91, NOW_MS)
+    assert segment.position_of(BASE + 78) == segment.position_of(BASE + 91) == last
+    segment.undo_append(last, BASE + 91)
+    assert segment.find_batch(BASE + 90) is None
+    # Opened again: what is before the first write is not known.
+    segment.close()
+    again = opened(fs)
+    again.append(batch_of(2, base_offset=BASE + 80), BASE + 81, NOW_MS)
+    assert again.position_of(BASE) == 0
+    assert again.position_of(BASE + 77) < again.position_of(BASE + 80)
+    assert again.find_batch(BASE + 82) is None
 
 
 def test_index_entries_come_as_often_as_kafka_writes_them() -> None:

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from ottla.storage.directories.log_manager import LogManager
-from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -131,6 +131,7 @@ def test_nothing_is_replayed_when_there_are_no_producers() -> None:
     append(log, producer_id=7, producer_epoch=0, base_sequence=0)
     log.truncate_to(150)
     assert not log.producer_state.producers, "as there are producers, the batches count"
+    assert log.producer_state.end_offset == 150
 
 
 def producing(fs: MemoryFileSystem, **settings: object) -> tuple[LogManager, Log]:
@@ -277,8 +278,171 @@ def test_a_log_in_an_offline_directory_is_not_truncated() -> None:
     for work in (
         lambda: list(log.prepare_truncation(3)),
         lambda: log.truncate_to(3),
+        lambda: log.truncate_to(6),
         lambda: log.truncate_fully_and_start_at(3),
     ):
         with pytest.raises(LogDirectoryOffline):
             work()
     assert log.log_end_offset == 6
+
+
+def test_where_nothing_is_truncated_nothing_is_replayed() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    log.truncate_fully_and_start_at(100)
+    append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
+    fs.calls.clear()
+    for offset in (40, log.log_end_offset, log.log_end_offset + 1):
+        assert list(log.prepare_truncation(offset)) == []
+    assert preads(fs) == 0
+
+
+def test_a_batch_that_is_removed_because_it_holds_the_offset_is_not_replayed() -> None:
+    log = new_log()
+    append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, 3, producer_id=7, producer_epoch=0, base_sequence=3)
+    log.truncate_to(4)
+    assert log.producer_state.producers[7].last_sequence == 2
+
+
+def test_a_preparation_for_another_offset_is_not_used() -> None:
+    log = new_log()
+    append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, 3)
+    assert list(log.prepare_truncation(3)) == []
+    log.producer_state.remove_expired(NOW_MS * 2)
+    log.truncate_to(2)
+    assert log.producer_state.is_empty
+
+
+def test_an_offset_in_a_gap_between_segments() -> None:
+    """Compaction on the leader leaves gaps."""
+    log = new_log()
+    fields = {"producer_id": 7, "producer_epoch": 0}
+    log.append_as_follower(batch_of(3, base_sequence=0, **fields), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    content = batch_of(2, base_offset=20, base_sequence=3, **fields)
+    log.append_as_follower(content, now_ms=NOW_MS)
+    assert log.truncate_to(10)
+    assert log.log_end_offset == log.producer_state.end_offset == 3
+    assert log.producer_state.producers[7].last_sequence == 2
+
+
+def test_a_segment_that_begins_at_the_offset_becomes_the_active_one() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 3)
+    log.roll(NOW_MS)
+    append(log, 3)
+    log.roll(NOW_MS)
+    append(log, 3)
+    log.truncate_to(3)
+    assert log.segments.base_offsets == [0, 3]
+    assert log.active_segment is log.segments.active
+    assert any(path.endswith(".deleted") for path in fs.paths())
+    manager.purge(0)
+    assert not any(path.endswith(".deleted") for path in fs.paths()), (
+        "they are not kept for a while"
+    )
+    log.truncate_fully_and_start_at(3)
+    manager.purge(0)
+    assert not any(path.endswith(".deleted") for path in fs.paths())
+
+
+def test_a_snapshot_above_the_end_is_deleted() -> None:
+    """Otherwise recovery would load it when the log has grown beyond it again."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, 3, producer_id=8, producer_epoch=0, base_sequence=0)
+    manager.shutdown(NOW_MS)
+    manager = manager_on(fs)
+    again = manager.get("t", 0)
+    assert again is not None
+    assert again.producer_state.snapshots == [6]
+    again.truncate_to(3)
+    assert again.producer_state.snapshots == []
+    assert not any(path.endswith(".snapshot") for path in fs.paths())
+    again.roll(NOW_MS)
+    assert again.producer_state.snapshots == [3]
+
+
+def test_a_transaction_whose_marker_is_replicated_stays_stable() -> None:
+    log = new_log()
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 7, committed=True)
+    append(log, 3)
+    append(log, 3)
+    assert log.truncate_to(5)
+    assert log.last_stable_offset == log.high_watermark == 5
+
+
+def test_the_recovery_point_is_written_only_where_it_is_lowered() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 3)
+    log.flush()
+    append(log, 3)
+    fs.calls.clear()
+    log.truncate_to(3)
+    assert [path for _, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path] == []
+
+
+def test_epochs_that_cannot_be_written() -> None:
+    """A truncation above the end, one to nothing, and a deletion of records."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, 3)
+    append(log, 3)
+    log.leader_epochs.assign(4, 6)
+    epochs = log.leader_epochs.entries
+    fs.fail("pwrite", errno.ENOSPC, path_part="leader-epoch", times=2)
+    with pytest.raises(DiskFull):
+        log.truncate_to(6)
+    assert log.leader_epochs.entries == epochs
+    names = fs.paths()
+    with pytest.raises(DiskFull):
+        log.truncate_fully_and_start_at(40)
+    assert fs.paths() == names, "the segment that was created is removed"
+    assert log.log_end_offset == 6
+    fs.heal()
+    fs.fail("pwrite", errno.EIO, path_part="leader-epoch")
+    with pytest.raises(LogDirectoryOffline):
+        log.delete_records_before(2)
+
+
+def test_a_full_truncation_half_way_takes_the_directory_offline() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, 3)
+    fs.fail("replace", errno.EIO, path_part=".log")
+    with pytest.raises(LogDirectoryOffline):
+        log.truncate_fully_and_start_at(40)
+    assert log.log_directory.is_offline
+
+
+def test_a_full_truncation_to_the_names_in_use_needs_descriptors() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, 3)
+    log.leader_epochs.clear()
+    fs.fail("open", errno.EMFILE, path_part=".log")
+    with pytest.raises(ResourceExhausted):
+        log.truncate_fully_and_start_at(0)
+    assert [r.offset for r in fetched(log)] == [0, 1, 2]
+    log.truncate_fully_and_start_at(0)
+    assert log.log_end_offset == 0
+
+
+def test_a_segment_after_a_full_truncation_is_not_as_old_as_time() -> None:
+    """Records without timestamps: the segment rolls by its age."""
+    log = new_log(segment_ms=1000)
+    for offset in (40, 40, 50):
+        log.truncate_fully_and_start_at(offset)
+        for base_offset in (offset, offset + 1):
+            record = batch_of([(-1, None, b"", [])], base_offset=base_offset)
+            log.append_as_follower(record, now_ms=NOW_MS + 1000)
+        assert log.segments.base_offsets == [offset]

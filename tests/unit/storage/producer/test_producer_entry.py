@@ -135,6 +135,8 @@ def test_a_marker_with_a_newer_epoch_fences_the_producer() -> None:
     append.append_marker(1, 0, 20, 99, aborted=True)
     assert append.entry.batches == []
     with pytest.raises(InvalidProducerEpoch):
+        append.append_marker(0, 0, 21, 99, aborted=True)
+    with pytest.raises(InvalidProducerEpoch):
         write(append.entry, header(1))
     assert write(append.entry, header(0, epoch=1)).last_sequence == 0
 
@@ -149,6 +151,15 @@ def test_a_replaced_coordinator_is_refused(caplog: pytest.LogCaptureFixture) -> 
     follower = ProducerAppend("t-0", 7, entry, REPLICATION)
     assert follower.append_marker(0, 4, 20, 99, aborted=True) is not None
     assert "epoch 4" in caplog.text
+
+
+def test_a_copy_has_all_fields() -> None:
+    entry = write(None, header(0, epoch=2, transactional=True), first_offset=10)
+    entry.coordinator_epoch = 5
+    copied = entry.copy()
+    for name in ProducerEntry.__slots__:
+        assert getattr(copied, name) == getattr(entry, name), name
+    assert copied.batches is not entry.batches
 
 
 def test_an_unverified_sequence_below_keeps_later_ones_out() -> None:

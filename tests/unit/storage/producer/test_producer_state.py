@@ -2,10 +2,20 @@
 
 import pytest
 
-from ottla.storage.errors import ProducerError
+from ottla.protocol.records.batch import read_header
+from ottla.storage.errors import InvalidTransactionState, ProducerError
+from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendOrigin, CompletedTransaction
 from ottla.storage.producer.producer_state import ProducerState
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, end_transaction, marker, new_log
+from tests.doubles.storage_logs import (
+    NOW_MS,
+    append,
+    batch_of,
+    end_transaction,
+    marker,
+    new_log,
+)
 
 
 @pytest.fixture
@@ -31,27 +41,120 @@ def test_the_stable_offset_waits_for_the_oldest_transaction() -> None:
     assert log.producer_state.open_transactions() == {}
 
 
+def unreplicated(log: Log, content: bytearray) -> None:
+    """Appends a batch or a marker above the high watermark."""
+    log.append(content, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+
+
+def begun(producer_id: int) -> bytearray:
+    return batch_of(1, producer_id=producer_id, producer_epoch=0, transactional=True)
+
+
 def test_an_ended_transaction_is_unstable_until_its_marker_is_replicated() -> None:
     log = new_log()
-    append(log, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    end_transaction(log, 1, committed=True)
-    log.offsets.high_watermark = 0
-    log.producer_state._unreplicated[0] = 1
-    log.offsets.refresh_first_unstable()
-    assert log.last_stable_offset == 0
+    unreplicated(log, begun(1))
+    unreplicated(log, marker(1, committed=True))
     log.update_high_watermark(1)
     assert log.last_stable_offset == 0
     log.update_high_watermark(2)
     assert log.last_stable_offset == 2
 
 
+def test_the_oldest_transaction_decides_whether_open_or_not_replicated() -> None:
+    log = new_log()
+    state = log.producer_state
+    assert state.is_empty
+    for producer_id in (1, 2, 3):
+        unreplicated(log, begun(producer_id))
+    assert not state.is_empty
+    for producer_id in (2, 3):
+        unreplicated(log, marker(producer_id, committed=True))
+    assert state.first_unstable_offset == 0
+    unreplicated(log, begun(2))
+    unreplicated(log, marker(1, committed=True))
+    assert state.first_unstable_offset == 0
+    log.update_high_watermark(6)
+    assert state.first_unstable_offset == 0
+    log.update_high_watermark(7)
+    assert state.first_unstable_offset == 5
+
+
+def test_transactions_that_end_in_one_append() -> None:
+    """The first one ends while the second is open."""
+    log = new_log()
+    for producer_id in (7, 8):
+        unreplicated(log, begun(producer_id))
+    ended = [CompletedTransaction(7, 0, 2, True), CompletedTransaction(8, 1, 3, True)]
+    assert log.producer_state.last_stable_offsets_after([], ended) == [1, 4]
+
+
+def test_a_truncated_marker_is_not_waited_for() -> None:
+    log = new_log()
+    append(log, 3)
+    unreplicated(log, begun(1))
+    unreplicated(log, marker(1, committed=True))
+    log.truncate_to(3)
+    append(log)
+    assert log.last_stable_offset == log.high_watermark == 4
+
+
+def test_a_replayed_batch_outside_the_open_transaction_is_refused() -> None:
+    state = new_log().producer_state
+    for transactional in (True, False):
+        content = batch_of(1, producer_id=1, producer_epoch=0, transactional=transactional)
+        if transactional:
+            state.replay(read_header(content), memoryview(content))
+    with pytest.raises(InvalidTransactionState):
+        state.replay(read_header(content), memoryview(content))
+
+
 def test_a_snapshot_is_written_once_for_an_offset(fs: MemoryFileSystem) -> None:
     state = ProducerState(fs, "t-0", "/d")
     assert state.take_snapshot() is None
-    state.end_offset = 10
-    assert state.take_snapshot() == "/d/00000000000000000010.snapshot"
+    state.end_offset = 1
+    assert state.take_snapshot() == "/d/00000000000000000001.snapshot"
     assert state.take_snapshot() is None
-    assert state.snapshots == [10]
+    assert state.snapshots == [1]
+    state.reset(5)
+    assert state.take_snapshot() is None, "the log is empty"
+    state.end_offset = 6
+    assert state.take_snapshot() is not None
+
+
+def test_no_snapshot_is_written_of_a_log_whose_records_were_all_deleted(
+    fs: MemoryFileSystem,
+) -> None:
+    log = new_log(fs)
+    append(log, 3, producer_id=1, producer_epoch=0, base_sequence=0)
+    log.delete_records_before(3)
+    assert log.producer_state.take_snapshot() is None
+    append(log)
+    assert log.producer_state.take_snapshot() is not None
+
+
+def test_another_state_as_of_a_snapshot(fs: MemoryFileSystem) -> None:
+    state = new_log(fs).producer_state
+    for offset in (2, 4, 6):
+        content = batch_of(1, base_offset=offset - 1, producer_id=offset, producer_epoch=0)
+        state.replay(read_header(content), memoryview(content))
+        state.end_offset = offset
+        state.take_snapshot()
+    for start, offset, end, producers in (
+        (0, 4, 4, [2, 4]),
+        (0, 5, 4, [2, 4]),
+        (2, 3, 2, []),
+        (6, 9, 6, []),
+    ):
+        other = state.as_of_snapshot(start, offset)
+        assert (other.end_offset, sorted(other.producers)) == (end, producers)
+    assert sorted(state.producers) == state.snapshots == [2, 4, 6]
+
+
+def test_without_a_snapshot_loading_begins_at_the_log_start(fs: MemoryFileSystem) -> None:
+    state = ProducerState(fs, "t-0", "/d")
+    state.reload(5, 9, NOW_MS)
+    assert (state.end_offset, state.producers) == (5, {})
+    assert state.take_snapshot() is None
 
 
 def test_loading_goes_back_to_the_newest_snapshot_in_range(fs: MemoryFileSystem) -> None:
@@ -137,8 +240,6 @@ def test_transactions_that_begin_in_one_append_are_kept_in_order() -> None:
     parts = [
         (5, 0, False), (6, 0, True), (5, 1, True),
     ]  # fmt: skip
-    from tests.doubles.storage_logs import batch_of
-
     content = bytearray()
     for offset, (producer_id, sequence, transactional) in enumerate(parts):
         content += batch_of(
@@ -154,7 +255,6 @@ def test_transactions_that_begin_in_one_append_are_kept_in_order() -> None:
 
 def test_an_empty_control_batch_changes_nothing() -> None:
     """Compaction leaves the header of a marker without its record."""
-    from ottla.protocol.records.batch import read_header
     from ottla.protocol.records.builder import rebuild_batch
 
     log = new_log()

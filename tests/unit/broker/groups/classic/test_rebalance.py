@@ -12,102 +12,6 @@ def kinds(setup: Setup) -> list[str]:
     return [event.kind for event in setup.coordinator.events.of(GROUP)]
 
 
-# The delay before the first rebalance.
-
-
-def test_the_first_rebalance_waits_for_latecomers() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    first = setup.join()
-    setup.timer.advance(2_999)
-    assert first.is_pending
-    setup.timer.advance(1)
-    assert first.value.generation_id == 1
-
-
-def test_every_latecomer_adds_a_delay_up_to_the_rebalance_timeout() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    responses = [setup.join(rebalance_timeout_ms=7_000)]
-    setup.timer.advance(1_000)
-    responses.append(setup.join(rebalance_timeout_ms=7_000))
-    setup.timer.advance(2_000)  # 3 s: extended by the second member
-    responses.append(setup.join(rebalance_timeout_ms=7_000))
-    setup.timer.advance(3_000)  # 6 s: extended by the third, for what is left of 7 s
-    assert all(response.is_pending for response in responses)
-    setup.timer.advance(1_000)
-    assert [response.value.generation_id for response in responses] == [1, 1, 1]
-    assert len(responses[0].value.members) == 3
-
-
-def test_a_delayed_group_does_not_wait_for_pending_members() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    setup.join(version=4)
-    first = setup.join()
-    setup.timer.advance(3_000)
-    assert first.value.error_code == ErrorCode.NONE
-
-
-def test_an_emptied_group_delays_again() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    first = setup.join()
-    setup.timer.advance(3_000)
-    setup.leave((first.value.member_id, None))
-    again = setup.join()
-    assert again.is_pending
-    setup.timer.advance(3_000)
-    assert again.value.generation_id == 3
-
-
-def test_all_may_leave_during_the_delay() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    first = setup.join()
-    (member_id,) = setup.group().members
-    setup.leave((member_id, None))
-    assert first.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    setup.timer.advance(3_000)
-    assert setup.group().state is GroupState.EMPTY
-
-
-def test_a_delay_of_one_millisecond_is_a_delay() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=1)
-    first = setup.join()
-    assert first.is_pending
-    setup.timer.advance(1)
-    assert first.value.generation_id == 1
-
-
-def test_a_delay_is_extended_once_for_each_latecomer() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    first = setup.join()
-    setup.timer.advance(1_000)
-    setup.join()
-    setup.timer.advance(4_999)
-    assert first.is_pending
-    setup.timer.advance(1)
-    assert len(first.value.members) == 2
-
-
-@pytest.mark.parametrize("rebalance_timeout_ms", [1_000, 3_000])
-def test_a_delay_is_not_extended_beyond_the_rebalance_timeout(rebalance_timeout_ms: int) -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    first = setup.join(rebalance_timeout_ms=rebalance_timeout_ms)
-    setup.timer.advance(1_000)
-    setup.join(rebalance_timeout_ms=rebalance_timeout_ms)
-    setup.timer.advance(2_000)
-    assert len(first.value.members) == 2
-
-
-def test_a_latecomer_at_the_end_of_the_rebalance_timeout_adds_nothing() -> None:
-    setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    first = setup.join(rebalance_timeout_ms=5_000)
-    setup.timer.advance(1_000)
-    setup.join(rebalance_timeout_ms=5_000)
-    setup.timer.advance(3_000)  # 4 s, in the extension of 2 s
-    setup.join(rebalance_timeout_ms=5_000)
-    assert first.is_pending
-    setup.timer.advance(1_000)
-    assert len(first.value.members) == 3
-
-
 # Sessions.
 
 
@@ -285,6 +189,35 @@ def test_a_loaded_member_has_one_session_to_show_up() -> None:
     assert setup.group().state is GroupState.EMPTY
 
 
+def test_a_loaded_member_that_does_not_show_up_is_removed() -> None:
+    (before := Setup()).stable_group()
+    setup = Setup(before.log)
+    assert setup.group().state is GroupState.STABLE
+    setup.timer.advance(10_000)
+    assert setup.group().state is GroupState.EMPTY
+
+
+def test_no_sync_timer_runs_when_all_have_synced_or_left() -> None:
+    setup = Setup()
+    leader = setup.join(rebalance_timeout_ms=5_000).value.member_id
+    setup.sync(leader, 1, {leader: b"x"})
+    assert setup.timer.advance(9_999) == 0
+    setup.join(leader, rebalance_timeout_ms=5_000)
+    setup.leave((leader, None))
+    assert setup.timer.advance(100_000) == 0
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_000])
+def test_resigning_in_the_middle_of_a_rebalance_stops_its_timers(delay_ms: int) -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=delay_ms)
+    setup.join()
+    setup.coordinator.on_resigned(0, 1)
+    setup.coordinator.shutdown()
+    assert setup.timer.advance(10_000_000) == 0
+    rebalancer = setup.coordinator.membership._rebalancer
+    assert rebalancer._in_initial_delay == set(), "it would keep the group for ever"
+
+
 def test_resigning_completes_pending_joins_and_stops_the_timers() -> None:
     setup = Setup()
     leader, _ = setup.stable_group(2)
@@ -377,6 +310,20 @@ def test_a_session_starts_again_with_a_failed_assignment() -> None:
     setup.timer.advance(1)
     assert leader not in setup.group().members
     assert "expired" in kinds(setup)
+
+
+def test_a_failed_assignment_does_not_extend_the_session_of_one_that_did_not_sync() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    setup.join(leader)
+    setup.join(follower)
+    setup.log.hold = True
+    syncing = setup.sync(leader, setup.group().generation_id, {leader: b"x"})
+    setup.timer.advance(5_000)
+    setup.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert syncing.value.error_code != ErrorCode.NONE
+    setup.timer.advance(5_000)
+    assert list(setup.group().members) == [leader]
 
 
 def test_a_rebalance_before_the_assignment_takes_back_the_old_one() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 import pytest
@@ -12,6 +12,7 @@ from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.handlers.cluster import replica_control
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.replication.partition import Partition
+from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree.store import ConnectionLost
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
@@ -169,3 +170,69 @@ def test_a_leader_that_was_replaced_steps_down(
     else:
         assert not waiting.is_completed
         assert scene.replicas.append(1).code == 0
+
+
+def full_metadata(topics: int, controller_epoch: int = 1) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
+        controller_id=controller_epoch,
+        controller_epoch=controller_epoch,
+        broker_epoch=7,
+        topic_states=[
+            UpdateMetadataTopicState(
+                f"topic-{number}",
+                bytes(15) + b"1",
+                [
+                    UpdateMetadataPartitionState(
+                        partition_index=index, leader=controller_epoch, isr=[1], replicas=[1]
+                    )
+                    for index in range(10)
+                ],
+            )
+            for number in range(topics)
+        ],
+    )
+
+
+async def test_metadata_of_many_partitions_are_applied_in_slices_and_published_as_a_whole() -> None:
+    scene = Scene()
+    topics = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
+    result = scene.control.update_metadata(full_metadata(topics))
+    assert isinstance(result, Coroutine)
+    task = spawn(result, name="update")
+    seen = []
+    while not task.done():
+        seen.append(scene.replicas.metadata.snapshot.partition_count)
+        await asyncio.sleep(0)
+    assert len(set(seen)) == 2
+    assert len(seen) > 3
+    assert task.result().error_code == 0
+    assert seen[-1] - seen[0] == topics * 10
+
+
+async def test_updates_that_come_meanwhile_are_applied_after_it_in_their_order() -> None:
+    scene = Scene()
+    many = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
+    requests = [
+        full_metadata(many),
+        full_metadata(1, controller_epoch=3),
+        full_metadata(2, controller_epoch=2),
+    ]
+    results = []
+    for request in requests:
+        result = scene.control.update_metadata(request)
+        assert isinstance(result, Coroutine)
+        results.append(spawn(result, name="update"))
+        await asyncio.sleep(0)
+    found = [(await result).error_code for result in results]
+    assert found == [0, 0, ErrorCode.STALE_CONTROLLER_EPOCH]
+    snapshot = scene.replicas.metadata.snapshot
+    leaders = []
+    for number in range(3):
+        state = snapshot.partition(f"topic-{number}", 0)
+        assert state is not None
+        leaders.append(state.leader)
+    assert (leaders, snapshot.controller_id) == ([3, 1, 1], 3)
+    # Nothing is in progress any more: the next one is applied at once.
+    assert not isinstance(
+        scene.control.update_metadata(full_metadata(1, controller_epoch=3)), Coroutine
+    )

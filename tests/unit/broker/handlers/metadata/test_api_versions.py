@@ -52,3 +52,11 @@ def test_a_client_is_known_by_its_software_from_then_on() -> None:
     connection = asked.context.connection
     assert connection.client_software_name == "apache-kafka-java"
     assert connection.client_software_version == "3.9.1"
+
+
+def test_what_is_kept_of_a_name_is_bounded() -> None:
+    """It is sent before authentication, and is a label of a metric."""
+    asked = Asked(HANDLER.handle, ApiVersionsRequest("a" * 32_000, "1" * 32_000), 4)
+    connection = asked.context.connection
+    assert len(connection.client_software_name) == 100
+    assert len(connection.client_software_version) == 100

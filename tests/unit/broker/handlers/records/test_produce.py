@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -77,19 +77,45 @@ def test_message_sets_of_old_producers_are_converted(version: int, magic: int) -
         (BATCH[:16] + b"\x01" + BATCH[17:], NEWEST, ErrorCode.INVALID_RECORD),
         (BATCH[:16] + b"\x03" + BATCH[17:], NEWEST, ErrorCode.CORRUPT_MESSAGE),
         (BATCH[:-1] + b"\xff", NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (bytes(17), NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (BATCH[:8] + b"\xff\xff\xff\xff" + BATCH[12:], NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (BATCH[:-1], NEWEST, ErrorCode.INVALID_RECORD),
+        (BATCH + b"abc", NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (BATCH + bytes(30), NEWEST, ErrorCode.CORRUPT_MESSAGE),
         (
             build_batch([(0, b"k", b"v" * 50, [])], codec=4),
             6,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ),
     ],
-    ids=["null", "empty", "short", "two batches", "magic 1", "magic 3", "damaged", "zstd"],
+    ids=[
+        *("null", "empty", "short", "two batches", "magic 1", "magic 3", "damaged"),
+        *("length 0", "length -1", "cut", "three bytes more", "zeros after it", "zstd"),
+    ],
 )
 def test_records_that_are_not_right(records: bytes | None, version: int, code: int) -> None:
     path = DataPath()
     path.lead()
     (row,) = rows(ask(path, request(records), version))
     assert row.error_code == code
+    assert path.log().log_end_offset == 0
+
+
+@pytest.mark.parametrize("version", [2, 3, NEWEST])
+def test_a_transactional_batch_without_a_transactional_id_is_refused(version: int) -> None:
+    """No coordinator would end its transaction; readers of committed records would wait."""
+    path = DataPath()
+    path.lead()
+    batch = build_batch(
+        [(1_000, b"k", b"v", [])],
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    with pytest.raises(KafkaError) as found:
+        ask(path, request(BATCH, batch), version)
+    assert found.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert path.log().log_end_offset == 0
 
 

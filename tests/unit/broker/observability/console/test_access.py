@@ -106,6 +106,49 @@ def test_settings_that_would_open_it() -> None:
         door(token="short")
 
 
+def action(**changes: str) -> ConsoleRequest:
+    fields = {
+        "method": "POST",
+        "content_type": "application/json; charset=utf-8",
+        "action": "1",
+        "origin": "http://localhost:9404",
+        **changes,
+    }
+    return request("localhost:9404")._replace(**fields)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"content_type": "text/plain"},
+        {"content_type": "application/x-www-form-urlencoded"},
+        {"content_type": ""},
+        {"action": ""},
+        {"origin": "http://evil.example"},
+        {"origin": "http://localhost.evil.example:9404"},
+        {"origin": "null"},
+        {"origin": "http://[::1"},
+    ],
+)
+def test_a_change_that_another_site_sends_is_refused(changes: dict[str, str]) -> None:
+    with pytest.raises(Refused):
+        door().check_action(action(**changes))
+
+
+def test_a_change_of_the_console_is_served() -> None:
+    door().check_action(action())
+    door().check_action(action(origin=""))  # a program, not a browser
+    door().check_action(action(origin="https://LOCALHOST"))  # behind a proxy with TLS
+
+
+def test_a_read_only_console_changes_nothing() -> None:
+    console = ConsoleDoor(
+        allow_remote=False, token=None, hosts=(), log=SecurityLog(None), read_only="it is read-only"
+    )
+    with pytest.raises(Refused, match="it is read-only"):
+        console.check_action(action())
+
+
 def test_principals() -> None:
     assert str(parse_principal("User:a:b")) == "User:a:b"
     for text in ("alice", ":alice", "User:"):

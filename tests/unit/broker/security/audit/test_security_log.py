@@ -125,3 +125,29 @@ def test_successful_changes_are_never_suppressed(caplog: pytest.LogCaptureFixtur
     assert good[0].getMessage() == (
         "User:alice from 10.0.0.1:4242 on listener SASL_SSL: Added ACL 0"
     )
+
+
+def test_guesses_hide_neither_the_login_that_worked_nor_its_denials(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = SecurityLog(None)
+    for number in range(3000):
+        guess = Login(f"User:guess{number}", "PLAIN", is_renewal=False)
+        log.login_failed(connection(f"10.0.{number % 30}.1"), guess, "failed to authenticate")
+    caplog.clear()
+    log.logged_in(connection("10.0.1.1"), Login("User:anna", "PLAIN", is_renewal=False))
+    log.denied(context(), "READ", "Topic:LITERAL:secret")
+    assert ["Authenticated" in text or "Denied" in text for text in caplog.messages] == [True] * 2
+
+
+def test_the_lines_of_an_address_say_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    log = SecurityLog(None)
+    for number in range(150):
+        guess = Login(f"User:guess{number}", "PLAIN", is_renewal=False)
+        log.login_failed(connection(), guess, "failed to authenticate")
+    caplog.clear()
+    log.flush()
+    assert caplog.messages == [
+        "Suppressed 50 more lines of any user from 10.0.0.1: more different failed logins than are "
+        "written in a minute"
+    ]

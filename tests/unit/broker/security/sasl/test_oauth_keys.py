@@ -95,6 +95,13 @@ async def test_tokens_that_are_not_valid(path: Path, text: str) -> None:
         tokens.validate(text)
 
 
+@pytest.mark.parametrize("expiry", [str(FUTURE), 1e308, 10**30])
+async def test_an_expiry_that_is_no_time(path: Path, expiry: object) -> None:
+    tokens = await opened(path)
+    with pytest.raises(InvalidToken, match="the claim exp of its token is no time"):
+        tokens.validate(signed(CLAIMS | {"exp": expiry}))
+
+
 async def test_the_issuer_and_the_audience_count(path: Path) -> None:
     tokens = await opened(path, issuer="https://issuer", audience=["kafka"])
     for claims in (CLAIMS, CLAIMS | {"iss": "other", "aud": "kafka"}, CLAIMS | {"aud": "kafka"}):

@@ -8,7 +8,12 @@ import json
 import pytest
 
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused
-from ottla.broker.security.sasl.oauthbearer import InvalidToken, OauthExchange, UnsecuredTokens
+from ottla.broker.security.sasl.oauthbearer import (
+    InvalidToken,
+    OauthExchange,
+    UnsecuredTokens,
+    ValidToken,
+)
 
 NOW_MS = 1_000_000_000
 NOW = NOW_MS // 1000
@@ -117,3 +122,10 @@ def test_options() -> None:
     assert made.validate(token(claims)) == ("bob", (NOW - 1) * 1000)
     with pytest.raises(ValueError, match="AllowableClockSkewMs"):
         tokens(AllowableClockSkewMs="soon")
+
+
+def test_a_name_that_is_no_text() -> None:
+    """JSON can have half of a surrogate pair, which no response and no log file takes."""
+    exchange = OauthExchange(lambda _: ValidToken("\ud800", 10**13))
+    with pytest.raises(AuthenticationRefused, match="is no text"):
+        exchange.step(first("x"))

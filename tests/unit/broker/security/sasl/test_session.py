@@ -33,6 +33,7 @@ from ottla.protocol.messages.sasl_authenticate import (
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.doubles.certificates import Certificates
 from tests.doubles.network import (
+    API_VERSIONS,
     METADATA,
     SIZE,
     Client,
@@ -49,6 +50,23 @@ CREDENTIAL = scram_credentials.from_password(SCRAM, "s3cret")
 ANNA = b"\0anna\0s3cret"
 
 
+def passwords() -> dict[str, str]:
+    return PASSWORDS
+
+
+class TokenExchange(PlainExchange):
+    """The client claims the id of a token; its owner is the principal."""
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(passwords)
+        self._token_id = token_id
+
+    def step(self, token: bytes) -> bytes:
+        response = super().step(token)
+        self.is_token, self.claimed_name = True, self._token_id
+        return response
+
+
 class Scene:
     """A network with one SASL listener; sessions live for `lifetime_ms`."""
 
@@ -60,13 +78,16 @@ class Scene:
         self.timer = Timer()
         self.statistics = NetworkStatistics()
         self.principals: list[str] = []
+        self.monotonic_seconds = 100.0
+        self.versions_error = 0
+        self.token_id = ""  # of the delegation token with which clients log in
 
     def exchange(self, mechanism: str) -> Exchange:
         if mechanism == SCRAM:
             return ScramExchange(
                 SCRAM, lambda name, user: CREDENTIAL if user in PASSWORDS else None
             )
-        exchange = PlainExchange(lambda: PASSWORDS)
+        exchange = TokenExchange(self.token_id) if self.token_id else PlainExchange(passwords)
         exchange.expires_at_ms = self.expires_at_ms
         return exchange
 
@@ -83,6 +104,9 @@ class Scene:
         )
         return SaslSession(connection, decoder, listener)
 
+    def versions(self, _: RequestContext, __: Message) -> Message:
+        return ApiVersionsResponse(self.versions_error)
+
     def metadata(self, context: RequestContext, _: Message) -> Message:
         self.principals.append(str(context.principal))
         return MetadataResponse(topics=[MetadataResponseTopic(name=str(context.principal))])
@@ -92,10 +116,13 @@ class Scene:
 async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
     made = Scene()
     lines = [
+        entry(API_VERSIONS, "ApiVersions", made.versions, before_authentication=True),
         entry(METADATA, "Metadata", made.metadata),
         entry(HANDSHAKE, "SaslHandshake", sasl.handshake, before_authentication=True),
         entry(AUTHENTICATE, "SaslAuthenticate", sasl.authenticate, before_authentication=True),
     ]
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(sasl_session, "monotonic", lambda: made.monotonic_seconds)
     async with running_network(
         *lines,
         security_protocol="SASL_SSL" if tls else "SASL_PLAINTEXT",
@@ -106,6 +133,7 @@ async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
         try:
             yield made, network
         finally:
+            monkeypatch.undo()
             made.timer.close()
 
 

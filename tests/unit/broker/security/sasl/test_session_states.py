@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -12,12 +13,18 @@ from ottla.protocol.message import Message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.doubles.network import SIZE, metadata_request
 from tests.unit.broker.security.sasl.test_session import (
     ANNA,
     SCRAM,
+    authenticate,
     handshake,
     log_in,
     scene,
@@ -75,6 +82,145 @@ async def test_a_produce_request_without_acks_gets_no_response() -> None:
         await handshake(client)
         client.send(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]), 9)
         assert await client.is_closed()
+
+
+async def test_a_produce_request_with_acks_gets_one() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        await handshake(client)
+        topic = TopicProduceData("t", [PartitionProduceData(0, b"")])
+        client.send(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 9)
+        response: Any = (await client.receive(ProduceRequest.API_KEY, 9))[1]
+        (row,) = response.responses[0].partition_responses
+        assert row.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.is_closed()
+
+
+async def test_api_versions_that_fail_may_be_requested_again() -> None:
+    """Clients do so that begin with a version the broker does not have."""
+    async with scene() as (made, network):
+        made.versions_error = ErrorCode.INVALID_REQUEST
+        client = await network.connect()
+        first: Any = await client.ask(ApiVersionsRequest(), 0)
+        assert first.error_code == ErrorCode.INVALID_REQUEST
+        made.versions_error = ErrorCode.NONE
+        again: Any = await client.ask(ApiVersionsRequest(), 0)
+        assert again.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"), [(ApiVersionsRequest(), 0), (SaslHandshakeRequest("PLAIN"), 1)]
+)
+async def test_the_first_request_shows_that_it_is_a_kafka_client(
+    request_: Message, version: int
+) -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        await network.until(lambda: len(network.server.connections) == 1)
+        (connection,) = network.server.connections
+        assert not connection.identified
+        await client.ask(request_, version)
+        assert connection.identified
+
+
+async def test_only_the_last_response_of_an_authentication_has_a_session_lifetime() -> None:
+    async with scene() as (made, network):
+        made.lifetime_ms = 60_000
+        client = await network.connect()
+        await handshake(client, SCRAM)
+        response = await authenticate(client, b"n,,n=anna,r=abc")
+        assert (response.error_code, response.session_lifetime_ms) == (ErrorCode.NONE, 0)
+
+
+async def test_a_defect_in_an_exchange_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with scene() as (made, network):
+        client = await network.connect()
+        await handshake(client)
+        (connection,) = network.server.connections
+        connection.sasl._exchange = None  # type: ignore[union-attr]
+        client.send(SaslAuthenticateRequest(auth_bytes=ANNA), 1)
+        assert await client.is_closed()
+        assert made.principals == []
+    assert "authentication on listener PLAINTEXT failed" in caplog.text
+
+
+async def test_a_token_login_has_the_name_of_the_owner(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.audit")
+    async with scene() as (made, network):
+        made.token_id = "xyz"
+        client = await network.connect()
+        await log_in(client)
+        (connection,) = network.server.connections
+        assert connection.sasl is not None
+        assert connection.sasl.is_token
+        made.token_id = ""
+        other = await network.connect()
+        await log_in(other)
+        assert sum(each.sasl.is_token for each in network.server.connections if each.sasl) == 1
+        await log_in(await network.connect(), b"\0anna\0wrong")
+    lines = [vars(each) for each in caplog.records if each.name == "ottla.audit"]
+    assert [(each["principal"], each["result"]) for each in lines] == [
+        ("User:anna", "success"),
+        ("User:anna", "success"),
+        ("User:anna", "failure"),
+    ]
+
+
+async def test_a_session_of_one_millisecond() -> None:
+    async with scene() as (made, network):
+        real, manual = made.timer, ManualTimer()
+        made.timer = manual  # type: ignore[assignment] # is closed below
+        try:
+            made.lifetime_ms = 1
+            made.expires_at_ms = made.now_ms + 60_000
+            client = await network.connect()
+            assert (await log_in(client)).session_lifetime_ms == 1
+            assert await who(client) == "User:anna"
+            manual.advance(1)
+            client.send(metadata_request())
+            assert await client.is_closed()
+        finally:
+            made.timer = real
+
+
+async def test_a_session_that_is_over_at_once_waits_for_no_timer() -> None:
+    async with scene() as (made, network):
+        real, manual = made.timer, ManualTimer()
+        made.timer = manual  # type: ignore[assignment] # is closed below
+        try:
+            made.expires_at_ms = made.now_ms
+            client = await network.connect()
+            assert (await log_in(client)).session_lifetime_ms == 0
+            client.send(metadata_request())
+            assert await client.is_closed()
+        finally:
+            made.timer = real
+
+
+async def test_a_session_without_an_end_is_not_renewed() -> None:
+    async with scene() as (made, network):
+        made.lifetime_ms = 60_000
+        client = await network.connect()
+        await log_in(client)
+        made.lifetime_ms = 0
+        assert (await log_in(client)).session_lifetime_ms == 0
+        made.monotonic_seconds += 3600
+        assert (await handshake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+async def test_a_session_is_renewed_once_a_second_at_most() -> None:
+    async with scene() as (made, network):
+        made.lifetime_ms = 60_000
+        client = await network.connect()
+        await log_in(client)
+        await log_in(client)
+        for seconds in (0.5, 0.4995):
+            made.monotonic_seconds += seconds
+            assert (await handshake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        made.monotonic_seconds = 101.0
+        assert (await handshake(client)).error_code == ErrorCode.NONE
 
 
 async def test_a_renewed_session_does_not_end_with_the_first_one() -> None:

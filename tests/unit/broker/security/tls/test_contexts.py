@@ -206,3 +206,19 @@ def test_a_file_without_a_revocation_list(certificates: Certificates) -> None:
     )
     with pytest.raises(ConfigError, match=r"ottla\.ssl\.crl\.location: .* has no X509 CRL"):
         listener_context(settings, "SSL")
+
+
+def test_a_listener_with_sasl_has_its_own_setting_for_certificates_of_clients(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,A://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "ssl.keystore.location": str(certificates.server_path),
+        "ssl.client.auth": "required",
+    }
+    assert listener_context(BrokerConfig(settings), "A").verify_mode is ssl.CERT_NONE
+    assert "set listener.name.a.ssl.client.auth to ask" in caplog.text
+    settings["listener.name.a.ssl.client.auth"] = "requested"
+    assert listener_context(BrokerConfig(settings), "A").verify_mode is ssl.CERT_OPTIONAL

@@ -178,3 +178,61 @@ def test_a_broken_file_changes_nothing(
     old.server_path.write_bytes(new.server_path.read_bytes())
     tls.check()
     assert shakes_hands(contexts[-1], new.client_context())
+
+
+CLUSTER = {"zookeeper_connect": "127.0.0.1:1"}
+
+
+def test_a_broker_of_a_cluster_has_to_trust_its_own_certificate(
+    old: Certificates, new: Certificates
+) -> None:
+    broker_tls(old, **CLUSTER)
+    with pytest.raises(ConfigError, match=r"so other brokers could not either: .*certificate"):
+        broker_tls(old, **CLUSTER, ssl_truststore_location=str(new.authority_path))
+    # A single broker connects to no other.
+    broker_tls(old, ssl_truststore_location=str(new.authority_path))
+
+
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+def test_keys_of_brokers_that_brokers_do_not_trust_are_not_used(
+    old: Certificates, new: Certificates, caplog: pytest.LogCaptureFixture, client_auth: str
+) -> None:
+    tls = broker_tls(old, **CLUSTER, ssl_client_auth=client_auth)
+    contexts = watched(tls)
+    peer = tls.peer()
+    previous, trusted = old.server_path.read_bytes(), old.authority_path.read_bytes()
+    shutil.copy(new.server_path, old.server_path)
+    tls.check()
+    assert "listener SSL keeps its previous certificates: A client with" in caplog.text
+    assert contexts == [contexts[0]]
+    assert tls.peer() is peer
+    old.server_path.write_bytes(previous)
+    old.authority_path.write_bytes(trusted + new.authority_path.read_bytes())
+    tls.check()
+    shutil.copy(new.server_path, old.server_path)
+    tls.check()
+    assert len(contexts) == 3
+    assert tls.peer() is not peer
+    shutil.copy(new.authority_path, old.authority_path)
+    tls.check()
+    assert len(contexts) == 4
+
+
+def test_other_listeners_need_no_trust_in_themselves(old: Certificates, new: Certificates) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "zookeeper.connect": "127.0.0.1:1",
+        "ssl.keystore.location": str(old.server_path),
+        "ssl.truststore.location": str(new.authority_path),
+    }
+    watched(ListenerTls(BrokerConfig(settings)))
+
+
+def test_what_the_jvm_looks_up_is_not_left_out_silently(
+    old: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_OPTS", "-Dcom.sun.net.ssl.checkRevocation=true")
+    with pytest.raises(ConfigError, match="with OCSP or at"):
+        broker_tls(old)
+    monkeypatch.setenv("KAFKA_OPTS", "-Dcom.sun.net.ssl.checkRevocation=false")
+    broker_tls(old)

@@ -1,0 +1,87 @@
+// The first page, events and settings.
+
+import { act, ask } from './api.js'
+import { chart } from './chart.js'
+import { settingForm } from './forms.js'
+import { badge, bytes, button, card, el, heading, link, notes, number, panel, search, span, table, tone, when } from './views.js'
+
+function disk(row) {
+  if (row.offline_directories.length) return tone('bad', `${row.offline_directories.length} directories offline`)
+  if (row.disk_bytes === null) return '–'
+  const used = row.disk_bytes - row.free_bytes
+  return el('span', { class: 'disk' },
+    el('meter', { min: 0, max: row.disk_bytes, high: row.disk_bytes * 0.85, optimum: 0, value: used, 'aria-label': 'used part of the disks' }),
+    `${bytes(row.free_bytes)} free`)
+}
+
+function verdict(found) {
+  const away = found.brokers.filter((each) => !each.alive)
+  const silent = found.brokers.filter((each) => each.alive && !each.responds)
+  const bad = []
+  if (found.controller_id < 0) bad.push('no controller')
+  if (found.offline) bad.push(`${number(found.offline)} partitions without a leader`)
+  if (away.length) bad.push(`broker ${away.map((each) => each.id).join(', ')} is away`)
+  const warnings = []
+  if (silent.length) warnings.push(`broker ${silent.map((each) => each.id).join(', ')} did not respond`)
+  if (found.under_replicated) warnings.push(`${number(found.under_replicated)} under-replicated partitions`)
+  const kind = bad.length ? 'bad' : warnings.length ? 'warn' : 'good'
+  const text = bad.length || warnings.length ? [...bad, ...warnings].join(', ') : 'All brokers respond, all partitions are in sync'
+  return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
+}
+
+export async function cluster(context) {
+  const found = await ask('overview')
+  const line = (name) => found.rates.map((point) => [point.time_ms, point[name]])
+  const alive = found.brokers.filter((each) => each.alive).length
+  return [
+    heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
+    verdict(found), notes(found.problems),
+    el('div', { class: 'cards' },
+      card('Brokers', `${number(alive)}${alive < found.brokers.length ? ` of ${number(found.brokers.length)}` : ''}`, alive < found.brokers.length ? 'bad' : ''),
+      card('Controller', found.controller_id < 0 ? 'none' : `broker ${found.controller_id}`, found.controller_id < 0 ? 'bad' : ''),
+      card('Topics', number(found.topics)), card('Partitions', number(found.partitions)),
+      card('Offline', number(found.offline), found.offline ? 'bad' : ''),
+      card('Under-replicated', number(found.under_replicated), found.under_replicated ? 'warn' : ''),
+      card('Groups', number(found.groups))),
+    panel('Records appended in the cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(1))),
+    el('div', { class: 'row' },
+      panel(`Traffic of broker ${found.broker_id}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(2))),
+      panel(`Requests to broker ${found.broker_id}`, chart([{ name: 'requests', points: line('requests') }], 'requests', context.width(2)))),
+    panel('Brokers', table([
+      ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
+      ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'away'))],
+      ['listeners', (row) => row.listeners.join(' ') || '–', 'long'], ['rack', (row) => row.rack ?? '–'],
+      ['leads', (row) => number(row.leaders), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
+      ['not in sync', (row) => (row.not_in_sync ? tone('warn', number(row.not_in_sync)) : '0'), 'number'],
+      ['disks', disk],
+    ], found.brokers, 'No brokers are known yet.', 'Brokers')),
+    el('p', { class: 'quiet' }, `Served by broker ${found.broker_id}, for ${span(found.now_ms - found.started_ms)}: ${number(found.connections)} connections, ${bytes(found.peak_memory_bytes)} of memory at most.`),
+  ]
+}
+
+export async function events(context) {
+  const found = await ask('events', { search: context.query.search ?? '' })
+  return [heading([], 'Events', search(context, 'find words')), notes(found.problems), panel(null,
+    table([
+      ['time', (row) => when(row.time_ms), 'when'],
+      ['of', (row) => (row.broker === null ? badge('cluster') : `broker ${row.broker}`), 'when'],
+      ['event', (row) => tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), 'long'],
+    ], found.events, 'Nothing yet.', 'Events'))]
+}
+
+export async function settings(context) {
+  const found = await ask('settings', { broker: context.query.broker ?? '-1' })
+  const wanted = (context.query.search ?? '').toLowerCase()
+  const rows = found.settings.filter((row) => row.name.includes(wanted))
+  rows.sort((one, other) => (one.source === 'default') - (other.source === 'default'))
+  const send = (row) => (value) => act('broker/setting', { broker_id: found.broker_id, setting: row.name, value })
+  return [heading([], `Settings of broker ${found.broker_id}`,
+    el('select', { id: 'broker', 'aria-label': 'broker', onchange: (event) => context.set({ broker: event.target.value }) },
+      found.brokers.map((each) => el('option', { value: each, selected: each === found.broker_id ? '' : null }, `broker ${each}`))),
+    search(context, 'find a setting')), notes(found.problems),
+  panel(null, table([
+    ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
+    ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
+    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'at a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small'))],
+  ], rows, 'No such setting.', 'Settings'))]
+}

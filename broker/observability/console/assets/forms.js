@@ -1,0 +1,78 @@
+// Dialogs in which something is changed. Escape closes them; the browser gives the focus back.
+
+import { act } from './api.js'
+import { el } from './views.js'
+
+let onDone = () => {}
+
+export function whenDone(call) { onDone = call }
+
+export function say(text) {
+  const place = document.getElementById('done')
+  place.textContent = text
+  place.classList.add('shown')
+  setTimeout(() => { if (place.textContent === text) place.classList.remove('shown') }, 6000)
+}
+
+function control(field, index) {
+  const shared = { name: field.name, id: `field-${field.name}`, 'aria-describedby': field.hint ? `hint-${field.name}` : null, required: field.required ? '' : null, autocomplete: 'off', autofocus: index === 0 ? '' : null }
+  if (field.type === 'select') {
+    return el('select', shared, field.options.map((each) => {
+      const [value, text] = Array.isArray(each) ? each : [each, each]
+      return el('option', { value, selected: String(value) === String(field.value) ? '' : null }, text)
+    }))
+  }
+  if (field.type === 'area') {
+    const area = el('textarea', { ...shared, rows: field.rows ?? 4, spellcheck: 'false' })
+    area.value = field.value ?? ''
+    return area
+  }
+  return el('input', { ...shared, type: field.type ?? 'text', value: field.value ?? '', placeholder: field.example ?? null, min: field.min ?? null, max: field.max ?? null, step: field.type === 'datetime-local' ? 1 : null, spellcheck: 'false' })
+}
+
+// fields: { name, label, type, value, options, hint, required }. `send` gets the values by name and
+// returns what the broker said, or null to leave the dialog open.
+export function dialog(title, fields, submit, send, { danger = false, intro = null } = {}) {
+  const error = el('p', { class: 'error', role: 'alert' })
+  const go = el('button', { class: danger ? 'danger' : 'main', id: 'submit' }, submit)
+  const body = el('div', { class: 'fields' }, fields.map((field, index) => el('label', { class: 'field', for: `field-${field.name}` },
+    el('span', {}, field.label), control(field, index), field.hint ? el('small', { id: `hint-${field.name}` }, field.hint) : null)))
+  const form = el('form', { method: 'dialog', onsubmit: async (event) => {
+    event.preventDefault()
+    error.textContent = ''
+    go.disabled = true
+    try {
+      const values = Object.fromEntries(new FormData(form))
+      const found = await send(values, box)
+      if (found) {
+        box.close()
+        say(found.done)
+        onDone(found)
+      }
+    } catch (failure) {
+      error.textContent = failure instanceof TypeError ? 'The broker does not respond.' : failure.message
+    } finally {
+      go.disabled = false
+    }
+  } }, el('h2', { id: 'dialog-title' }, title), intro, body, error,
+  el('div', { class: 'tools end' }, el('button', { type: 'button', id: 'cancel', onclick: () => box.close() }, 'Cancel'), go))
+  const box = el('dialog', { 'aria-labelledby': 'dialog-title', onclose: () => box.remove() }, form)
+  document.body.append(box)
+  box.showModal()
+  return box
+}
+
+// What is deleted is typed by hand.
+export function deletion(what, name, parameter, action, warning, more = {}) {
+  dialog(`Delete ${what}`, [{ name: 'confirm', label: `Type ${name} to confirm`, required: true }], `Delete ${what}`,
+    ({ confirm }) => act(action, { [parameter]: name, confirm, ...more }),
+    { danger: true, intro: el('p', {}, warning) })
+}
+
+// The form of one setting; an empty field and "Use the default" removes it.
+export function settingForm(row, where, send) {
+  dialog(`Change ${row.name}`, [
+    { name: 'value', label: 'Value', value: row.value ?? '', hint: `${where}; it is ${row.value ?? 'null'} now, from: ${row.source}` },
+    { name: 'how', label: 'What to do', type: 'select', options: [['set', 'Set this value'], ['remove', 'Remove it, so that the default holds']], value: 'set' },
+  ], 'Change', ({ value, how }) => send(how === 'set' ? value : null))
+}

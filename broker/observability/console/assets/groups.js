@@ -1,0 +1,85 @@
+// The list of groups and the page of one.
+
+import { act, ask } from './api.js'
+import { chart, spark } from './chart.js'
+import { deletion, dialog } from './forms.js'
+import { badge, button, el, heading, link, notes, number, pager, panel, ranges, search, seconds, table, tone, when } from './views.js'
+
+const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
+const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
+const behind = (row) => (row.lag.length ? number(row.lag.at(-1)[1]) : '–')
+
+export async function groups(context) {
+  const found = await ask('groups', { search: context.query.search ?? '', first: context.query.first ?? 0 })
+  return [heading([], 'Groups', search(context, 'find a group')), notes(found.problems),
+    panel(null, table([
+      ['group', (row) => link(['group', row.group], row.group), 'long'],
+      ['state', state], ['protocol', (row) => row.type], ['coordinator', (row) => `broker ${row.coordinator}`],
+      ['members', (row) => number(row.members), 'number'], ['topics', (row) => row.topics.join(', ') || '–', 'long'],
+      ['lag', behind, 'number'], ['oldest', (row) => seconds(row.lag_seconds), 'number'],
+      ['last minutes', (row) => spark(row.lag)],
+    ], found.groups, context.query.search ? `No group has "${context.query.search}" in its id.` : 'There are no groups yet.', 'Groups'), pager(context, found))]
+}
+
+function resetForm(found) {
+  const topics = [...new Set(found.offsets.map((row) => row.topic))]
+  dialog(`Reset offsets of ${found.group}`, [
+    { name: 'topic', label: 'Topic', type: 'select', options: [['', 'all that it has committed'], ...topics] },
+    { name: 'to', label: 'To', type: 'select', options: [['earliest', 'the oldest record'], ['latest', 'the end'], ['offset', 'an offset'], ['shift', 'shift by a number'], ['time', 'a time']] },
+    { name: 'amount', label: 'Offset, or number to shift by', type: 'number', hint: '-100: a hundred records back' },
+    { name: 'time', label: 'Time', type: 'datetime-local' },
+  ], 'Show the dry run', async ({ topic, to, amount, time }, box) => {
+    const plan = await act('group/plan', { group: found.group, topic, to, amount: to === 'time' ? new Date(time).getTime() : Number(amount || 0) })
+    box.close()
+    planDialog(plan)
+    return null
+  }, { intro: el('p', { class: 'quiet' }, 'Nothing is changed before you have seen the dry run.') })
+}
+
+function planDialog(plan) {
+  const busy = !['Empty', 'Dead'].includes(plan.state)
+  const difference = (row) => (row.before === null ? '–' : (row.after - row.before > 0 ? '+' : '') + number(row.after - row.before))
+  const box = dialog(`Dry run: ${plan.group}`, [], `Commit ${number(plan.rows.length)} offsets`,
+    () => act('group/reset', { group: plan.group, rows: plan.rows }), {
+      danger: true,
+      intro: el('div', {}, notes(plan.problems),
+        busy ? el('p', { class: 'warn' }, `The group is ${plan.state}: stop its members first, then make a new dry run.`) : null,
+        table([
+          ['topic', (row) => row.topic, 'long'], ['partition', (row) => row.partition, 'number'],
+          ['now', (row) => number(row.before), 'number'], ['then', (row) => number(row.after), 'number'],
+          ['difference', difference, 'number'],
+        ], plan.rows, 'No partitions.', 'Dry run')),
+    })
+  box.querySelector('#submit').disabled = busy
+  box.querySelector('#cancel').focus()
+}
+
+const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map(([topic, partitions]) => el('div', {}, link(['topic', topic], topic), ` ${ranges(partitions)}`)) : el('span', { class: 'quiet' }, 'nothing'))
+
+export async function group(context) {
+  const [, name] = context.path
+  const found = await ask('group', { name })
+  return [
+    heading([[['groups'], 'Groups']], found.group,
+      found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
+      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', 'Its committed offsets are deleted. Its consumers begin where auto.offset.reset says.'), 'danger') : null),
+    el('p', { class: 'quiet' }, state(found), ` · ${number(found.members)} members · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
+    notes(found.problems),
+    panel('Lag', chart([{ name: 'behind', points: found.lag }], 'lag', context.width(1))),
+    panel('Members', table([
+      ['client', (row) => [row.client, row.instance ? badge(`static ${row.instance}`) : null]], ['address', (row) => row.host],
+      ['assigned', (row) => number(row.assigned), 'number'], ['partitions', assignment, 'long'],
+      ['member id', (row) => el('span', { class: 'quiet' }, row.member), 'long'],
+    ], found.member_rows, 'No members.', 'Members')),
+    panel('Offsets', table([
+      ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
+      ['committed', (row) => number(row.offset), 'number'], ['end', (row) => number(row.end_offset), 'number'],
+      ['lag', (row) => number(row.lag), 'number'], ['oldest', (row) => seconds(row.lag_seconds), 'number'],
+      ['read by', (row) => row.owner ?? '–'],
+    ], found.offsets, 'Nothing committed.', 'Offsets')),
+    panel('What happened', table([
+      ['time', (row) => when(row.time_ms), 'when'], ['event', (row) => row.kind], ['generation', (row) => row.generation, 'number'],
+      ['member', (row) => row.member, 'long'], ['why', (row) => row.reason, 'long'],
+    ], found.events, found.no_events || 'Nothing noted.', 'What happened')),
+  ]
+}

@@ -1,0 +1,87 @@
+// The list of topics and the page of one.
+
+import { act, ask } from './api.js'
+import { chart } from './chart.js'
+import { deletion, dialog, settingForm } from './forms.js'
+import { produceForm } from './records.js'
+import { badge, bytes, button, el, heading, link, notes, number, pager, panel, search, table, tone } from './views.js'
+
+const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
+  : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : tone('good', 'in sync'))
+
+// Lines of name=value.
+function parsed(text) {
+  const lines = text.split('\n').map((line) => line.trim()).filter(Boolean)
+  return Object.fromEntries(lines.map((line) => {
+    const at = line.indexOf('=')
+    if (at < 1) throw new Error(`${line} is not name=value`)
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()]
+  }))
+}
+
+function createForm() {
+  dialog('Create a topic', [
+    { name: 'name', label: 'Name', required: true },
+    { name: 'partitions', label: 'Partitions', type: 'number', value: -1, min: -1, hint: '-1: num.partitions of the broker' },
+    { name: 'replicas', label: 'Replicas of each', type: 'number', value: -1, min: -1, hint: '-1: default.replication.factor of the broker' },
+    { name: 'configs', label: 'Settings', type: 'area', rows: 3, hint: 'one on each line, such as cleanup.policy=compact' },
+  ], 'Create', ({ name, partitions, replicas, configs }) => act('topic/create', {
+    name, partitions: Number(partitions), replication_factor: Number(replicas), configs: parsed(configs),
+  }))
+}
+
+export async function topics(context) {
+  const found = await ask('topics', { search: context.query.search ?? '', first: context.query.first ?? 0 })
+  return [heading([], 'Topics', search(context, 'find a topic'), button('create', 'Create topic', createForm, 'main')),
+    notes(found.problems),
+    panel(null, table([
+      ['topic', (row) => [link(['topic', row.name], row.name), ' ', row.internal ? badge('internal') : null], 'long'],
+      ['partitions', (row) => number(row.partitions), 'number'], ['replicas', (row) => number(row.replicas), 'number'],
+      ['records', (row) => number(row.records), 'number'], ['size', (row) => bytes(row.size_bytes), 'number'],
+      ['state', health],
+    ], found.topics, context.query.search ? `No topic has "${context.query.search}" in its name.` : 'There are no topics yet.', 'Topics'), pager(context, found))]
+}
+
+function partitionsForm(found) {
+  dialog('Add partitions', [{ name: 'count', label: 'Partitions afterwards', type: 'number', value: found.partitions + 1, min: found.partitions + 1, hint: 'Records with the same key may go to another partition than before. Partitions are never taken away.' }],
+    'Add', ({ count }) => act('topic/partitions', { name: found.name, count: Number(count) }))
+}
+
+function settingsPanel(found, context) {
+  const own = found.settings.filter((row) => row.source === 'topic')
+  const all = context.query.all === '1'
+  const rows = all ? found.settings : own
+  const send = (row) => (value) => act('topic/setting', { name: found.name, setting: row.name, value })
+  const toggle = el('button', { id: 'all', type: 'button', class: 'small', 'aria-pressed': String(all), onclick: () => context.set({ all: all ? '' : '1' }) }, all ? 'only its own' : `all ${found.settings.length}`)
+  return panel(null, el('div', { class: 'heading' }, el('h2', {}, all ? 'Settings' : 'Settings of its own'), found.settings.length ? toggle : null), table([
+    ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
+    ['from', (row) => (row.source === 'topic' ? badge('topic') : el('span', { class: 'quiet' }, row.source))],
+    ['', (row) => (found.may.alter_configs ? button(`change-${row.name}`, 'change', () => settingForm(row, `Topic ${found.name}`, send(row)), 'small') : '')],
+  ], rows, 'None: the defaults of the brokers hold.', 'Settings'))
+}
+
+export async function topic(context) {
+  const [, name] = context.path
+  const found = await ask('topic', { name, first: context.query.first ?? 0 })
+  const browse = (row) => link(['records', name], 'browse', { partition: row.partition })
+  return [
+    heading([[['topics'], 'Topics']], found.name,
+      found.may.read ? link(['records', name], 'Browse records') : null,
+      found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
+      found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
+      found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. There is no way back.'), 'danger') : null),
+    el('p', { class: 'quiet' }, `${number(found.records)} records, ${bytes(found.size_bytes)} on all replicas, ${number(found.partitions)} partitions, ${number(found.replicas)} replicas each; `, health(found)),
+    notes(found.problems),
+    found.rate.length > 1 ? panel('Records appended', chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,
+    panel('Partitions', table([
+      ['partition', (row) => row.partition],
+      ['leader', (row) => (row.leader < 0 ? tone('bad', 'none') : row.leader)],
+      ['replicas', (row) => row.replicas.join(', ')],
+      ['in sync', (row) => tone(row.isr.length < row.replicas.length ? 'warn' : '', row.isr.join(', '))],
+      ['first offset', (row) => number(row.start_offset), 'number'], ['end offset', (row) => number(row.end_offset), 'number'],
+      ['size', (row) => bytes(row.size_bytes), 'number'],
+      ['', (row) => (found.may.read ? browse(row) : '')],
+    ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
+    settingsPanel(found, context),
+  ]
+}

@@ -1,0 +1,268 @@
+"""A look at the records of a topic: from an offset, a time or the end, with a filter.
+
+Each look is bounded in records, bytes and time, and says how much it has read. Records are fetched
+from the leaders and decoded in worker threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.observability.console.cluster_client import NoResponse
+from ottla.broker.observability.console.cluster_offsets import EARLIEST, LATEST, list_offsets
+from ottla.broker.observability.console.messages import (
+    MAX_DECOMPRESSED_BYTES,
+    matches,
+    record_row,
+)
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.observability.console.cluster_client import ClusterClient
+    from ottla.broker.runtime.tasks import WorkerPool
+
+# Partitions that one look reads, from each a part of the bounds below.
+MAX_PARTITIONS = 64
+# What one look reads at most. A record that the filter drops counts, too.
+MAX_SCANNED = 50_000
+MAX_BYTES = 16 << 20
+FETCH_BYTES = 1 << 20
+SCAN_SECONDS = 5.0
+# Without a filter a look at the newest records goes back this far for each record that it shows:
+# markers and compacted offsets have no record.
+_BACK = 2
+
+
+class Query(NamedTuple):
+    """What is looked for. `partition` -1 is all. Exactly one of the starts holds: `offset` if it
+    is 0 or more, `time_ms` if it is, else the newest records."""
+
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int
+    key: str
+    value: str
+    limit: int
+
+    @property
+    def has_filter(self) -> bool:
+        return bool(self.key or self.value)
+
+    @property
+    def from_end(self) -> bool:
+        return self.offset < 0 and self.time_ms < 0
+
+
+class _Scan:
+    """One partition of a look: where it is, and what it has found."""
+
+    def __init__(self, index: int, start: int, end: int) -> None:
+        self.index = index
+        self.first = self.position = start
+        self.end = end
+        self.rows: list[dict[str, Any]] = []
+        self.scanned = 0
+        self.bytes = 0
+        self.problem = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.end or bool(self.problem)
+
+
+class Browser:
+    """Reads committed records of partitions anywhere in the cluster."""
+
+    def __init__(self, client: ClusterClient, workers: WorkerPool) -> None:
+        self._client = client
+        self._workers = workers
+
+    async def read(self, query: Query, viewer: Viewer) -> dict[str, Any]:
+        """At most `limit` records of each look, ordered by time, with where the next look begins.
+
+        KafkaError when the viewer may not read the topic or there is none."""
+        viewer.require(Operation.READ, ResourceType.TOPIC, query.topic)
+        partitions = self._partitions(query)
+        ends, starts = await asyncio.gather(
+            list_offsets(self._client, viewer, partitions, LATEST),
+            list_offsets(self._client, viewer, partitions, EARLIEST),
+        )
+        problems = list(dict.fromkeys([*ends.problems, *starts.problems]))
+        sought = None
+        if query.offset < 0 and query.time_ms >= 0:
+            sought = await list_offsets(self._client, viewer, partitions, query.time_ms)
+            problems.extend(sought.problems)
+        scans = []
+        for partition in partitions:
+            if partition not in ends.found or partition not in starts.found:
+                problems.append(f"Partition {partition.partition} cannot be read now.")
+                continue
+            low, high = starts.found[partition], ends.found[partition]
+            first = self._first(query, low, high, len(partitions))
+            if sought is not None:
+                found = sought.found.get(partition, -1)
+                first = high if found < 0 else found
+            scans.append(_Scan(partition.partition, first, high))
+        await self._run(query, scans, viewer)
+        problems.extend(scan.problem for scan in scans if scan.problem)
+        return _result(query, scans, list(dict.fromkeys(problems)), starts.found, ends.found)
+
+    def _partitions(self, query: Query) -> list[TopicPartition]:
+        topic = self._client.metadata.snapshot.topics.get(query.topic)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {query.topic[:249]}."
+            )
+        if query.partition < 0:
+            indexes = sorted(topic.partitions)[:MAX_PARTITIONS]
+        elif query.partition in topic.partitions:
+            indexes = [query.partition]
+        else:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Partition {query.topic}-{query.partition} does not exist.",
+            )
+        return [TopicPartition(query.topic, index) for index in indexes]
+
+    @staticmethod
+    def _first(query: Query, low: int, high: int, partitions: int) -> int:
+        if query.offset >= 0:
+            return max(low, min(query.offset, high))
+        back = query.limit if not query.has_filter else MAX_SCANNED // partitions
+        return max(low, high - back * (1 if query.has_filter else _BACK))
+
+    async def _run(self, query: Query, scans: Sequence[_Scan], viewer: Viewer) -> None:
+        """Rounds of one fetch for each partition, until there is enough or a bound is reached."""
+        deadline = monotonic() + SCAN_SECONDS
+        while monotonic() < deadline:
+            open_scans = [scan for scan in scans if not scan.is_done and self._wants(query, scan)]
+            scanned = sum(scan.scanned for scan in scans)
+            read = sum(scan.bytes for scan in scans)
+            if not open_scans or scanned >= MAX_SCANNED or read >= MAX_BYTES:
+                return
+            room = max(64 << 10, min(FETCH_BYTES, (MAX_BYTES - read) // len(open_scans)))
+            await asyncio.gather(*(self._fetch(query, scan, room, viewer) for scan in open_scans))
+
+    @staticmethod
+    def _wants(query: Query, scan: _Scan) -> bool:
+        return query.from_end or len(scan.rows) < query.limit
+
+    async def _fetch(self, query: Query, scan: _Scan, room: int, viewer: Viewer) -> None:
+        partition = TopicPartition(query.topic, scan.index)
+        state = self._client.metadata.snapshot.partition(*partition)
+        if state is None or state.leader < 0:
+            scan.problem = f"Partition {scan.index} has no leader."
+            return
+        row = FetchPartition(
+            partition=scan.index, fetch_offset=scan.position, partition_max_bytes=room
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=room,
+            topics=[FetchTopic(topic=query.topic, partitions=[row])],
+        )
+        try:
+            response = await self._client.ask(viewer, state.leader, request, FetchResponse)
+        except NoResponse as problem:
+            scan.problem = str(problem)
+            return
+        data = response.responses[0].partitions[0] if response.responses else None
+        if response.error_code or data is None or data.error_code:
+            code = response.error_code or (data.error_code if data else ErrorCode.NETWORK_EXCEPTION)
+            scan.problem = f"Partition {scan.index} cannot be read: {error_name(code)}."
+            return
+        records = data.records
+        before = scan.position
+        try:
+            await self._workers.run(_decode, query, scan, records)
+        except RecordsError as error:
+            scan.problem = f"Partition {scan.index} has a damaged batch: {error}."
+        if scan.position == before:
+            # Nothing whole came: the end of the log, or an offset that is gone.
+            scan.position = scan.end
+
+
+def _decode(query: Query, scan: _Scan, records: Any) -> None:
+    """In a worker thread. Records of a local leader are a part of a file."""
+    if records is None:
+        return
+    data = records.read() if hasattr(records, "read") else bytes(records)
+    scan.bytes += len(data)
+    for position, header in iterate_entries(data):
+        if isinstance(header, BatchHeader):
+            next_position = header.last_offset + 1
+            if header.is_control or next_position <= scan.position:
+                scan.position = max(scan.position, next_position)
+                continue
+        found = read_entry(data, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+        for record in found:
+            if record.offset < scan.position or record.offset >= scan.end:
+                continue
+            scan.scanned += 1
+            if matches(record, query.key, query.value):
+                scan.rows.append(record_row(record, scan.index))
+                if query.from_end:
+                    del scan.rows[: -query.limit]
+                elif len(scan.rows) >= query.limit:
+                    scan.position = record.offset + 1
+                    return
+        if isinstance(header, BatchHeader):
+            scan.position = max(scan.position, header.last_offset + 1)
+        elif found:
+            scan.position = max(scan.position, found[-1].offset + 1)
+
+
+def _result(
+    query: Query,
+    scans: Sequence[_Scan],
+    problems: list[str],
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+) -> dict[str, Any]:
+    rows = sorted(
+        (row for scan in scans for row in scan.rows),
+        key=lambda row: (row["time_ms"], row["partition"], row["offset"]),
+    )
+    rows = rows[-query.limit :] if query.from_end else rows[: query.limit]
+    # A record that is not shown now is shown by the next look.
+    shown = {(row["partition"], row["offset"]) for row in rows}
+    positions = {}
+    for scan in scans:
+        left = [row["offset"] for row in scan.rows if (scan.index, row["offset"]) not in shown]
+        positions[scan.index] = min([scan.position, *left]) if not query.from_end else scan.position
+    return {
+        "topic": query.topic,
+        "partition": query.partition,
+        "partitions": [
+            {
+                "partition": scan.index,
+                "start_offset": starts[TopicPartition(query.topic, scan.index)],
+                "end_offset": ends[TopicPartition(query.topic, scan.index)],
+                "first": scan.first,
+                "next": positions[scan.index],
+            }
+            for scan in scans
+        ],
+        "records": rows,
+        "scanned": sum(scan.scanned for scan in scans),
+        "scanned_bytes": sum(scan.bytes for scan in scans),
+        "at_end": all(positions[scan.index] >= scan.end for scan in scans),
+        "problems": problems,
+    }

@@ -1,0 +1,290 @@
+"""Requests of the console to the brokers of its cluster, of Ottla or Kafka.
+
+A request to this broker goes to the handler that clients get, in the name of the viewer. One to
+another broker goes over the inter-broker listener, and so in the name of this broker: the checks of
+this broker's authorizer are made before it, with the viewer as its sender. ACLs are those of the
+cluster, so the decision is the same on both ways. Changes are in the security log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ottla.broker.observability.console.access import CLIENT_ID
+from ottla.broker.observability.console.audit import record_changes
+from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.client.errors import ClientError, RequestTimedOutError
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.message import Message
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from ottla.protocol.registry import API, ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.inter_broker_client import InterBrokerClient
+    from ottla.broker.cluster.metadata_cache import BrokerEndpoint, MetadataCache
+    from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.security.audit.security_log import SecurityLog
+
+# A page has ten seconds; two requests in a row fit.
+DEADLINE_MS = 4000
+
+# A broker that let a request time out gets no other one for so long, so that a page with several
+# requests waits for it once.
+SILENT_SECONDS = 10.0
+
+# How long a broker is taken for one of Ottla or Kafka; it may be replaced by one of the other.
+KIND_SECONDS = 60.0
+_BROKER = 4
+_SETTING_OF_OTTLA = "ottla.console.enable"
+
+# Requests to brokers at the same time, of one page.
+MAX_AT_ONCE = 16
+
+# Descriptions of the brokers in a note; the rest are counted.
+MAX_PROBLEMS = 20
+
+# The newest version that the console sends. Fetch has names of topics until 12, DeleteTopics until
+# 5; the others are those of Kafka 3.9.
+NEWEST_VERSIONS: Mapping[int, int] = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 8,
+    ApiKey.DESCRIBE_GROUPS: 5,
+    ApiKey.LIST_GROUPS: 5,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.DESCRIBE_ACLS: 2,
+    ApiKey.CREATE_ACLS: 2,
+    ApiKey.DELETE_ACLS: 2,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.DESCRIBE_LOG_DIRS: 4,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.DELETE_GROUPS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+}
+
+# Of a broker that has less, requests of the console cannot be understood.
+_OLDEST_VERSIONS = {ApiKey.OFFSET_FETCH: 8}
+
+Protect = Callable[[Sequence[HandlerEntry]], Sequence[HandlerEntry]]
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class NoResponse(Exception):
+    """A broker could not be asked; the text says which, and why."""
+
+
+class Responses(NamedTuple):
+    """Of several brokers: what came, and a sentence for each that did not respond."""
+
+    responses: dict[int, Any]
+    problems: list[str]
+
+
+class ClusterClient:
+    """Sends requests in the name of a viewer. Loop only."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataCache,
+        own: Mapping[int, Route],
+        remote: InterBrokerClient,
+        protect: Protect,
+        log: SecurityLog,
+    ) -> None:
+        """`own`: the handlers of this broker, which check and log by themselves; `remote` is only
+        the console's; `protect` puts those checks in front of other handlers."""
+        self.broker_id = broker_id
+        self.metadata = metadata
+        self._remote = remote
+        self._silent: dict[int, tuple[float, str]] = {}  # until when, and why; by broker
+        # Until when it holds that a broker with these endpoints is of Ottla.
+        self._kinds: dict[int, tuple[dict[str, BrokerEndpoint], float, bool]] = {}
+        sent = [HandlerEntry(key, API[key].name, 0, NEWEST_VERSIONS[key], self._forward)
+                for key in NEWEST_VERSIONS]  # fmt: skip
+        served = [own[key].entry for key in NEWEST_VERSIONS if key in own]
+        self._here = {e.api_key: Route(e) for e in record_changes(served, log)}
+        self._there = {e.api_key: Route(e) for e in record_changes(protect(sent), log)}
+
+    def close(self) -> None:
+        self._remote.close()
+
+    async def ask(
+        self, viewer: Viewer, broker_id: int, request: Message, kind: type[ResponseT]
+    ) -> ResponseT:
+        """The response of one broker.
+
+        Raises KafkaError when the viewer may not send this, NoResponse when the broker cannot be
+        reached or does not respond in time.
+        """
+        until, why = self._silent.get(broker_id, (0.0, ""))
+        if until > monotonic():
+            raise NoResponse(why)
+        context = self._context(viewer, broker_id, request)
+        try:
+            response = await _handled(context)
+        except (ClientError, OSError, TimeoutError) as error:
+            text = f"Broker {broker_id} did not respond: {_reason(error)}."
+            if isinstance(error, (TimeoutError, RequestTimedOutError)):
+                self._silent[broker_id] = (monotonic() + SILENT_SECONDS, text)
+            raise NoResponse(text) from error
+        self._silent.pop(broker_id, None)
+        assert isinstance(response, kind)
+        return response
+
+    async def ask_each(
+        self, viewer: Viewer, requests: Mapping[int, Message], kind: type[ResponseT]
+    ) -> Responses:
+        """The responses of several brokers, each with its own request. Brokers that do not respond,
+        or that the viewer may not ask, are named in the problems."""
+        limit = asyncio.Semaphore(MAX_AT_ONCE)
+        responses: dict[int, Any] = {}
+        problems: dict[int, str] = {}
+
+        async def one(broker_id: int, request: Message) -> None:
+            async with limit:
+                try:
+                    responses[broker_id] = await self.ask(viewer, broker_id, request, kind)
+                except NoResponse as problem:
+                    problems[broker_id] = str(problem)
+                except KafkaError as error:
+                    problems[broker_id] = f"Broker {broker_id}: {error}"
+
+        await asyncio.gather(*(one(*each) for each in requests.items()))
+        shown = [problems[broker_id] for broker_id in sorted(problems)[:MAX_PROBLEMS]]
+        if len(problems) > MAX_PROBLEMS:
+            shown.append(f"{len(problems) - MAX_PROBLEMS} more brokers did not respond.")
+        return Responses(responses, shown)
+
+    async def is_ottla(self, broker_id: int) -> bool:
+        """Whether a broker is of Ottla. Kafka logs an error for what only Ottla has, so it is found
+        out by a setting: an unknown one is none to Kafka. False for a broker that does not respond.
+        """
+        if broker_id == self.broker_id:
+            return True
+        broker = self.metadata.snapshot.brokers.get(broker_id)
+        if broker is None:
+            return False
+        known = self._kinds.get(broker_id)
+        if known is not None and known[0] == broker.endpoints and known[1] > monotonic():
+            return known[2]
+        resource = DescribeConfigsResource(_BROKER, str(broker_id), [_SETTING_OF_OTTLA])
+        try:
+            response = await self._remote.request_in_version(
+                broker_id,
+                ApiKey.DESCRIBE_CONFIGS,
+                NEWEST_VERSIONS[ApiKey.DESCRIBE_CONFIGS],
+                lambda version: DescribeConfigsRequest([resource]),
+            )
+        except (ClientError, OSError, TimeoutError):
+            return False
+        assert isinstance(response, DescribeConfigsResponse)
+        found = any(result.configs for result in response.results)
+        self._kinds[broker_id] = (broker.endpoints, monotonic() + KIND_SECONDS, found)
+        return found
+
+    def brokers(self) -> list[int]:
+        """The brokers that are registered, by id."""
+        return sorted(self.metadata.snapshot.brokers)
+
+    def controller(self) -> int:
+        """Raises KafkaError when no controller is elected."""
+        controller_id = self.metadata.snapshot.controller_id
+        if controller_id < 0:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "The cluster has no controller now.")
+        return controller_id
+
+    def _context(self, viewer: Viewer, broker_id: int, request: Message) -> _Context:
+        key = request.API_KEY
+        is_here = broker_id == self.broker_id
+        route = (self._here if is_here else self._there)[key]
+        header = RequestHeader(key, NEWEST_VERSIONS[key], 0, CLIENT_ID)
+        return _Context(broker_id, header, request, viewer.connection, route)
+
+    async def _forward(self, context: RequestContext, request: Any) -> Message:
+        assert isinstance(context, _Context)
+        key = context.header.api_key
+
+        def build(version: int) -> Message:
+            if version < _OLDEST_VERSIONS.get(key, 0):
+                raise ClientError(f"it has only version {version} of {context.route.entry.name}")
+            message: Message = request
+            return message
+
+        return await self._remote.request_in_version(
+            context.broker_id, key, NEWEST_VERSIONS[key], build
+        )
+
+
+class _Context(RequestContext):
+    """A request whose response goes to a caller, not to a connection."""
+
+    __slots__ = ("broker_id", "response")
+
+    def __init__(self, broker_id: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.broker_id = broker_id
+        self.response: asyncio.Future[Message | None] = (
+            asyncio.get_running_loop().create_future()
+        )  # fmt: skip
+
+    def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
+        if self.complete(response, throttle_time_ms) and not self.response.done():
+            self.response.set_result(response)
+
+    def close(self, reason: str) -> None:
+        self._responded = True
+        if not self.response.done():
+            self.response.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, reason))
+
+
+async def _handled(context: _Context) -> Message | None:
+    """The response of the handler, with what access control amends."""
+    result = context.route.handler(context, context.request)
+    async with asyncio.timeout(DEADLINE_MS / 1000):
+        if isinstance(result, Coroutine):
+            # A handler is never cancelled halfway: it continues when the page has given up.
+            task = spawn(_finish(result), name=f"console-{context.route.entry.name}")
+            outcome = await asyncio.shield(task)
+            if isinstance(outcome, Exception):
+                raise outcome
+            result = outcome
+        if result is not DEFERRED:
+            context.respond(result)  # type: ignore[arg-type]
+        return await context.response
+
+
+async def _finish(result: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a handler, or its error: who waits for it raises that."""
+    try:
+        return await result
+    except Exception as error:
+        return error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no response in {DEADLINE_MS} ms"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raises KafkaError for an error code of a response."""
+    if code != ErrorCode.NONE:
+        text = message or KafkaError(code).message
+        raise KafkaError(code, f"{text.rstrip('.')} ({error_name(code)}).")

@@ -1,0 +1,77 @@
+"""What the console shows of settings: of topics, and of each broker. Secrets have no value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.observability.console.cluster_client import NoResponse, check
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.observability.console.cluster_client import ClusterClient
+
+TOPIC = 2
+BROKER = 4
+
+MASK = "(hidden)"
+
+_SOURCES = {
+    1: "topic",
+    2: "broker, at run time",
+    3: "cluster, at run time",
+    4: "at start",
+    5: "default",
+}
+
+
+async def described(
+    client: ClusterClient, viewer: Viewer, kind: int, name: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The settings of a topic, or of a broker by its id, and why there are none."""
+    if kind == TOPIC:
+        broker_id = client.broker_id
+        is_allowed = viewer.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+    else:
+        broker_id = int(name)
+        is_allowed = viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS)
+    if not is_allowed:
+        return [], ["Settings are not shown: they need an ACL for DESCRIBE_CONFIGS."]
+    request = DescribeConfigsRequest(
+        [DescribeConfigsResource(kind, name, None)], include_documentation=True
+    )
+    try:
+        response = await client.ask(viewer, broker_id, request, DescribeConfigsResponse)
+        (found,) = response.results
+        check(found.error_code, found.error_message)
+    except NoResponse as problem:
+        return [], [str(problem)]
+    return [_setting(row) for row in found.configs], []
+
+
+async def settings(client: ClusterClient, viewer: Viewer, broker_id: int) -> dict[str, Any]:
+    """The settings of a broker, with where each comes from."""
+    viewer.require_on_cluster(Operation.DESCRIBE_CONFIGS)
+    brokers = client.brokers()
+    chosen = client.broker_id if broker_id < 0 else broker_id
+    if chosen not in brokers:
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"There is no broker {chosen} now.")
+    rows, problems = await described(client, viewer, BROKER, str(chosen))
+    return {"broker_id": chosen, "brokers": brokers, "settings": rows, "problems": problems}
+
+
+def _setting(row: DescribeConfigsResourceResult) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "value": MASK if row.is_sensitive else row.value,
+        "source": _SOURCES.get(row.config_source, "default"),
+        "read_only": row.read_only,
+        "documentation": row.documentation,
+    }

@@ -1,0 +1,158 @@
+"""The faults that a broker reports of itself, each with its fix.
+
+Health checks, metrics, `ottla doctor`, the console and the log all have these texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.broker.metrics.loop_health import Turn
+    from ottla.broker.net.descriptors import Descriptors
+    from ottla.broker.security.tls.certificate_dates import CertificateDates
+    from ottla.storage.files.log_directory import LogDirectory
+
+FULL = "log-directory-full"
+OFFLINE = "log-directory-offline"
+ZOOKEEPER = "zookeeper-disconnected"
+NO_CONTROLLER = "no-controller"
+EXPIRED = "certificate-expired"
+EXPIRING = "certificate-expiring"
+DESCRIPTORS_USED_UP = "descriptors-used-up"
+DESCRIPTORS_LOW = "descriptors-low"
+LOOP_BLOCKED = "event-loop-blocked"
+
+#: Every fault, in the order in which they are reported.
+FAULTS = (
+    *(OFFLINE, FULL, ZOOKEEPER, NO_CONTROLLER, EXPIRED, EXPIRING),
+    *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED),
+)
+
+# Time enough to get a new certificate, in an organisation with a process for it.
+EXPIRING_DAYS = 14
+
+# Clients notice a broker that does not respond for so long: some of them retry.
+COMPUTED_SECONDS = 1.0
+BLOCKED_SECONDS = 5.0
+
+_DAY_SECONDS = 86_400
+
+
+class Fault(NamedTuple):
+    """`name` is one of `FAULTS`; `stops`: because of it clients should not come."""
+
+    name: str
+    subject: str
+    stops: bool
+    problem: str
+    fix: str
+
+
+def directory_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
+    """Directories that take no records. They stop clients when all of them do."""
+    stops = all(each.append_error is not None for each in directories)
+    found = []
+    for each in directories:
+        if each.append_error is None:
+            continue
+        fix = (
+            "replace or repair the disk, then restart the broker"
+            if each.is_offline
+            else "free disk space (delete topics, shorten retention.ms) or enlarge the disk; no "
+            "restart is needed"
+        )
+        found.append(
+            Fault(
+                OFFLINE if each.is_offline else FULL,
+                each.path,
+                stops,
+                f"log directory {each.path} accepts no records: {each.append_error_reason}",
+                fix,
+            )
+        )
+    return found
+
+
+def zookeeper_fault() -> Fault:
+    """The session with ZooKeeper is not connected."""
+    return Fault(
+        ZOOKEEPER,
+        "",
+        False,
+        "ZooKeeper is not connected: topics, settings and leaders do not change until it is",
+        "start ZooKeeper, or repair the network between it and this broker (zookeeper.connect)",
+    )
+
+
+def controller_fault() -> Fault:
+    """The metadata of this broker has no controller."""
+    return Fault(
+        NO_CONTROLLER,
+        "",
+        False,
+        "the cluster has no controller: no leader is elected and no topic is created",
+        "check that the brokers reach ZooKeeper, and the log of the broker that was the controller",
+    )
+
+
+def certificate_faults(
+    certificates: Mapping[str, CertificateDates], now: float, listeners: int
+) -> list[Fault]:
+    """Certificates that have expired or do so soon; `listeners` is how many the broker has.
+
+    An expired one stops clients when every listener has such a certificate.
+    """
+    expired = [name for name, dates in certificates.items() if dates.has_expired(now)]
+    found = []
+    for name, dates in certificates.items():
+        fix = (
+            f"put a new certificate into the key store of listener {name} (ssl.keystore.location);"
+            " the broker loads it without a restart"
+        )
+        if dates.has_expired(now):
+            text = f"the certificate of listener {name} expired {_ago(now - dates.not_after)} ago"
+            found.append(Fault(EXPIRED, name, len(expired) == listeners, text, fix))
+        elif dates.not_after - now < EXPIRING_DAYS * _DAY_SECONDS:
+            text = f"the certificate of listener {name} expires in {_ago(dates.not_after - now)}"
+            found.append(Fault(EXPIRING, name, False, text, fix))
+    return found
+
+
+def _ago(seconds: float) -> str:
+    days = int(seconds // _DAY_SECONDS)
+    return f"{days} days" if days >= 2 else f"{int(seconds // 3600)} hours"
+
+
+def descriptor_fault(descriptors: Descriptors) -> Fault | None:
+    """Few or no descriptors are left for clients."""
+    used, limit, reserved = descriptors
+    if not descriptors.are_nearly_used_up:
+        return None
+    text = f"{used} of {limit} file descriptors are in use ({reserved} are reserved for the broker)"
+    fix = (
+        "raise the limit of open files (ulimit -n, LimitNOFILE= of the systemd unit) or lower "
+        "max.connections"
+    )
+    if descriptors.are_used_up:
+        text += ": connections of clients are refused"
+        return Fault(DESCRIPTORS_USED_UP, "", True, text, fix)
+    return Fault(DESCRIPTORS_LOW, "", False, text, fix)
+
+
+def loop_fault(longest: Turn | None) -> Fault | None:
+    """The event loop served no client for a while."""
+    if longest is None:
+        return None
+    if longest.computed_seconds < COMPUTED_SECONDS and longest.seconds < BLOCKED_SECONDS:
+        return None
+    return Fault(
+        LOOP_BLOCKED,
+        longest.name,
+        False,
+        f"in the last minute {longest.name} blocked the event loop for {longest.seconds:.1f} s"
+        f" ({longest.computed_seconds:.1f} s of computing)",
+        "give the broker more processor time if it computed for less than that, else report the"
+        " line of the log with the stack",
+    )

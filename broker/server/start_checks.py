@@ -1,0 +1,183 @@
+"""What a start checks before it leaves a trace: ports, log directories, certificates.
+
+Each mistake has a class of its own, so that `ottla start` ends with an exit code of its own
+(`broker/config/exit_codes.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.identity import StartError
+from ottla.broker.config.errors import ConfigError, raise_all
+from ottla.broker.net.listener import SocketSettings, bind
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.storage.files.log_directory import LogDirectory
+
+# Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
+MAX_FILES_CHECKED = 200
+
+# What a start writes at least: meta.properties, checkpoints, the embedded znode store.
+SPACE_NEEDED_BYTES = 64 * 1024
+_SPACE_FILE = ".ottla-space-check"
+
+
+class DirectoryUnwritable(StartError):
+    """No log directory can be written."""
+
+
+class WrongOwner(StartError):
+    """The log directories belong to another user."""
+
+
+class DirectoryFull(StartError):
+    """No log directory has room for the files of a start."""
+
+
+class CertificateExpired(ConfigError):
+    """Clients that verify the certificate of a listener would reject it."""
+
+
+def check_ports(config: BrokerConfig) -> None:
+    """Raises PortInUse or ListenError for a listener that cannot be opened."""
+    for name, _, host, port in config.listener_endpoints():
+        if port:
+            bind(name, host, port, SocketSettings()).close()
+
+
+def check_rights(paths: Sequence[str]) -> None:
+    """Raises WrongOwner or DirectoryUnwritable when no directory can be used."""
+    found = [problem for path in paths for problem in [_problem(os.path.abspath(path))]]
+    if any(problem is None for problem in found):
+        return
+    problems = [problem for problem in found if problem is not None]
+    if problems:
+        kind = type(problems[0])
+        raise kind("; ".join(dict.fromkeys(str(problem) for problem in problems)))
+
+
+def _problem(path: str) -> StartError | None:
+    existing = path
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        return DirectoryUnwritable(f"log.dirs: {existing} is not a directory: name another one.")
+    if os.statvfs(existing).f_flag & os.ST_RDONLY:
+        return DirectoryUnwritable(
+            f"log directory {path} cannot be written: its file system is mounted read-only. Mount "
+            "it read-write, or name another directory in log.dirs."
+        )
+    if existing != path:
+        if _may_use(existing):
+            return None
+        return DirectoryUnwritable(
+            f"no directory of log.dirs can be written: {path} (cannot be created: Permission denied"
+            f" in {existing}). The broker runs as user {os.geteuid()}: give it the right to write "
+            "there, or name another directory."
+        )
+    for each in (path, *_files(path)):
+        if _may_use(each):
+            continue
+        owner = os.lstat(each).st_uid
+        if owner != os.geteuid():
+            return WrongOwner(
+                f"log directory {path} belongs to another user: the owner of {each} is user "
+                f"{owner}, and the broker runs as user {os.geteuid()}, without the right to write. "
+                f"Run `chown -R {os.geteuid()} {path}`, or start the broker as user {owner}."
+            )
+        return DirectoryUnwritable(
+            f"no directory of log.dirs can be written: {path} (Permission denied: {each}). The "
+            f"broker runs as user {os.geteuid()}: give it the right to write there (chmod -R u+rwX"
+            f" {path}), or name another directory."
+        )
+    return None
+
+
+def _files(path: str) -> Iterator[str]:
+    try:
+        with os.scandir(path) as entries:
+            for number, entry in enumerate(entries):
+                if number == MAX_FILES_CHECKED:
+                    return
+                if not entry.is_symlink():
+                    yield entry.path
+    except OSError:
+        return  # the directory itself is reported
+
+
+def _may_use(path: str) -> bool:
+    rights = os.R_OK | os.W_OK
+    if os.path.isdir(path):
+        rights |= os.X_OK
+    return os.access(path, rights, effective_ids=os.access in os.supports_effective_ids)
+
+
+def check_space(directories: Sequence[LogDirectory]) -> None:
+    """Raises DirectoryFull when no directory has room for the files of a start."""
+    full = [each.path for each in directories if _lacks_space(each)]
+    if len(full) == len(directories):
+        raise DirectoryFull(
+            f"no space is left in {', '.join(full)}: free at least {SPACE_NEEDED_BYTES >> 10} KiB "
+            "(delete files that are not the broker's, or enlarge the disk), then start again."
+        )
+
+
+def _lacks_space(directory: LogDirectory) -> bool:
+    if directory.is_offline:
+        return os.strerror(errno.ENOSPC) in directory.append_error_reason
+    path = os.path.join(directory.path, _SPACE_FILE)
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+        try:
+            written = os.write(descriptor, bytes(SPACE_NEEDED_BYTES))
+        finally:
+            os.close(descriptor)
+            os.unlink(path)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return written < SPACE_NEEDED_BYTES
+
+
+def check_directories(directories: Sequence[LogDirectory]) -> None:
+    """Without any directory there is nothing to start; without some of them there is."""
+    check_space(directories)
+    if any(not each.is_offline for each in directories):
+        return
+    reasons = ", ".join(f"{each.path} ({each.append_error_reason})" for each in directories)
+    raise DirectoryUnwritable(
+        f"no directory of log.dirs can be written: {reasons}. The broker runs as user "
+        f"{os.geteuid()}: give it the right to write there, or name another directory."
+    )
+
+
+def check_certificates(config: BrokerConfig, now: float | None = None) -> None:
+    """Raises ConfigError for keys that cannot be read, CertificateExpired for an old certificate;
+    all of them together. `now` is in seconds since 1970."""
+    listeners = [each.listener_name for each in config.listener_endpoints() if each.uses_tls]
+    if not listeners:
+        return
+    from ottla.broker.security.tls.contexts import listener_context  # slow, and for TLS only
+
+    errors: list[ConfigError] = []
+    for name in listeners:
+        try:
+            dates = listener_context(config, name).dates
+        except ConfigError as error:
+            errors.append(error)
+            continue
+        if dates is not None and dates.has_expired(time.time() if now is None else now):
+            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(dates.not_after))
+            where = config.listener_text(name, "ssl.keystore.location") or "ssl.keystore.key"
+            errors.append(
+                CertificateExpired(
+                    f"the certificate of listener {name} ({where}) expired at {when}: put a new one"
+                    " there. If it is new, check the clock of this machine."
+                )
+            )
+    raise_all(errors)

@@ -1,0 +1,155 @@
+"""The state that brokers report of themselves, from /statusz of their HTTP ports.
+
+The address is --http, or it is read from the brokers' setting `ottla.metrics.address`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.cli.health import from_here
+
+if TYPE_CHECKING:
+    from ottla.cli.session import Session
+
+# The document of a broker with thousands of listeners and directories is smaller.
+MAX_RESPONSE_BYTES = 1 << 20
+
+# Where the console is when no address is set (`ottla.console.enable`).
+_CONSOLE_ADDRESS = "127.0.0.1:9404"
+_ADDRESS, _CONSOLE = "ottla.metrics.address", "ottla.console.enable"
+_BROKER_RESOURCE = 4
+
+
+class StatusUnknown(Exception):
+    """No document could be read; the message says from where and why."""
+
+
+class BrokerStatus(NamedTuple):
+    """What the broker at an HTTP address reports; `document` as docs/operations.md describes it."""
+
+    address: str
+    document: dict[str, Any]
+
+    @property
+    def broker_id(self) -> int | None:
+        """None while the broker does not know it yet."""
+        found = self.document.get("broker_id")
+        return found if isinstance(found, int) else None
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """Each with name, subject, stops, problem and fix."""
+        found = self.document.get("faults")
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:
+    """The state of the broker whose HTTP port is at `host:port`. Raises StatusUnknown."""
+    host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
+    if not port.isdigit():
+        raise StatusUnknown(f"{address} is not host:port")
+    deadline = time.monotonic() + timeout_seconds
+    body = b""
+    try:
+        where = (host.strip("[]") or "127.0.0.1", int(port))
+        with socket.create_connection(where, timeout_seconds) as opened:
+            opened.sendall(b"GET /statusz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while len(body) < MAX_RESPONSE_BYTES:
+                opened.settimeout(max(0.001, deadline - time.monotonic()))
+                data = opened.recv(65536)
+                if not data:
+                    break
+                body += data
+    except TimeoutError:
+        raise StatusUnknown(
+            f"no response from {address} in {timeout_seconds:g} s: the event loop of the broker "
+            "may be blocked"
+        ) from None
+    except OSError as error:
+        raise StatusUnknown(f"cannot reach {address}: {error.strerror or error}") from None
+    head, _, text = body.partition(b"\r\n\r\n")
+    try:
+        document = json.loads(text) if b" 200 " in head.partition(b"\r\n")[0] else None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise StatusUnknown(f"{address} serves no /statusz")
+    return BrokerStatus(address, document)
+
+
+def http_addresses(session: Session) -> dict[int, str]:
+    """Where this machine reaches the HTTP port of each broker, by broker id.
+
+    Left out: brokers without the port, those of Kafka, a port that its own machine only reaches,
+    and brokers that do not show their settings to this user.
+    """
+    from ottla.protocol.client.errors import ClientError
+    from ottla.protocol.client.operations import Node
+    from ottla.protocol.errors import KafkaError, ProtocolError
+    from ottla.protocol.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
+    )
+
+    found: dict[int, str] = {}
+    for row in session.client.metadata([]).brokers:
+        resource = DescribeConfigsResource(_BROKER_RESOURCE, str(row.node_id), [_ADDRESS, _CONSOLE])
+        try:
+            response = session.call(
+                DescribeConfigsResponse,
+                DescribeConfigsRequest(resources=[resource]),
+                Node(row.node_id),
+            )
+        except (ClientError, KafkaError, ProtocolError):
+            continue
+        values = {each.name: each.value for result in response.results for each in result.configs}
+        address = values.get(_ADDRESS) or (
+            _CONSOLE_ADDRESS if values.get(_CONSOLE) == "true" else None
+        )
+        reached = None if address is None else _as_reached(address, row.host)
+        if reached is not None:
+            found[row.node_id] = reached
+    return found
+
+
+def _as_reached(address: str, advertised_host: str) -> str | None:
+    """The address of an HTTP port for this machine, given where clients reach its broker."""
+    host, _, port = address.rpartition(":")
+    bare = host.strip("[]")
+    if port in ("", "0"):
+        return None  # any free port, which its settings do not tell
+    if bare in ("", "0.0.0.0", "::"):
+        return f"{advertised_host}:{port}"
+    if _is_loopback(bare) and not _is_loopback(advertised_host):
+        return None
+    return from_here(host, port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_all(
+    session: Session, given: Sequence[str], timeout_seconds: float
+) -> list[BrokerStatus | StatusUnknown]:
+    """The state of the brokers at the addresses `given`, else of all that can be found."""
+    addresses = list(given) or list(http_addresses(session).values())
+    found: list[BrokerStatus | StatusUnknown] = []
+    for address in addresses:
+        try:
+            found.append(fetch_status(address, timeout_seconds))
+        except StatusUnknown as error:
+            found.append(error)
+    return found

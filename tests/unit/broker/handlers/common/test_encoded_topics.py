@@ -1,0 +1,214 @@
+"""Large responses have the same bytes as the usual ones, and come in slices."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.handlers.common import encoded_topics
+from ottla.broker.handlers.common.encoded_topics import MAX_KINDS
+from ottla.broker.handlers.metadata import metadata
+from ottla.broker.handlers.metadata.metadata import MetadataHandler
+from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import HandlerEntry, Route
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.headers import RequestHeader, encode_response
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ottla.protocol.registry import ApiKey
+from tests.doubles.request_context import FakeContext
+
+VERSIONS = range(13)
+TOPICS, PARTITIONS = 250, 9
+
+
+class Connection:
+    """Keeps what is sent."""
+
+    listener_name = "PLAINTEXT"
+    client_host = "127.0.0.1"
+    client_port = 1
+    local_address = ("10.0.0.9", 9092)
+    principal = FakeContext(3, 0).principal
+    closed = False
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send_response(self, context: object, parts: list[bytes]) -> None:
+        self.sent.append(b"".join(parts))
+
+
+def topic(number: int, leader: int = 1) -> UpdateMetadataTopicState:
+    return UpdateMetadataTopicState(
+        f"topic-{number}",
+        number.to_bytes(16, "big"),
+        [
+            UpdateMetadataPartitionState(
+                partition_index=index, leader=leader, leader_epoch=3, isr=[1], replicas=[1, 2]
+            )
+            for index in range(PARTITIONS)
+        ],
+    )
+
+
+def update(*topics: UpdateMetadataTopicState, brokers: tuple[int, ...] = (1, 2)) -> Any:
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=1,
+        live_brokers=[
+            UpdateMetadataBroker(
+                id=each, endpoints=[UpdateMetadataEndpoint(9092, f"host{each}", "PLAINTEXT", 0)]
+            )
+            for each in brokers
+        ],
+        topic_states=list(topics),
+    )
+
+
+@pytest.fixture
+def cache() -> MetadataCache:
+    cache = MetadataCache()
+    cache.update(update(*(topic(number) for number in range(TOPICS))))
+    assert cache.snapshot.partition_count == TOPICS * PARTITIONS > metadata.MAX_PARTITIONS_AT_ONCE
+    return cache
+
+
+def handler_of(cache: MetadataCache) -> MetadataHandler:
+    return MetadataHandler(
+        cache, Endpoints(1, cache, frozenset()), "cluster", cast("Any", None), auto_create=False
+    )
+
+
+def context_of(version: int, request: MetadataRequest) -> tuple[RequestContext, Connection]:
+    connection = Connection()
+    route = Route(HandlerEntry(ApiKey.METADATA, "Metadata", 0, 12, lambda c, r: None))
+    header = RequestHeader(ApiKey.METADATA, version, 77, "client")
+    return RequestContext(header, request, cast("Any", connection), route), connection
+
+
+def request_of(version: int, **fields: bool) -> MetadataRequest:
+    return MetadataRequest(None if version else [], **fields)
+
+
+async def large(handler: MetadataHandler, version: int, **fields: bool) -> bytes:
+    request = request_of(version, **fields)
+    context, connection = context_of(version, request)
+    result = handler.handle(context, request)
+    assert not isinstance(result, MetadataResponse)
+    context.respond(await result)
+    (sent,) = connection.sent
+    return sent
+
+
+def plain(cache: MetadataCache, version: int, **fields: bool) -> bytes:
+    """The response that is built and encoded at once."""
+    request = request_of(version, **fields)
+    context, _ = context_of(version, request)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "MAX_PARTITIONS_AT_ONCE", 10**9)
+        response = handler_of(cache).handle(context, request)
+    assert isinstance(response, MetadataResponse)
+    return b"".join(cast("Any", encode_response(ApiKey.METADATA, version, 77, response)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_bytes_are_those_of_the_usual_response(
+    cache: MetadataCache, version: int
+) -> None:
+    handler = handler_of(cache)
+    first = await large(handler, version)
+    assert first == plain(cache, version)
+    assert await large(handler, version) == first
+    if version >= 8:
+        fields = {"include_topic_authorized_operations": True}
+        if version <= 10:
+            fields["include_cluster_authorized_operations"] = True
+        assert await large(handler, version, **fields) == plain(cache, version, **fields) != first
+
+
+async def test_changes_are_seen(cache: MetadataCache) -> None:
+    handler = handler_of(cache)
+    before = await large(handler, 12)
+    cache.update(update(topic(7, leader=2), topic(TOPICS)))
+    changed = await large(handler, 12)
+    assert changed == plain(cache, 12) != before
+    cache.update(update(topic(8, leader=-2)))  # deleted
+    assert await large(handler, 12) == plain(cache, 12) != changed
+    assert len(next(iter(handler._encoded._kept.values()))) == TOPICS
+    cache.update(update(brokers=(2,)))  # the leaders are away
+    assert await large(handler, 12) == plain(cache, 12)
+
+
+async def test_only_what_has_changed_is_built_again(cache: MetadataCache) -> None:
+    handler = handler_of(cache)
+    await large(handler, 12)
+    cache.update(update(topic(7, leader=2)))
+    built: list[MetadataResponseTopic] = []
+    encode = encoded_topics.encode_topic
+
+    def counted(row: MetadataResponseTopic, version: int) -> bytes:
+        built.append(row)
+        return encode(row, version)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoded_topics, "encode_topic", counted)
+        await large(handler, 12)
+    assert [row.name for row in built] == ["topic-7"]
+
+
+async def test_access_control_filters_adds_and_sets_operations(cache: MetadataCache) -> None:
+    request = request_of(12, include_topic_authorized_operations=True)
+    context, connection = context_of(12, request)
+
+    def change(response: Any) -> None:
+        response.topics = [row for row in response.topics if row.name in ("topic-3", "topic-4")]
+        response.topics[0].topic_authorized_operations = 5
+        response.topics.append(MetadataResponseTopic(29, "secret"))
+
+    amend(context, change)
+    result = handler_of(cache).handle(context, request)
+    assert not isinstance(result, MetadataResponse)
+    context.respond(await result)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "MAX_PARTITIONS_AT_ONCE", 10**9)
+        expected = handler_of(cache).handle(context_of(12, request)[0], request)
+    change(expected)
+    parts = encode_response(ApiKey.METADATA, 12, 77, cast("Any", expected))
+    assert connection.sent == [b"".join(cast("Any", parts))]
+
+
+async def test_others_run_between_the_slices(cache: MetadataCache) -> None:
+    task = spawn(large(handler_of(cache), 12), name="large")
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    # A step ends with the topic in which the partitions reach the number.
+    steps = TOPICS // -(-encoded_topics.PARTITIONS_PER_STEP // (PARTITIONS + 1))
+    assert turns >= steps // STEPS_PER_SLICE >= 1
+    assert task.result() == plain(cache, 12)
+
+
+async def test_the_kinds_that_are_kept_are_bounded(cache: MetadataCache) -> None:
+    handler = handler_of(cache)
+    for version in VERSIONS:
+        await large(handler, version)
+    assert [kind.version for kind in handler._encoded._kept] == [9, 10, 11, 12]
+    assert MAX_KINDS == 4

@@ -1,0 +1,74 @@
+"""Each fault: when it is reported, whether it stops clients, and its texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.metrics.loop_health import Turn
+from ottla.broker.net.descriptors import Descriptors
+from ottla.broker.observability import faults
+from ottla.broker.security.tls.certificate_dates import CertificateDates
+from ottla.storage.files.fs import RealFileSystem
+from ottla.storage.files.log_directory import LogDirectory
+
+DAY = 86_400.0
+
+
+def test_directories_stop_clients_when_none_accepts(tmp_path: Path) -> None:
+    first, second = (LogDirectory(RealFileSystem(), str(tmp_path / name)) for name in "ab")
+    first.mark_full("no room")
+    (full,) = faults.directory_faults([first, second])
+    assert (full.name, full.subject, full.stops) == (faults.FULL, first.path, False)
+    assert "free disk space" in full.fix
+    second.fail(OSError(5, "Input/output error"))
+    assert [each.stops for each in faults.directory_faults([first, second])] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("days", "name", "text"),
+    [
+        (15.0, None, ""),
+        (13.0, faults.EXPIRING, "the certificate of listener SSL expires in 13 days"),
+        (0.5, faults.EXPIRING, "the certificate of listener SSL expires in 12 hours"),
+        (-3.0, faults.EXPIRED, "the certificate of listener SSL expired 3 days ago"),
+    ],
+)
+def test_certificates(days: float, name: str | None, text: str) -> None:
+    dates = {"SSL": CertificateDates(0.0, 100 * DAY)}
+    found = faults.certificate_faults(dates, (100 - days) * DAY, listeners=2)
+    assert [(each.name, each.problem, each.stops) for each in found] == (
+        [] if name is None else [(name, text, False)]
+    )
+
+
+def test_clients_stay_away_when_every_certificate_has_expired() -> None:
+    dates = {"SSL": CertificateDates(0.0, 1.0), "SASL_SSL": CertificateDates(0.0, 2.0)}
+    assert [each.stops for each in faults.certificate_faults(dates, 3.0, 2)] == [True, True]
+    assert [each.stops for each in faults.certificate_faults(dates, 1.5, 2)] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("used", "name"), [(50, None), (72, faults.DESCRIPTORS_LOW), (90, faults.DESCRIPTORS_USED_UP)]
+)
+def test_descriptors(used: int, name: str | None) -> None:
+    found = faults.descriptor_fault(Descriptors(used, 100, 10))
+    assert (None if found is None else found.name) == name
+    assert found is None or found.stops is (name == faults.DESCRIPTORS_USED_UP)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "computed", "reported"),
+    [(0.9, 0.9, False), (4.0, 0.0, False), (1.2, 1.1, True), (6.0, 0.0, True)],
+)
+def test_the_event_loop(seconds: float, computed: float, reported: bool) -> None:
+    found = faults.loop_fault(Turn(0.0, seconds, computed, "Produce"))
+    assert (found is not None) is reported
+    assert faults.loop_fault(None) is None
+
+
+def test_every_fault_is_listed_once() -> None:
+    assert len(set(faults.FAULTS)) == len(faults.FAULTS)
+    for each in (faults.zookeeper_fault(), faults.controller_fault()):
+        assert each.name in faults.FAULTS

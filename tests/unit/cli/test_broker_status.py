@@ -1,0 +1,62 @@
+"""Where the HTTP port of a broker is, and what counts as its state."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from ottla.cli.broker_status import StatusUnknown, _as_reached, fetch_status
+
+
+@pytest.mark.parametrize(
+    ("address", "advertised", "reached"),
+    [
+        (":9404", "broker-1", "broker-1:9404"),
+        ("0.0.0.0:9404", "10.0.0.1", "10.0.0.1:9404"),
+        ("[::]:9404", "10.0.0.1", "10.0.0.1:9404"),
+        ("10.0.0.9:9404", "broker-1", "10.0.0.9:9404"),
+        ("127.0.0.1:9404", "127.0.0.1", "127.0.0.1:9404"),
+        ("127.0.0.1:9404", "localhost", "127.0.0.1:9404"),
+        ("127.0.0.1:9404", "broker-1", None),
+        (":0", "broker-1", None),
+    ],
+)
+def test_where_a_port_is_reached(address: str, advertised: str, reached: str | None) -> None:
+    assert _as_reached(address, advertised) == reached
+
+
+def served(response: bytes) -> str:
+    """The address of a server that sends this to one client."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server, server.accept()[0] as connection:
+            connection.recv(1024)
+            connection.sendall(response)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_document() -> None:
+    address = served(b'HTTP/1.1 200 OK\r\n\r\n{"broker_id": 3, "faults": [{"name": "x"}, 1]}')
+    status = fetch_status(f"http://{address}/", 30)
+    assert (status.broker_id, status.faults) == (3, [{"name": "x"}])
+
+
+@pytest.mark.parametrize(
+    "response",
+    [b"HTTP/1.1 404 Not Found\r\n\r\n{}", b"HTTP/1.1 200 OK\r\n\r\nno", b"", b"HTTP/1.1 200 OK"],
+)
+def test_no_document(response: bytes) -> None:
+    with pytest.raises(StatusUnknown, match="serves no /statusz"):
+        fetch_status(served(response), 30)
+
+
+def test_no_server_listens() -> None:
+    with pytest.raises(StatusUnknown, match="Connection refused"):
+        fetch_status("127.0.0.1:1", 30)
+    with pytest.raises(StatusUnknown, match="is not host:port"):
+        fetch_status("localhost", 30)
