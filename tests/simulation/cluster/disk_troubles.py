@@ -59,6 +59,19 @@ class DiskTroubles:
         node.disk.room = node.disk.used + self.random.randint(0, 20_000)
         await self._for_a_while(node.disk, 10)
 
+    async def short(self, node: Node, begin: Callable[[], None]) -> None:
+        """Descriptors or space are lacking from the moment on that `begin` is called.
+
+        Connections are not refused, so that the broker gets to what it needs them for.
+        """
+        if self.random.random() < 0.5 and self.world.shape.descriptor_faults:
+            node.disk.faults = Faults({errno.EMFILE: 400_000}, frozenset(("open",)))
+        else:
+            node.disk.room = node.disk.used
+        begin()
+        await asyncio.sleep(self.random.uniform(1, 6))
+        node.disk.heal()
+
     async def no_inodes(self, node: Node) -> None:
         """There is space, but no file can be created."""
         node.disk.room_for_files = node.disk.files + self.random.randint(0, 3)

@@ -171,10 +171,17 @@ class Troubles:
         """A leader was away alone, and lacks descriptors or space when it has to truncate."""
         for other in self.world.nodes.values():
             self.world.network.cut(node.host, other.host)
-        await asyncio.sleep(self.random.uniform(6, 12))
-        self.world.network.heal()
-        lacks_descriptors = self.random.random() < 0.5 and self.world.shape.descriptor_faults
-        await (self.disks.no_descriptors(node) if lacks_descriptors else self.disks.full(node))
+        session = self._session(node)
+        if session is not None:
+            session.cut()
+        await asyncio.sleep(self.random.uniform(8, 12))
+
+        def back() -> None:
+            self.world.network.heal()
+            if session is not None:
+                session.heal()
+
+        await self.disks.short(node, back)
 
     async def _zookeeper(self, node: Node) -> None:
         session = self._session(node)
