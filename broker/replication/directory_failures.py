@@ -3,6 +3,9 @@
 Storage marks a log directory as offline at the first failed operation, and refuses all later ones.
 The broker sees that in the error, or in a check once a second; each directory is handled once. The
 broker shuts down when its last log directory has failed.
+
+A replica that cannot start for lack of disk space or descriptors is offline to the controller, too.
+Only a LeaderAndIsr can start it, and the controller sends none by itself.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 _RETRY_SECONDS = 1.0
+# Until replicas that could not start are retried; the controller sends all of this broker's.
+_UNSTARTED_SECONDS = 5.0
 
 
 class LogDirFailureHandler:
@@ -53,13 +58,29 @@ class LogDirFailureHandler:
         self._on_offline = on_offline
         self._on_all_failed = on_all_failed
         self._known: set[str] = set()
+        self._retries_unstarted = False
 
     def check(self) -> None:
-        """Handles the log directories that have failed since the last check."""
+        """Handles the log directories that have failed since the last check, and replicas that
+        could not start."""
         for directory in self._log_manager.offline_directories:
             if directory not in self._known:
                 self._known.add(directory)
                 self._take_offline(directory)
+        unstarted, partitions = self._replica_manager.unstarted, self._replica_manager.partitions
+        unstarted.intersection_update(partitions)
+        if unstarted and not self._retries_unstarted:
+            self._retries_unstarted = True
+            spawn(self._retry_unstarted(), name="retry-unstarted-replicas")
+
+    async def _retry_unstarted(self) -> None:
+        """Requests a LeaderAndIsr for replicas that could not start."""
+        try:
+            await asyncio.sleep(_UNSTARTED_SECONDS)
+            if self._replica_manager.unstarted:
+                await self._notify_controller()
+        finally:
+            self._retries_unstarted = False
 
     def handle(self, directory: str) -> None:
         """Handles `directory`, on which an operation has failed."""
@@ -104,6 +125,7 @@ class LogDirFailureHandler:
                 return
             except StoreError as error:
                 logger.warning(
-                    "Failed to notify the controller of a failed log dir, retrying: %s", error
+                    "Failed to notify the controller of replicas that are offline, retrying: %s",
+                    error,
                 )
             await asyncio.sleep(_RETRY_SECONDS)

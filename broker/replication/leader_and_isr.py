@@ -35,7 +35,7 @@ from ottla.protocol.messages.update_metadata import (
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
-from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -250,6 +250,8 @@ class LeaderAndIsrApplier:
             except Exception as error:
                 codes[partition.key] = error_code(error)
                 partition.offline = isinstance(error, LogDirectoryOffline)
+                if isinstance(error, DiskFull | ResourceExhausted):
+                    self._replica_manager.unstarted.add(partition.key)
                 if partition.offline:
                     offline.append(partition)
                     continue
@@ -261,6 +263,7 @@ class LeaderAndIsrApplier:
                 )
                 continue
             done.append(partition)
+            self._replica_manager.unstarted.discard(partition.key)
             if logger.isEnabledFor(logging.DEBUG):
                 _log_start(partition, log)
         if offline:

@@ -88,6 +88,8 @@ class ReplicaManager:
         """
         self.context = context
         self.partitions: dict[PartitionKey, Partition] = {}
+        #: Replicas that could not start in a leader epoch for lack of disk space or descriptors.
+        self.unstarted: set[TopicPartition] = set()
         self.isr_manager = isr_manager
         #: Called when a log directory failed during an append or a read.
         self.on_directory_failure = on_directory_failure

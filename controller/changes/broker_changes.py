@@ -245,7 +245,10 @@ class BrokerChanges:
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse"
     ) -> None:
-        """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline."""
+        """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline.
+
+        Those without an error any more are online again: they may lead partitions without a leader.
+        """
         context = self.context
         if response.error_code:
             logger.error(
@@ -258,13 +261,15 @@ class BrokerChanges:
             return
         offline = context.offline_directories.setdefault(broker_id, set())
         fresh: list[PartitionReplica] = []
+        returned = False
         for partition, code in self._errors_by_partition(response):
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 if partition not in offline:
                     offline.add(partition)
                     fresh.append(PartitionReplica(partition, broker_id))
-            elif code == ErrorCode.NONE:
+            elif code == ErrorCode.NONE and partition in offline:
                 offline.discard(partition)
+                returned = True
         if fresh:
             logger.info(
                 "Mark replicas %s on broker %d as offline",
@@ -274,6 +279,8 @@ class BrokerChanges:
             await self.on_replicas_offline(
                 [each for each in fresh if self.context.has_partition(each.partition)]
             )
+        elif returned:
+            await self.partitions.trigger_online_partitions()
 
     def _errors_by_partition(
         self, response: "LeaderAndIsrResponse"

@@ -147,6 +147,10 @@ class RackReader(TailReader):
         self.rack = rack_of(self.random.choice(list(world.nodes)))
         self.replica = -1
 
+    def read_again(self) -> None:
+        """From the start, and the leader chooses the replica."""
+        self.position, self.replica = 0, -1
+
     async def step(self) -> None:
         if self.random.randrange(self.SEEKS_ONE_IN) == 0:
             self.position = 0

@@ -59,6 +59,19 @@ class DiskTroubles:
         node.disk.room = node.disk.used + self.random.randint(0, 20_000)
         await self._for_a_while(node.disk, 10)
 
+    async def short(self, node: Node, begin: Callable[[], None]) -> None:
+        """Descriptors or space are lacking from the moment on that `begin` is called.
+
+        Connections are not refused, so that the broker gets to what it needs them for.
+        """
+        if self.random.random() < 0.5 and self.world.shape.descriptor_faults:
+            node.disk.faults = Faults({errno.EMFILE: 400_000}, frozenset(("open",)))
+        else:
+            node.disk.room = node.disk.used
+        begin()
+        await asyncio.sleep(self.random.uniform(1, 6))
+        node.disk.heal()
+
     async def no_inodes(self, node: Node) -> None:
         """There is space, but no file can be created."""
         node.disk.room_for_files = node.disk.files + self.random.randint(0, 3)
@@ -92,24 +105,36 @@ class DiskTroubles:
     async def replaced_disk(self, node: Node) -> None:
         """The machine comes back with empty disks, when that may lose nothing.
 
-        It may not while the broker is in an ISR alone. A leader, or the controller, that is back
-        before its session ends remains the leader with nothing in its log, as in Kafka: that
-        machine comes back later. A follower may be back at once, and joins no ISR with its old
-        epoch.
+        It may not while the broker is in an ISR alone. It may be back before its session ends,
+        also as the leader or the controller: another member of the ISR must lead then.
         """
-        is_quick = self.random.random() < 0.5 and not self._leads(node)
-        node.kill(power=True)
+        is_quick = self.random.random() < 0.5
+        node.kill(power=True, loses_unsynced=self.world.shape.power_loss)
         await asyncio.sleep(1)  # for what it has sent to the controller
         if is_quick:
-            may_erase = all(isr - {node.broker_id} for isr in self._isrs())
+            may_erase = all(self._has_survivor(state, node) for _, state in self._states())
         else:
             may_erase = await self._until(lambda: not self._has_isrs(node))
+        epochs: dict[TopicPartition, int] = {}
         if may_erase:
             self.world.note(f"{node.host} has empty disks")
+            epochs = {where: state["leader_epoch"] for where, state in self._states()}
             node.disk.erase()
         node.start()
         # Until then it is in no ISR, or it has what the leader has committed.
-        await self._until(lambda: node.ready and (not self._has_isrs(node) or self._is_whole(node)))
+        await self._until(
+            lambda: node.ready and (not self._has_isrs(node) or self._is_whole(node, epochs))
+        )
+
+    def _has_survivor(self, state: dict[str, Any], node: Node) -> bool:
+        """Whether another broker can lead, if the node is in the ISR."""
+        isr, tree = state["isr"], self.world.ensemble.tree.nodes
+        return node.broker_id not in isr or any(
+            each != node.broker_id
+            and self.world.nodes[each].ready
+            and znodes.broker_path(each) in tree
+            for each in isr
+        )
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
         for _ in range(SECONDS * 10):
@@ -124,26 +149,24 @@ class DiskTroubles:
             if path.startswith("/brokers/topics/") and parts[-1] == "state" and found.data:
                 yield TopicPartition(parts[3], int(parts[5])), json.loads(found.data)
 
-    def _isrs(self) -> list[set[int]]:
-        return [set(state["isr"]) for _, state in self._states()]
-
     def _has_isrs(self, node: Node) -> bool:
-        return any(node.broker_id in isr for isr in self._isrs())
+        return any(node.broker_id in state["isr"] for _, state in self._states())
 
-    def _leads(self, node: Node) -> bool:
-        controller = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
-        if controller is None or znodes.decode_controller(controller.data) == node.broker_id:
-            return True
-        return any(state["leader"] == node.broker_id for _, state in self._states())
+    def _is_whole(self, node: Node, epochs: dict[TopicPartition, int]) -> bool:
+        """Whether it has what is committed of each partition in whose ISR it is.
 
-    def _is_whole(self, node: Node) -> bool:
-        """Whether it has what is committed of each partition in whose ISR it is."""
+        `epochs` are the leader epochs in which its disks became empty: it must not lead in them.
+        """
         if not node.ready or node.server is None:
             return False
         own = node.server.parts.replicas.manager.partitions
         for where, state in self._states():
             leader = self.world.nodes.get(state["leader"])
-            if node.broker_id not in state["isr"] or leader is node:
+            if node.broker_id not in state["isr"]:
+                continue
+            if leader is node:
+                if state["leader_epoch"] == epochs.get(where):
+                    return False
                 continue
             if leader is None or leader.server is None or where not in own:
                 return False

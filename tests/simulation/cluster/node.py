@@ -84,6 +84,9 @@ def _open_store(_: BrokerConfig) -> Any:
     return running.node.world.ensemble.session(running.process)
 
 
+def _passes(_: object) -> None: ...
+
+
 def _in_turn(jobs: Any) -> None:
     for job in jobs:
         job()
@@ -97,11 +100,15 @@ def substitute(network: Any) -> None:
     from ottla.broker.net import services
     from ottla.broker.net.descriptors import DescriptorReserve
     from ottla.broker.replication import deferred_validation, log_cleaner
-    from ottla.broker.server import foundation
+    from ottla.broker.server import foundation, start_checks
     from ottla.storage.directories import log_directories
 
     broker_server.LogManager = _log_manager  # type: ignore[misc,assignment]
     broker_server.open_store = _open_store
+    # They look at the ports and the directories of the real machine.
+    broker_server.check_ports = _passes
+    broker_server.check_rights = _passes
+    start_checks.check_space = _passes
     broker_server.run_in_threads = _in_turn
     log_cleaner.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
     foundation.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
@@ -196,8 +203,8 @@ class Node:
             await asyncio.sleep(0.05)
         self.kill()
 
-    def kill(self, *, power: bool = False) -> None:
-        """`kill -9`, or the machine loses power."""
+    def kill(self, *, power: bool = False, loses_unsynced: bool = True) -> None:
+        """`kill -9`, or the machine loses power, maybe with what was not synced."""
         running = self.running
         if running is None or running.process.dead:
             return
@@ -208,7 +215,7 @@ class Node:
         session = self.world.ensemble.session_of(running.process)
         if session is not None:
             session.died(at_once=False)
-        if power:
+        if power and loses_unsynced:
             self.disk.lose_power()
         self.server = None
         self.ready = False

@@ -67,6 +67,7 @@ class Watch:
                 manager = node.server.parts.replicas.manager
                 self._look_at_broker(node, manager)
                 self._look_at_isr_updates(node)
+                self._look_at_directories(node)
                 for line in storage_complaints(node, manager, self.world.shape.partitions):
                     self.world.complain(line)
         self._look_at_tree()
@@ -101,6 +102,13 @@ class Watch:
             self.world.complain(
                 f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s"
             )
+
+    def _look_at_directories(self, node: Node) -> None:
+        """Only a disk that fails takes a log directory offline, not one that is full."""
+        assert node.server is not None
+        offline = node.server.parts.base.logs.offline_directories
+        if offline and not node.may_lose_all_disks:
+            self.world.complain(f"{node.host}: {offline[0]} is offline, and its disk is well")
 
     def _look_at_broker(self, node: Node, manager: Any) -> None:
         for index in range(self.world.shape.partitions):

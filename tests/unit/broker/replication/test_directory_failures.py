@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import suppress
+from typing import cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import NoNode
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import Replicas
@@ -112,3 +115,39 @@ def test_without_a_disk_there_is_nothing_left_to_do() -> None:
     scene.fail("/disk0")
     scene.failures.handle("/disk0")
     assert scene.all_failed == 1
+
+
+def test_replicas_without_space_are_requested_until_they_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller takes them for offline, and sends them nothing by itself."""
+    monkeypatch.setattr(directory_failures, "_UNSTARTED_SECONDS", 0.001)
+
+    async def whole() -> None:
+        scene = Scene(2)
+        await scene.store.connect()
+        key = TopicPartition("t", 0)
+        for _ in range(2):
+            fs = cast(MemoryFileSystem, scene.logs.fs)
+            fs.fail("open", errno.ENOSPC, path_part="t-0/")
+            response = scene.order(1, is_new=True)
+            assert response.topics[0].partition_errors[0].error_code
+            assert scene.manager.unstarted == {key}
+            scene.failures.check()
+            scene.failures.check()
+            (event,) = await scene.events()
+            await scene.store.delete(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/{event}")
+            await asyncio.sleep(0)
+        scene.lead(0)
+        assert scene.manager.unstarted == set()
+        scene.failures.check()
+        await asyncio.sleep(0.02)
+        assert await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION) == []
+        # One that was deleted meanwhile is not requested.
+        scene.manager.unstarted.add(TopicPartition("t", 7))
+        scene.failures.check()
+        assert scene.manager.unstarted == set()
+        assert scene.gone == []
+        await scene.store.close()
+
+    asyncio.run(whole())

@@ -238,6 +238,18 @@ async def test_lost_directory_is_known_until_the_replica_is_fine_again(cluster: 
     assert cluster.controller.context.is_online(2, T0)
 
 
+async def test_a_replica_that_is_fine_again_leads_where_no_other_can(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2,))
+    epoch = cluster.brokers[2].broker_epoch
+    life = cluster.controller._lifecycle
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    await settle()
+    assert cluster.leader("t") == -1
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    await settle()
+    assert cluster.leader("t") == 2
+
+
 async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Cluster) -> None:
     """The broker has applied nothing of it: its partitions would stay without a leader."""
     await cluster.create_topic("t", (2, 3))
