@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ottla.protocol.errors import ErrorCode
@@ -22,8 +23,12 @@ def test_what_hangs_is_found_and_aborted(tmp_path: Path) -> None:
         # The last stable offset stands still, and so do the readers of what is committed.
         assert ottla.done("consume", "stuck", "--read-committed").output == "before\n"
         found = ottla("transactions", "find-hanging", "--json")
-        assert (found.code, found.errors) == (
-            *(1, "ottla: 1 transaction(s) hang; `ottla transactions abort` ends one.\n"),
+        assert (found.code, json.loads(found.errors)) == (
+            1,
+            {
+                "error": "1 transaction(s) hang; `ottla transactions abort` ends one.",
+                "exit_code": 1,
+            },
         )
         (row,) = found.value
         assert (row["topic"], row["partition"], row["producer_id"]) == ("stuck", 1, producer_id)
