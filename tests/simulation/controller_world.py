@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
-from ottla.controller.requests.broker_channels import Callback
+from ottla.controller.requests.broker_channels import Callback, Encoded
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_tree import EmbeddedTree
@@ -82,7 +82,14 @@ class SimulatedChannels:
         for item in self.lines.pop(broker_id, ()):
             item.callback(None)
 
-    def send(self, broker_id: int, request: Message, version: int, callback: Callback) -> None:
+    def send(
+        self,
+        broker_id: int,
+        request: Message,
+        version: int,
+        callback: Callback,
+        encoded: Encoded | None = None,
+    ) -> None:
         line = self.lines.get(broker_id)
         if line is None:
             callback(None)
