@@ -9,7 +9,7 @@ compared with Kafka's stored figures of another run, which the table states.
 
     make bench                            at most about 90 minutes
     make bench ARGUMENTS="--quick"        short loads, one warm round
-    make bench ARGUMENTS="--only latency"
+    make bench ARGUMENTS="--only latency,tiny"
 
 The table is also written as Markdown, with the figures of every round as JSON beside it.
 """
@@ -79,8 +79,8 @@ WORKS = [
         partial(throughput.librdkafka_consume, topic="rd-1000-1-1", with_tls=True),
     ),
     *(
-        Work(f"connections {number}", partial(work, connections=number))
-        for work in (throughput.wire_produce, throughput.wire_consume)
+        Work(f"{name} connections {number}", partial(work, connections=number))
+        for name, work in (("produce", throughput.wire_produce), ("fetch", throughput.wire_consume))
         for number in (1, 10, 100)
     ),
     Work("tiny", throughput.tiny),
@@ -219,14 +219,17 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=90.0, help="begin no further round after that"
     )
-    parser.add_argument("--only", default="", help="only lines whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="only lines whose name contains one of these words: A,B"
+    )
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--output", type=Path, default=CACHE / "results.md")
     parser.add_argument(
         "--store-baseline", action="store_true", help="keep Kafka's medians for machines without it"
     )
     arguments = parser.parse_args()
-    works = [work for work in WORKS if arguments.only in work.name]
+    parts = arguments.only.split(",")
+    works = [work for work in WORKS if any(part in work.name for part in parts)]
     has_java = apache_kafka.is_available()
     with_kafka = has_java and not arguments.without_kafka
     if not has_java:

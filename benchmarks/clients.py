@@ -20,6 +20,18 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
             raise
 
 
+def fill_topic(bootstrap: str, topic: str, count: int, size: int) -> None:
+    """A topic of one partition has so many records; a line before may have written some."""
+    create_topic(bootstrap, topic, 1)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-fill"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_S)
+    finally:
+        consumer.close()
+    if end < count:
+        produce_records_per_s(bootstrap, topic, count - end, size, {})
+
+
 def first_produce_s(bootstrap: str, since: float) -> float:
     """Seconds from `since` until a produced record is acknowledged, the topic made on the way."""
     host, _, port = bootstrap.partition(":")

@@ -61,6 +61,7 @@ def java_produce(
 
 def java_consume(target: targets.Target, scale: float) -> Measurements:
     count = int(scale * BASE_RECORDS)
+    clients.fill_topic(target.bootstrap, BASE_TOPIC, count, 1000)
     found: Measurements = {}
     with processor_time(target, found, "Java consume 1000 B") as moved:
         output = targets.run_java_tool(
@@ -102,6 +103,7 @@ def librdkafka_consume(
 ) -> Measurements:
     label = "librdkafka consume 1000 B" + (", TLS" if with_tls else "")
     count = int(scale * BASE_RECORDS)
+    clients.fill_topic(target.bootstrap, topic, count, 1000)
     found: Measurements = {}
     options = target.tls_options() if with_tls else {}
     with processor_time(target, found, label) as moved:
@@ -133,6 +135,7 @@ def wire_produce(target: targets.Target, scale: float, connections: int) -> Meas
 def wire_consume(target: targets.Target, scale: float, connections: int) -> Measurements:
     """Fetches of up to 1 MiB of the same place, two in flight a connection."""
     label = f"fetch over {connections} connection(s)"
+    clients.fill_topic(target.bootstrap, BASE_TOPIC, 10_000, 1000)
     request = wire.fetch_request(BASE_TOPIC, 0, 1000)
     wire.check(target.bootstrap, request)
     frame = wire.encode_request(1, "bench", request, wire.FETCH_VERSION)
