@@ -8,8 +8,8 @@ from ottla.cli.output import Cell
 from ottla.cli.session import Session, check
 from ottla.protocol.client.errors import UnsupportedApiError
 from ottla.protocol.client.operations import CoordinatorOf
-from ottla.protocol.codec import decoder
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.consumer_protocol import assigned_partitions
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -19,7 +19,6 @@ from ottla.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ottla.protocol.messages.stored.consumer_protocol import ConsumerProtocolAssignment
 from ottla.protocol.topics import TopicPartition
 
 
@@ -112,25 +111,3 @@ def _members_of(group: DescribedGroup) -> list[Member]:
         )
         for row in group.members
     ]
-
-
-def assigned_partitions(data: bytes) -> list[TopicPartition]:
-    """The partitions in a consumer's assignment, [] if it is not one."""
-    if len(data) < 2:
-        return []
-    # Newer versions append fields, so that the newest known version decodes their beginning.
-    version = min(
-        int.from_bytes(data[:2], "big", signed=True), ConsumerProtocolAssignment.MAX_VERSION
-    )
-    if version < 0:
-        return []
-    try:
-        assignment, _ = decoder(ConsumerProtocolAssignment, version)(data, 2)
-    except ProtocolError:
-        return []
-    assert isinstance(assignment, ConsumerProtocolAssignment)
-    return sorted(
-        TopicPartition(row.topic, number)
-        for row in assignment.assigned_partitions
-        for number in row.partitions
-    )

@@ -124,3 +124,25 @@ def _decode(cls: type[Message], data: Buffer) -> Message:
     if version < 0:
         raise ProtocolError("negative versions do not exist", api=cls.NAME, version=version)
     return decoder(cls, min(version, HIGHEST_VERSION))(data, 2)[0]
+
+
+def assigned_partitions(data: bytes) -> list[TopicPartition]:
+    """The partitions in a consumer's assignment, [] if it is not one (Kafka Connect has others)."""
+    if len(data) < 2:
+        return []
+    # Newer versions append fields, so that the newest known version decodes their beginning.
+    version = min(
+        int.from_bytes(data[:2], "big", signed=True), ConsumerProtocolAssignment.MAX_VERSION
+    )
+    if version < 0:
+        return []
+    try:
+        assignment, _ = decoder(ConsumerProtocolAssignment, version)(data, 2)
+    except ProtocolError:
+        return []
+    assert isinstance(assignment, ConsumerProtocolAssignment)
+    return sorted(
+        TopicPartition(row.topic, index)
+        for row in assignment.assigned_partitions
+        for index in row.partitions
+    )

@@ -39,6 +39,7 @@ EXCEPTIONS = {
         WHOLE_BROKER,
         "tests/integration/test_embedded_cluster.py",
     ),
+    "ottla.cli.group_members": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
     "ottla.broker.coordination.znode_offsets": (
         BESIDE_KAFKA,
@@ -127,6 +128,7 @@ EXCEPTIONS = {
             "ottla.broker.observability.console.event_views",
             "ottla.broker.observability.console.group_actions",
             "ottla.broker.observability.console.group_views",
+            "ottla.broker.observability.console.groups_of_cluster",
             "ottla.broker.observability.console.security_views",
             "ottla.broker.observability.console.topic_actions",
         ),

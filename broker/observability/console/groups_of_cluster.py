@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.protocol.codec import decoder
-from ottla.protocol.errors import ErrorCode, ProtocolError, error_name
+from ottla.protocol.consumer_protocol import assigned_partitions
+from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -19,7 +19,6 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from ottla.protocol.messages.stored.consumer_protocol import ConsumerProtocolAssignment
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -162,25 +161,3 @@ async def describe_groups(
             ]
             found[row.group_id] = GroupView(row.group_state, row.assignor_name, members)
     return found, [*gathered.problems, *of_consumers.problems]
-
-
-def assigned_partitions(data: bytes) -> list[TopicPartition]:
-    """The partitions in a consumer's assignment, [] if it is not one (Kafka Connect has others)."""
-    if len(data) < 2:
-        return []
-    # Newer versions append fields, so that the newest known version decodes their beginning.
-    version = min(
-        int.from_bytes(data[:2], "big", signed=True), ConsumerProtocolAssignment.MAX_VERSION
-    )
-    if version < 0:
-        return []
-    try:
-        assignment, _ = decoder(ConsumerProtocolAssignment, version)(data, 2)
-    except ProtocolError:
-        return []
-    assert isinstance(assignment, ConsumerProtocolAssignment)
-    return sorted(
-        TopicPartition(row.topic, index)
-        for row in assignment.assigned_partitions
-        for index in row.partitions
-    )

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.client_properties import read_client_properties
-from ottla.cli.group_members import assigned_partitions
 from ottla.cli.offsets import parse_duration, parse_time
 from ottla.cli.output import Failure, bytes_text, cell_text, print_rows
 from ottla.cli.produce import read_lines
 from ottla.cli.reassignment_file import plan_text, read_plan
 from ottla.cli.topics import parse_assignment
 from ottla.cli.values import parse_settings
+from ottla.protocol.consumer_protocol import assigned_partitions
 from ottla.protocol.topics import TopicPartition
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.observability.console.groups_of_cluster import assigned_partitions
+from ottla.protocol.consumer_protocol import assigned_partitions
 
 # Version 0: orders 0 and 2; no user data.
 ASSIGNMENT = bytes.fromhex("0000 00000001 0006") + b"orders" + bytes.fromhex(
