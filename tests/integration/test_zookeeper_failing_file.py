@@ -268,7 +268,7 @@ def test_what_was_acknowledged_is_there_after_an_error(
     reader = Client(failing.port)
     found = znodes(reader)
     reader.close()
-    # A change whose commit failed may be there; no client was told that it is.
+    # A change whose commit failed may be there; no client got a response to it.
     assert acknowledged.items() <= found.items()
 
 
