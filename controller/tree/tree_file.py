@@ -57,8 +57,8 @@ Row = tuple[str, bytes, int, int, int, int, int, int, int, int, str | None, int,
 # Of the file and its journals.
 FILE_MODE = 0o600
 
-# SQLite moves the journal into the file when it has 4 MB, and continues if that fails. With a journal
-# that is so much longer, a failure ends the commit: it would grow until the disk is full.
+# SQLite moves the journal into the file when it has 4 MB, and continues if that fails. With a
+# journal that is so much longer, a failure ends the commit: it would grow until the disk is full.
 LONGEST_JOURNAL_BYTES = 16 << 20
 
 
