@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ottla.broker.requests.request_context import Principal, RequestContext
 
 #: A request that takes longer is expensive; an append of a record takes a tenth of it.
-EXPENSIVE_SECONDS = 0.0005
-#: A client's second expensive request of an API within this time marks its requests of that API.
-#: One alone was perhaps interrupted by another process.
+EXPENSIVE_SECONDS = 0.001
+#: So many expensive requests of a client and an API within `SOON_SECONDS` mark them. Fewer are
+#: perhaps those of a client that sends some, or were interrupted by other processes.
+MANY_EXPENSIVE = 8
 SOON_SECONDS = 0.1
 #: How long the mark stays after the last expensive request.
 MARK_SECONDS = 1.0
@@ -68,23 +69,32 @@ class FairQueue:
 class ExpensiveRequests:
     """Marks clients by what their requests took. Times are monotonic seconds."""
 
-    __slots__ = ("_last", "marks")
+    __slots__ = ("_counts", "marks")
 
     def __init__(self) -> None:
         #: Until when the requests of a client and an API are taken to be expensive.
         self.marks: dict[Kind, float] = {}
-        self._last: dict[Kind, float] = {}
+        # The begin of a period of `SOON_SECONDS`, and the expensive requests in it.
+        self._counts: dict[Kind, tuple[float, int]] = {}
 
     def record(self, context: RequestContext, now: float) -> None:
         """A request took longer than `EXPENSIVE_SECONDS`."""
         kind = _kind(context)
-        last = self._last.get(kind)
-        if len(self._last) >= MAX_MARKS:
-            self._last.clear()
-            self.marks.clear()
-        self._last[kind] = now
-        if last is not None and now - last < SOON_SECONDS:
+        if kind in self.marks:
             self.marks[kind] = now + MARK_SECONDS
+            return
+        if len(self._counts) + len(self.marks) >= MAX_MARKS:
+            self._counts.clear()
+            self.marks.clear()
+        began_at, count = self._counts.get(kind, (now, 0))
+        if now - began_at > SOON_SECONDS:
+            began_at, count = now, 0
+        count += 1
+        if count >= MANY_EXPENSIVE:
+            self._counts.pop(kind, None)
+            self.marks[kind] = now + MARK_SECONDS
+        else:
+            self._counts[kind] = (began_at, count)
 
     def includes(self, context: RequestContext) -> bool:
         """Whether a request that has just come in is one of a marked client."""
@@ -94,7 +104,7 @@ class ExpensiveRequests:
             return False
         if context.received_at < until:
             return True
-        del self.marks[kind], self._last[kind]
+        del self.marks[kind]
         return False
 
 

@@ -9,8 +9,8 @@ stops reading its socket until the channel has room: so the back pressure reache
 
 Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
 that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
-Long requests have a queue of their own, and a turn each: those of many elements, and those of a
-client whose requests of that API have just taken long. Turns of small requests alternate with them:
+Requests of many elements have a queue of their own and a turn each, and so have those of a client
+whose requests of that API have just taken long. Turns of small requests alternate with them:
 however many clients send long ones, a small one waits for one at the most. A pause follows a turn
 of many elements, as long as the turn was, while there are small requests.
 
@@ -113,11 +113,13 @@ class RequestChannel:
             entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
             for entry in handler_table
         }
-        # Small requests, then those that came while more than a few waited, then long ones. All
-        # together have `max_requests` at the most.
+        # Small requests, and those that came while more than a few waited; expensive requests;
+        # those of many elements. All together have `max_requests` at the most.
         self._queue: deque[RequestContext] = deque()
         self._crowd = FairQueue()
+        self._expensive_queue = FairQueue()
         self._long_queue = FairQueue()
+        self._small_is_next = True
         self._long_is_next = False
         self._long_not_before = 0.0  # the end of a pause
         self._small_at = 0.0  # the last turn of small requests
@@ -153,6 +155,7 @@ class RequestChannel:
         self._idle.clear()
         self._queue.clear()
         self._crowd.clear()
+        self._expensive_queue.clear()
         self._long_queue.clear()
         self._waiting_for_place.clear()
         self._waiting_for_bytes.clear()
@@ -160,7 +163,12 @@ class RequestChannel:
     @property
     def queued(self) -> int:
         """How many requests wait for a handler (Kafka's RequestQueueSize)."""
-        return len(self._queue) + self._crowd.length + self._long_queue.length
+        return (
+            len(self._queue)
+            + self._crowd.length
+            + self._expensive_queue.length
+            + self._long_queue.length
+        )
 
     @property
     def is_full(self) -> bool:
@@ -180,8 +188,10 @@ class RequestChannel:
 
     def put(self, context: RequestContext) -> None:
         """Queue a request. The caller has seen that the channel is not full."""
-        if context.is_long or (self._expensive.marks and self._expensive.includes(context)):
+        if context.is_long:
             self._long_queue.append(context)
+        elif self._expensive.marks and self._expensive.includes(context):
+            self._expensive_queue.append(context)
         elif self._crowd.length or len(self._queue) >= FEW_REQUESTS:
             self._crowd.append(context)
         else:
@@ -193,8 +203,10 @@ class RequestChannel:
         """Queue a request before all others of its kind: it came in with the one of the same client
         that was just handled, and their responses are to be sent together. The caller bounds how
         many in a row do so. When many wait, it is put before the others of its client."""
-        if context.is_long or (self._expensive.marks and self._expensive.includes(context)):
+        if context.is_long:
             self._long_queue.append_first(context)
+        elif self._expensive.marks and self._expensive.includes(context):
+            self._expensive_queue.append_first(context)
         elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
             self.put(context)
             return
@@ -230,41 +242,62 @@ class RequestChannel:
         self._waiting_for_bytes.append(waiter)
 
     async def _handle_requests(self) -> None:
-        queue, crowd, long_queue = self._queue, self._crowd, self._long_queue
         loop = asyncio.get_running_loop()
+        queue, crowd = self._queue, self._crowd
+        expensive, long_queue = self._expensive_queue, self._long_queue
         self._busy_tasks += 1
         while True:
-            while queue or crowd.length or long_queue.length:
-                has_small = bool(queue or crowd.length)
-                if not long_queue.length or (has_small and not self._long_is_next):
+            while queue or crowd.length or expensive.length or long_queue.length:
+                if not (expensive.length or long_queue.length):
                     self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
-                    self._long_is_next = True
-                elif (wait := self._long_not_before - monotonic()) <= 0:
-                    self._take_long_turn()
-                    self._long_is_next = False
-                elif has_small:
-                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
-                else:
+                    self._small_is_next = False
+                elif (wait := self._take_next_turn()) > 0:
                     loop.call_later(wait, self._wake)
                     break
-                if queue or crowd.length or long_queue.length:
+                if queue or crowd.length or expensive.length or long_queue.length:
                     await asyncio.sleep(0)
             self._busy_tasks -= 1
             idle = loop.create_future()
             self._idle.append(idle)
             await idle  # `_wake` counts the task as busy when it completes this
 
+    def _take_next_turn(self) -> float:
+        """Handle requests of one of the queues in turn. Returns the seconds to wait, if there are
+        only requests of many elements and their pause is not over."""
+        queue, crowd = self._queue, self._crowd
+        expensive, long_queue = self._expensive_queue, self._long_queue
+        has_small = bool(queue or crowd.length)
+        if has_small and self._small_is_next:
+            self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
+            self._small_is_next = False
+            return 0.0
+        wait = self._long_not_before - monotonic() if long_queue.length else 0.0
+        if long_queue.length and wait <= 0 and (self._long_is_next or not expensive.length):
+            self._take_long_turn()
+            self._long_is_next = False
+        elif expensive.length:
+            self._take_turn(_NONE, expensive, 1)
+            self._long_is_next = True
+        elif has_small:
+            self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
+            return 0.0
+        else:
+            return wait
+        self._small_is_next = True
+        return 0.0
+
     def _take_long_turn(self) -> None:
-        """Handle one long request, and begin a pause if small ones were handled lately."""
-        context = self._take_turn(_NONE, self._long_queue, 1)
-        seconds = monotonic() - context.dequeued_at
-        if context.is_long and context.dequeued_at - self._small_at < SMALL_SECONDS:
-            self._long_not_before = context.dequeued_at + seconds + min(seconds, MAX_PAUSE_SECONDS)
+        """Handle a request of many elements; if small ones were handled lately, begin a pause."""
+        started_at = monotonic()
+        self._take_turn(_NONE, self._long_queue, 1)
+        now = monotonic()
+        if now - self._small_at < SMALL_SECONDS:
+            self._long_not_before = now + min(now - started_at, MAX_PAUSE_SECONDS)
 
     def _take_turn(
         self, queue: deque[RequestContext], others: FairQueue, max_requests: int
-    ) -> RequestContext:
-        """Handle queued requests until there are none or the turn is over; returns the last."""
+    ) -> None:
+        """Handle queued requests until there are none or the turn is over."""
         self._turn_started_at = started_at = now = monotonic()
         self.in_turn = True
         for _ in range(max_requests):
@@ -290,7 +323,6 @@ class RequestChannel:
             self.flush_at_turn_end = []
             for flush in flushes:
                 flush()
-        return context
 
     def handle(self, context: RequestContext) -> None:
         """Serve one request now, as the handler tasks do with what they take from the queue."""

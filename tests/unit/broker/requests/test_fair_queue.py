@@ -9,6 +9,7 @@ import pytest
 from ottla.broker.requests import fair_queue as fair_queue_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.fair_queue import (
+    MANY_EXPENSIVE,
     MARK_SECONDS,
     SOON_SECONDS,
     ExpensiveRequests,
@@ -92,17 +93,22 @@ def test_a_client_is_a_principal_and_an_address() -> None:
     assert queue.length == 0
 
 
-def test_the_second_expensive_request_within_a_moment_marks_a_client() -> None:
+def test_many_expensive_requests_in_a_short_time_mark_a_client() -> None:
     channel = Channel(lambda *_: RESPONSE)
     expensive = ExpensiveRequests()
-    expensive.record(request_of(channel, "anna"), 1.0)
-    expensive.record(request_of(channel, "anna"), 1.1 + SOON_SECONDS)
+    # Once too few, once too slowly.
+    for number in range(MANY_EXPENSIVE - 1):
+        expensive.record(request_of(channel, "anna"), 1.0 + number / 1000)
+    for number in range(MANY):
+        expensive.record(request_of(channel, "anna"), 2.0 + number * SOON_SECONDS)
     assert not expensive.marks
-    again = 1.15 + SOON_SECONDS
-    expensive.record(request_of(channel, "anna"), again)
+    again = 9.0
+    for _ in range(MANY_EXPENSIVE):
+        expensive.record(request_of(channel, "anna"), again)
     assert expensive.includes(request_of(channel, "anna", received_at=again))
     assert not expensive.includes(request_of(channel, "bob", received_at=again))
-    end = again + MARK_SECONDS
+    expensive.record(request_of(channel, "anna"), again + 0.5)
+    end = again + 0.5 + MARK_SECONDS
     assert expensive.includes(request_of(channel, "anna", received_at=end - 0.01))
     assert not expensive.includes(request_of(channel, "anna", received_at=end))
     assert not expensive.marks
@@ -113,10 +119,9 @@ def test_marks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = Channel(lambda *_: RESPONSE)
     expensive = ExpensiveRequests()
     for number in range(20):
-        for _ in range(2):
+        for _ in range(1 + number % MANY_EXPENSIVE):
             expensive.record(request_of(channel, f"user-{number}"), 1.0)
-        assert len(expensive._last) <= 3
-        assert len(expensive.marks) <= 3
+        assert len(expensive._counts) + len(expensive.marks) <= 3
 
 
 async def test_a_client_with_many_connections_has_one_turn(clock: Clock) -> None:
@@ -145,9 +150,9 @@ async def test_expensive_requests_wait_behind_others(clock: Clock) -> None:
         return RESPONSE
 
     channel = await running(handle)
-    for _ in range(2):
+    for _ in range(MANY_EXPENSIVE):
         channel.channel.put(request_of(channel, "mallory", received_at=clock.now))
-    await eventually_async(lambda: len(handled) == 2)
+    await eventually_async(lambda: len(handled) == MANY_EXPENSIVE)
     handled.clear()
     for _ in range(MANY):
         channel.channel.put(request_of(channel, "mallory", received_at=clock.now))
@@ -228,3 +233,27 @@ async def test_requests_that_came_in_together_are_in_a_row_for_a_while(clock: Cl
     channel.channel.put(request_of(channel, "anna"))
     await eventually_async(lambda: not channel.channel.queued)
     assert handled.index("anna") == 3
+
+
+async def test_long_and_expensive_requests_and_small_ones_take_turns(clock: Clock) -> None:
+    handled: list[str] = []
+
+    def handle(context: RequestContext, _: Message) -> Message:
+        name = name_of(context)
+        handled.append(name)
+        clock.now += 0.002 if name == "mallory" else 0.0001
+        if name == "anna" and handled.count("anna") < 20:
+            channel.channel.put(request_of(channel, "anna", received_at=clock.now))
+        return RESPONSE
+
+    channel = await running(handle)
+    for _ in range(MANY_EXPENSIVE):
+        channel.channel.put(request_of(channel, "mallory", received_at=clock.now))
+    await eventually_async(lambda: len(handled) == MANY_EXPENSIVE)
+    handled.clear()
+    clock.now += 0.5  # no pause: it is long since a small request was handled
+    for _ in range(3):
+        channel.channel.put(request_of(channel, "mallory", received_at=clock.now))
+        channel.channel.put(request_of(channel, "long", is_long=True))
+    await eventually_async(lambda: len(handled) == 6)
+    assert handled in (["mallory", "long"] * 3, ["long", "mallory"] * 3)
