@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.broker.requests.bulk_requests import INLINE_ELEMENTS
+from ottla.broker.requests.bulk_requests import INLINE_ELEMENTS, SMALL_ELEMENTS
 from ottla.protocol.registry import API, ApiKey
 from tests.hostile.attackers import Attackers
 from tests.hostile.cluster import LEADER, TOPIC, HostileCluster, Observation, hostile_cluster
@@ -128,7 +128,7 @@ def attack(directory: Path, options: argparse.Namespace) -> int:
         attacked, ready = watcher.finish()
         report(run, "one request at a time", quiet, attacked, ready)
         watcher = Watcher(config, ready_url)
-        for shape in long_shapes():
+        for shape in crowd_shapes():
             with Attackers(cluster.open_port, shape.frame, ["127.0.0.1"] * CONNECTIONS):
                 time.sleep(QUIET_SECONDS)
         attacked, ready = watcher.finish()
@@ -139,16 +139,18 @@ def attack(directory: Path, options: argparse.Namespace) -> int:
     return 1 if run.failures else 0
 
 
-def long_shapes() -> list[Shape]:
-    """The dearest requests among those that are handled in one turn."""
+def crowd_shapes() -> list[Shape]:
+    """The dearest requests among those that are handled in one turn, and among those that are
+    handled with the small ones."""
     chosen = (ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_ACLS, ApiKey.ALTER_CONFIGS)
     return [
         next(
             shape
-            for shape in shapes(API[key], API[key].max_version, INLINE_ELEMENTS - 10)
+            for shape in shapes(API[key], API[key].max_version, elements - 10)
             if shape.name.endswith(" distinct")
         )
         for key in chosen
+        for elements in (INLINE_ELEMENTS, SMALL_ELEMENTS)
     ]
 
 
