@@ -76,6 +76,10 @@ class DiskTroubles:
         """There is space, but no file can be created."""
         node.disk.room_for_files = node.disk.files + self.random.randint(0, 3)
         await self._for_a_while(node.disk, 10)
+        if self.random.random() < 0.3 and node.is_up:
+            # A clean stop: the start trusts what the lack of files has left.
+            await node.stop()
+            node.start()
 
     async def slow_sync(self, node: Node) -> None:
         """A sync takes up to two seconds, and who waits for it waits."""
