@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 REQUEST_MS = 4_000
 RETRY_SECONDS = 0.1
+LONG_BATCHES = 0.15
 # How often another incarnation of a transactional id starts.
 TAKEN_OVER = 0.08
 
@@ -106,7 +107,9 @@ class Producer:
         """(error code, base offset) of one attempt. Raises ClientError when it is not known."""
         where = TopicPartition(self.topic, partition)
         now_ms = self.world.now_ms()
-        batch = build_batch([(now_ms, b"k", value, None) for value in values], **options)
+        # A long batch often does not fit into a segment where a short one does afterwards.
+        size = self.random.randint(1, 600) if self.random.random() < LONG_BATCHES else 1
+        batch = build_batch([(now_ms, b"k" * size, value, None) for value in values], **options)
         row = PartitionProduceData(partition, batch)
         transactional_id = self.name if options.get("transactional") else None
         request = ProduceRequest(
