@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -215,6 +216,21 @@ def job_environment(work: Path) -> dict[str, str]:
     )
 
 
+@contextmanager
+def kept_if_failed(parent: Path | None, failed: list[str]) -> Iterator[Path]:
+    """A directory that is deleted unless a run failed: its logs and data show the cause."""
+    root = Path(tempfile.mkdtemp(prefix="kill-matrix-", dir=parent))
+    try:
+        yield root
+    except BaseException:
+        print(f"logs and data are in {root}", file=sys.stderr, flush=True)
+        raise
+    if failed:
+        print(f"logs and data are in {root}", file=sys.stderr, flush=True)
+    else:
+        shutil.rmtree(root, ignore_errors=True)
+
+
 BROKERS: dict[str, Any] = {"ottla": start_broker, "kafka": start_kafka}
 
 
@@ -229,8 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = chosen_points(given.runs, given.seed)
     names = given.brokers.split(",")
     failed: list[str] = []
-    with tempfile.TemporaryDirectory(dir=given.directory, ignore_cleanup_errors=True) as directory:
-        root = Path(directory)
+    with kept_if_failed(given.directory, failed) as root:
         environment = job_environment(root)
         with standalone_cluster(root, environment) as master, ExitStack() as stack:
             running = {}
