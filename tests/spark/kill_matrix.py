@@ -14,9 +14,7 @@ import argparse
 import json
 import os
 import random
-import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,11 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
-from tests.doubles.eventually import eventually
+from tests.doubles.standalone_spark import standalone_cluster
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.crashing_writes import PARTITIONS, committed_values
 from tests.spark.kill_points import EXECUTORS, KILLED, KillPoint, save
@@ -88,53 +84,6 @@ def chosen_points(runs: int, seed: int) -> list[KillPoint]:
         chooser.shuffle(some)
         points += [replace(point, slow=chooser.random() < 0.3) for point in some]
     return points[:runs]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@contextmanager
-def standalone_cluster(work: Path, environment: dict[str, str]) -> Iterator[str]:
-    """A master and two workers of one core each as processes; the address of the master."""
-    command = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    address = f"127.0.0.1:{free_port()}"
-    host, port = address.split(":")
-    with ExitStack() as stack:
-        for name, arguments in {
-            "master": ["master.Master", "--host", host, "--port", port, "--webui-port", "0"],
-            **{
-                f"worker-{number}": [
-                    *("worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
-                    *("--webui-port", "0", "--work-dir", str(work / f"worker-{number}")),
-                    f"spark://{address}",
-                ]
-                for number in range(2)
-            },
-        }.items():
-            log = work / f"{name}.log"
-            output = stack.enter_context(log.open("wb"))
-            process = subprocess.Popen(
-                [command, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]],
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                env=environment | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"},
-            )
-            stack.callback(process.wait, 60)
-            stack.callback(process.kill)
-            pattern = "I have been elected leader" if name == "master" else "registered with master"
-            eventually(
-                lambda log=log, pattern=pattern: re.search(
-                    pattern, log.read_text(errors="replace")
-                ),  # type: ignore[misc]
-                lambda log=log: log.read_text(errors="replace"),  # type: ignore[misc]
-                seconds=180,
-            )
-        yield f"spark://{address}"
 
 
 class Matrix:
