@@ -1,11 +1,12 @@
 """The kill matrix of exactly-once writes: Spark processes are killed, and all rows compared.
 
-    python -m tests.spark.kill_matrix --runs 100 --seed 1 [--brokers ottla,kafka]
+    python -m tests.spark.kill_matrix --runs 100 --seed 1 [--begin 40] [--brokers ottla,kafka]
 
 A Spark master and two workers run as processes, and a driver that `--py-files` gives the
 connector. Each run copies a topic in two batches, with speculation on, and kills an executor or
 the driver at one step (see `kill_points`). The runs go through all steps in an order that the seed
-chooses. A run fails unless read_committed readers find each row once.
+chooses; `--begin` continues with that one of them. A run fails unless read_committed readers find
+each row once.
 """
 
 from __future__ import annotations
@@ -187,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Kill Spark processes while they write.")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--begin", type=int, default=0, help="number of the first run, even")
     parser.add_argument("--brokers", default="ottla,kafka")
     parser.add_argument("--batch", type=int, default=20, help="runs on one broker and cluster")
     parser.add_argument("--directory", type=Path, default=None)
@@ -202,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 (root / name).mkdir()
                 starting: AbstractContextManager[Any] = BROKERS[name](root / name)
                 running[name] = stack.enter_context(starting).bootstrap
-            for begin in range(0, len(points), given.batch):
+            for begin in range(given.begin, len(points), given.batch):
                 # Each broker gets its share of the points, and the next seed gives it the others.
                 for number, name in enumerate(names):
                     share = points[begin : begin + given.batch][number :: len(names)]
@@ -221,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         sep="\n  ",
                         flush=True,
                     )
-    print(f"{len(points)} runs, {len(failed)} failed", flush=True)
+    print(f"{len(points) - given.begin} runs, {len(failed)} failed", flush=True)
     return 1 if failed else 0
 
 
