@@ -54,6 +54,7 @@ CONTROLLER_ROOMS = (
     "errors",
     "settings",
     "runtime",
+    "slices",
     "model",
     "tree",
     "zookeeper_server",
