@@ -123,6 +123,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
   }
 
   val logManager: LogManager = only[LogManager] {
+    case ("getLog$default$2", _) => false
     case ("getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("cleaner", _) => null
