@@ -1,16 +1,19 @@
-"""Brokers for Kafka's own tests: `ottla start`, with a loopback port that shows what those tests read.
+"""Brokers for Kafka's own tests: `ottla start`, with a port that shows what those tests read.
 
     python -m tests.compat.kafka_tests.broker
 
-The harness of Kafka's tests runs its brokers in the JVM of the test and reads their metadata cache,
-the offsets of their logs and their producer state. This process starts brokers as processes, and
-each has a port that answers the same questions, so that a test waits for the true state of a broker.
+The harness of Kafka's tests runs its brokers in the JVM of the test and reads their metadata
+cache, the offsets of their logs and their producer state. This process starts brokers as processes,
+and each has a loopback port that shows the same things: a test waits for the true state.
 
 Each line of the standard input is a JSON object, {"properties": FILE, "log": FILE, "state": FILE,
 "options": TEXT}, and makes one broker with this settings file; `options` is its KAFKA_OPTS. Its
-process id is the answer, a line of the standard output. When the broker serves clients it writes
-`state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT}. All brokers are forks of
-this process, which has imported the modules already: a test starts up to six. They end with it.
+process id is the response, a line of the standard output. Two more fields, `principals` and
+`builders`, are a loopback port and Java classes by prefix of a setting: the broker asks there who
+a client is, where a test has a principal builder of its own. When the broker serves clients it
+writes `state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}.
+All brokers are forks of this process, which has imported the modules already: a test starts up to
+six. They end with it.
 """
 
 from __future__ import annotations
@@ -22,11 +25,15 @@ import gc
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
+from weakref import WeakKeyDictionary
 
 import ottla.broker.__main__ as start
+from ottla.broker.net.connection import Connection
+from ottla.broker.requests.request_context import Principal
 from ottla.broker.server import broker_server
 from ottla.protocol.topics import TopicPartition
 
@@ -68,8 +75,8 @@ class InspectedBroker(broker_server.BrokerServer):
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
                 question = json.loads(line)
-                answer = getattr(self, f"_show_{question[0]}")(*question[1:])
-                writer.write(json.dumps(answer).encode() + b"\n")
+                shown = getattr(self, f"_show_{question[0]}")(*question[1:])
+                writer.write(json.dumps(shown).encode() + b"\n")
                 await writer.drain()
         writer.close()
 
@@ -96,6 +103,16 @@ class InspectedBroker(broker_server.BrokerServer):
             "controller_epoch": known.controller_epoch,
             "brokers": brokers,
             "topics": topics,
+        }
+
+    def _show_settings(self) -> object:
+        """The settings in use that tests read in objects of the server."""
+        config = self.config
+        return {
+            "producer.id.expiration.ms": config.producer_id_expiration_ms,
+            "transaction.partition.verification.enable": (
+                config.transaction_partition_verification_enable
+            ),
         }
 
     def _show_partition(self, topic: str, index: int) -> object:
@@ -130,7 +147,49 @@ def _shown_log(log: Log) -> object:
     }
 
 
-def _run_broker(order: dict[str, str]) -> int:
+class PrincipalBuilders:
+    """Asks the JVM of the test for the principals of clients: its principal builders."""
+
+    def __init__(self, port: int, classes: dict[str, str]) -> None:
+        self._port = port
+        self._classes = classes
+        self._stream: BinaryIO | None = None
+        self._slot: Any = Connection.__dict__["principal"]
+        self._built: WeakKeyDictionary[Connection, Principal] = WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Every principal of a connection is the builder's from now on."""
+        Connection.principal = property(self._get, self._set)  # type: ignore[assignment]
+
+    def _set(self, connection: Connection, principal: Principal) -> None:
+        self._slot.__set__(connection, principal)
+        self._built.pop(connection, None)
+
+    def _get(self, connection: Connection) -> Principal:
+        plain: Principal = self._slot.__get__(connection, Connection)
+        name = connection.listener_name
+        classes = self._classes
+        builder = classes.get(f"listener.name.{name.lower()}.", classes.get(""))
+        if builder is None or not connection.authenticated:
+            return plain
+        found = self._built.get(connection)
+        if found is None:
+            protocol = connection.listener.security_protocol
+            question = [builder, name, protocol, connection.client_host, plain.name]
+            found = self._built[connection] = Principal(*self._ask(question))
+        return found
+
+    def _ask(self, question: list[str]) -> list[str]:
+        # It blocks the event loop for the time that Kafka's own thread needs.
+        if self._stream is None:
+            self._stream = socket.create_connection(("127.0.0.1", self._port)).makefile("rwb")
+        self._stream.write(json.dumps(question).encode() + b"\n")
+        self._stream.flush()
+        principal: list[str] = json.loads(self._stream.readline())
+        return principal
+
+
+def _run_broker(order: dict[str, Any]) -> int:
     """One broker in this process, which is a fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with open(order["log"], "ab") as log, open(os.devnull, "rb") as nothing:
@@ -139,6 +198,8 @@ def _run_broker(order: dict[str, str]) -> int:
         os.dup2(log.fileno(), 2)
     os.environ["KAFKA_OPTS"] = order.get("options", "")
     InspectedBroker.state_file = Path(order["state"])
+    if "principals" in order:
+        PrincipalBuilders(order["principals"], order["builders"]).install()
     return start.main([order["properties"]])
 
 
@@ -147,7 +208,7 @@ def main() -> None:
     for name in _WARM:
         __import__(name)
     broker_server.BrokerServer = InspectedBroker  # type: ignore[misc]
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a broker ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
     gc.freeze()
     started = []
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""docs/kafka-tests.md: what passes of Kafka's own tests, class by class, with the reasons of the rest."""
+"""docs/kafka-tests.md: what passes of Kafka's own tests by class, and the reasons of the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.compat.kafka_tests.jars import FOLDER
 from tests.compat.kafka_tests.results import (
     FAILED,
     PASSED,
-    TestResult,
+    Result,
     first_line,
     read_reasons,
     reason_for,
@@ -25,10 +25,10 @@ Ottla. It generates this page with `ARGUMENTS=--page`. Do not edit.
 
 ## How it works
 
-The harness of these tests starts brokers in its own JVM, with a ZooKeeper. For Ottla, a class of the
-same name (`kafka.server.KafkaServer`) stands before Kafka's jar on the class path. It writes the
-settings to a file and starts a broker process. The rest of the harness, the tests and the clients
-are Kafka's. Each test is run in ZooKeeper mode; its variants for KRaft are not run.
+The harness of these tests starts brokers in its own JVM, with a ZooKeeper. For Ottla, a class of
+the same name (`kafka.server.KafkaServer`) stands before Kafka's jar on the class path. It writes
+the settings to a file and starts a broker process. The rest of the harness, the tests and the
+clients are Kafka's. Each test is run in ZooKeeper mode; its variants for KRaft are not run.
 
 A test that reads the state of a broker gets the state of the process: its metadata cache, the
 offsets and producers of its logs, its replicas. A test that reads or changes something else in the
@@ -38,9 +38,11 @@ JVM of the broker cannot run; the page names it with the reason.
 |---|---|
 | run all classes on both brokers (hours; Java, Maven) | `make compat-kafka-tests` |
 | run one class | `make compat-kafka-tests ARGUMENTS=kafka.api.TransactionsTest` |
-| run one test | `make compat-kafka-tests ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions'` |
+| run one test | \
+`make compat-kafka-tests ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions'` |
 | run Ottla only | `make compat-kafka-tests ARGUMENTS='--broker ottla'` |
-| add what passes to the list of what has to pass | `make compat-kafka-tests ARGUMENTS='--broker ottla --update'` |
+| add what passes to the list of what has to pass | \
+`make compat-kafka-tests ARGUMENTS='--broker ottla --update'` |
 
 `tests/compat/kafka_tests/passes.txt` lists the tests that pass on Ottla. A run fails when one of
 them does not pass any more. `tests/compat/kafka_tests/internals.txt` has the reason of each test
@@ -53,7 +55,7 @@ class, the run against Kafka adds nothing.
 """
 
 
-def write_page(classes: Sequence[str], kept: Callable[[str, str], list[TestResult]]) -> None:
+def write_page(classes: Sequence[str], kept: Callable[[str, str], list[Result]]) -> None:
     """Writes the page from the results that are kept (class, broker)."""
     reasons = read_reasons(FOLDER / "internals.txt")
     rows, rest = [], []
@@ -63,9 +65,7 @@ def write_page(classes: Sequence[str], kept: Callable[[str, str], list[TestResul
         run = [each for each in mine if each.status in (PASSED, FAILED)]
         totals[0] += len(run)
         totals[1] += sum(each.status == PASSED for each in run)
-        rows.append(
-            f"| `{class_name}` | {len(run) or '-'} | {_passed(others)} | {_passed(mine)} |"
-        )
+        rows.append(f"| `{class_name}` | {len(run) or '-'} | {_passed(others)} | {_passed(mine)} |")
         theirs = {each.name: each.status for each in others}
         for test in run:
             if test.status == FAILED:
@@ -81,7 +81,7 @@ def write_page(classes: Sequence[str], kept: Callable[[str, str], list[TestResul
     PAGE.write_text(text, "utf-8")
 
 
-def _passed(results: Sequence[TestResult]) -> str:
+def _passed(results: Sequence[Result]) -> str:
     if not results:
         return "not run"
     return str(sum(each.status == PASSED for each in results))

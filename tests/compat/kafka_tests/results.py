@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 PASSED, FAILED = "PASSED", "FAILED"
 
-_PARAMETERS = re.compile(r"\([^)]*\)")
-_MODE = re.compile(r"\.?quorum=zk")
+# Types of parameters, the number of an invocation, the mode of the quorum.
+_NOT_NAMED = re.compile(r"\([^)]*\)|\[\d+\]|quorum=zk")
 
 
-class TestResult(NamedTuple):
+class Result(NamedTuple):
     """One test of a class on one broker; `error` is empty when it passed."""
 
     name: str
@@ -24,14 +24,14 @@ class TestResult(NamedTuple):
 
 
 def short_name(title: str) -> str:
-    """The name of a test as the lists have it: without parameter types and the mode of the quorum.
+    """The name of a test as the lists have it: without types, number and quorum mode.
 
     `testSeek(String, String).quorum=zk.groupProtocol=classic` is `testSeek.groupProtocol=classic`.
     """
-    return "_".join(_MODE.sub("", _PARAMETERS.sub("", title)).split())
+    return ".".join(part for part in re.split(r"[\s.,]+", _NOT_NAMED.sub("", title)) if part)
 
 
-def parse_results(lines: Iterable[str]) -> list[TestResult]:
+def parse_results(lines: Iterable[str]) -> list[Result]:
     """The results in what the runner printed. A line that was cut off is no result."""
     found = []
     for line in lines:
@@ -39,9 +39,7 @@ def parse_results(lines: Iterable[str]) -> list[TestResult]:
             row = json.loads(line)
         except ValueError:
             continue
-        found.append(
-            TestResult(short_name(row["test"]), row["status"], row["seconds"], row["error"])
-        )
+        found.append(Result(short_name(row["test"]), row["status"], row["seconds"], row["error"]))
     return found
 
 
@@ -58,13 +56,13 @@ class AllowList:
         lines = path.read_text("ascii").splitlines() if path.exists() else []
         self.tests = {line for line in lines if line and not line.startswith("#")}
 
-    def broken(self, class_name: str, results: Iterable[TestResult]) -> list[str]:
+    def broken(self, class_name: str, results: Iterable[Result]) -> list[str]:
         """The tests of the list that did not pass in these results."""
         passed = {result.name for result in results if result.status == PASSED}
         listed = {test.split()[1] for test in self.tests if test.split()[0] == class_name}
         return sorted(listed - passed)
 
-    def add(self, class_name: str, results: Iterable[TestResult]) -> int:
+    def add(self, class_name: str, results: Iterable[Result]) -> int:
         """Adds the tests that passed and writes the file; returns how many are new."""
         passed = {f"{class_name} {each.name}" for each in results if each.status == PASSED}
         new = passed - self.tests
@@ -86,7 +84,7 @@ def read_reasons(path: Path) -> dict[tuple[str, str], str]:
 
 def reason_for(reasons: Mapping[tuple[str, str], str], class_name: str, test: str) -> str:
     """The reason of a test, of its method, or of its class; empty without one."""
-    method = test.split(".")[0]
+    method = test.split(".", maxsplit=1)[0]
     for name in (test, method, "*"):
         if (class_name, name) in reasons:
             return reasons[class_name, name]

@@ -25,7 +25,7 @@ from tests.compat.kafka_tests.results import (
     FAILED,
     PASSED,
     AllowList,
-    TestResult,
+    Result,
     first_line,
     parse_results,
     read_reasons,
@@ -43,7 +43,7 @@ def classes() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def run_class(selector: str, broker: str, timeout_s: float) -> list[TestResult]:
+def run_class(selector: str, broker: str, timeout_s: float) -> list[Result]:
     """Runs a class, or one test of it, against a broker; returns what the runner printed."""
     with tempfile.TemporaryDirectory(prefix="kafka-tests-") as name:
         directory = Path(name)
@@ -86,29 +86,31 @@ def results_file(class_name: str, broker: str) -> Path:
     return RESULTS / f"{broker}-{class_name}.tsv"
 
 
-def keep(class_name: str, broker: str, results: Sequence[TestResult]) -> None:
-    """Writes the results of a class: test, status, seconds, first line of the error."""
+def keep(class_name: str, broker: str, results: Sequence[Result]) -> None:
+    """Writes the results of a class: test, status, seconds, first line of the error; and beside
+    them the errors with their stack traces."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     rows = (f"{r.name}\t{r.status}\t{r.seconds}\t{first_line(r.error)}\n" for r in results)
-    results_file(class_name, broker).write_text("".join(rows), "utf-8")
+    path = results_file(class_name, broker)
+    path.write_text("".join(rows), "utf-8")
+    errors = (f"{r.name}\n{r.error}\n" for r in results if r.status == FAILED)
+    path.with_suffix(".errors").write_text("".join(errors), "utf-8")
 
 
-def kept(class_name: str, broker: str) -> list[TestResult]:
+def kept(class_name: str, broker: str) -> list[Result]:
     """The results of the last run of a class."""
     path = results_file(class_name, broker)
     if not path.exists():
         return []
     rows = (line.split("\t", 3) for line in path.read_text("utf-8").splitlines())
-    return [TestResult(name, status, float(took), error) for name, status, took, error in rows]
+    return [Result(name, status, float(took), error) for name, status, took, error in rows]
 
 
-def show(class_name: str, found: dict[str, list[TestResult]]) -> None:
+def show(class_name: str, found: dict[str, list[Result]]) -> None:
     """Prints a table: each test with its status on each broker, and why it failed on Ottla."""
     reasons = read_reasons(FOLDER / "internals.txt")
     print(f"\n{class_name}")
-    statuses = {
-        broker: {each.name: each for each in results} for broker, results in found.items()
-    }
+    statuses = {broker: {each.name: each for each in results} for broker, results in found.items()}
     for name in dict.fromkeys(each.name for results in found.values() for each in results):
         columns = [
             f"{broker} {rows[name].status.lower() if name in rows else '-':8}"

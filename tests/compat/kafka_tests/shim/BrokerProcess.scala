@@ -36,13 +36,21 @@ object Launcher {
   }
 
   /** Starts a broker; returns its process. */
-  def start(properties: File, log: File, state: File, options: String): ProcessHandle = synchronized {
+  def start(properties: File, log: File, state: File, options: String,
+            builders: collection.Map[String, String]): ProcessHandle = synchronized {
     val order = json.createObjectNode()
+    if (builders.nonEmpty) {
+      order.put("principals", PrincipalBuilders.port)
+      val named = order.putObject("builders")
+      builders.foreach { case (prefix, name) => named.put(prefix, name) }
+    }
     order.put("properties", properties.getPath).put("log", log.getPath)
     order.put("state", state.getPath).put("options", options)
     orders.write(json.writeValueAsString(order) + "\n")
     orders.flush()
-    ProcessHandle.of(answers.readLine().trim.toLong).get
+    val pid = answers.readLine().trim.toLong
+    ProcessHandle.of(pid).orElseThrow(() => new org.apache.kafka.common.config.ConfigException(
+      s"the broker did not start: ${new String(java.nio.file.Files.readAllBytes(log.toPath), UTF_8)}"))
   }
 }
 
@@ -101,15 +109,19 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   }
 
   private def launch(): ProcessHandle = {
+    val (builders, plain) = settings.toSeq.sorted.partition { case (name, value) =>
+      name.endsWith("principal.builder.class") && !value.startsWith("org.apache.kafka.common.")
+    }
     val properties = new File(directory, "server.properties")
     val out = new PrintWriter(properties, UTF_8)
-    settings.toSeq.sorted.foreach { case (name, value) =>
+    plain.foreach { case (name, value) =>
       out.println(name + "=" + value.replace("\\", "\\\\").replace("\n", "\\n"))
     }
     out.close()
     val jaas = System.getProperty("java.security.auth.login.config")
     val options = if (jaas == null) "" else s"-Djava.security.auth.login.config=$jaas"
-    Launcher.start(properties, log, stateFile, options)
+    Launcher.start(properties, log, stateFile, options,
+      builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap)
   }
 
   private def awaitState(): JsonNode = {

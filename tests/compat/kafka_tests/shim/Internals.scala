@@ -15,7 +15,7 @@ import org.apache.kafka.common.requests.UpdateMetadataRequest
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
-import org.apache.kafka.storage.internals.log.{BatchMetadata, ProducerStateEntry, ProducerStateManager}
+import org.apache.kafka.storage.internals.log.{BatchMetadata, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
@@ -127,6 +127,10 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("cleaner", _) => null
+    case ("producerStateManagerConfig", _) =>
+      val used = process().ask("settings")
+      new ProducerStateManagerConfig(used.get("producer.id.expiration.ms").asInt,
+        used.get("transaction.partition.verification.enable").asBoolean)
   }
 
   val replicaManager: ReplicaManager = only[ReplicaManager] {

@@ -8,7 +8,6 @@ import kafka.network.SocketServer
 import kafka.security.authorizer.AclAuthorizer
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
-import org.apache.kafka.clients.admin.ScramMechanism
 import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
 import org.apache.kafka.common.config.types.Password
 import org.apache.kafka.common.metrics.Metrics
@@ -30,6 +29,7 @@ import ottla.shim.{BrokerProcess, Internals, ServerInternals}
 
 import java.time.Duration
 import java.util
+import java.util.Properties
 import java.util.concurrent.CompletionStage
 import scala.jdk.CollectionConverters._
 
@@ -68,6 +68,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   private var openZkClient: Option[KafkaZkClient] = None
   private var openAuthorizer: Option[Authorizer] = None
   private var credentials: Option[WatchedCredentials] = None
+  private var dynamicSettings: Option[WatchedSettings] = None
   private val internals = new Internals(config, () => running, () => zkClient, () => authorizer)
 
   private def running: BrokerProcess =
@@ -79,6 +80,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     config._nodeId = config._brokerId
     process = Some(started)
     lastProcess = process
+    dynamicSettings = Some(new WatchedSettings(config, zkClient).start())
   }
 
   override def shutdown(timeout: Duration): Unit = synchronized {
@@ -86,6 +88,8 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     process = None
     credentials.foreach(_.close())
     credentials = None
+    dynamicSettings.foreach(_.close())
+    dynamicSettings = None
     openAuthorizer.foreach(_.close())
     openAuthorizer = None
     openZkClient.foreach(_.close())
@@ -128,7 +132,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   }
 
   override def credentialProvider: CredentialProvider = synchronized {
-    val watched = credentials.getOrElse(new WatchedCredentials(zkClient))
+    val watched = credentials.getOrElse(new WatchedCredentials(zkClient).start())
     credentials = Some(watched)
     watched.provider
   }
@@ -166,24 +170,50 @@ private class PatientAuthorizer extends AclAuthorizer {
   }
 }
 
-/** SCRAM credentials of ZooKeeper, some time after they were written there. */
-private class WatchedCredentials(zkClient: KafkaZkClient) {
-  private val tokens = new DelegationTokenCache(Mechanisms.mechanismNames)
-  val provider = new CredentialProvider(Mechanisms.mechanismNames, tokens)
+/** Something of ZooKeeper that is read again and again, in a thread. */
+private abstract class Watched(name: String) {
   @volatile private var open = true
-  private val thread = new Thread(() => watch(), "credentials of ZooKeeper")
+  private val thread = new Thread(() => while (open) {
+    try takeChanges()
+    catch { case _: InterruptedException => open = false }
+  }, name)
   thread.setDaemon(true)
-  thread.start()
 
+  protected def takeChanges(): Unit
+  def start(): this.type = { thread.start(); this }
   def close(): Unit = {
     open = false
+    thread.interrupt()
     thread.join()
   }
+}
 
-  private def watch(): Unit = while (open) {
+/** SCRAM credentials of ZooKeeper, some time after they were written there. */
+private class WatchedCredentials(zkClient: KafkaZkClient) extends Watched("credentials of ZooKeeper") {
+  val provider = new CredentialProvider(Mechanisms.mechanismNames,
+    new DelegationTokenCache(Mechanisms.mechanismNames))
+
+  override protected def takeChanges(): Unit = {
     val found = zkClient.getAllEntitiesWithConfig(ConfigType.USER)
       .map(user => user -> zkClient.getEntityConfigs(ConfigType.USER, user))
     Thread.sleep(KafkaServer.PropagationMs)
     found.foreach { case (user, properties) => provider.updateCredentials(user, properties) }
+  }
+}
+
+/** The dynamic settings of the broker in ZooKeeper, which tests read in the broker's KafkaConfig. */
+private class WatchedSettings(config: KafkaConfig, zkClient: KafkaZkClient)
+  extends Watched("settings of ZooKeeper") {
+  private var known: (Properties, Properties) = (new Properties, new Properties)
+
+  override protected def takeChanges(): Unit = {
+    val found = (zkClient.getEntityConfigs(ConfigType.BROKER, "<default>"),
+      zkClient.getEntityConfigs(ConfigType.BROKER, config.brokerId.toString))
+    Thread.sleep(KafkaServer.PropagationMs)
+    if (found != known) {
+      config.dynamicConfig.updateDefaultConfig(found._1)
+      config.dynamicConfig.updateBrokerConfig(config.brokerId, found._2)
+      known = found
+    }
   }
 }

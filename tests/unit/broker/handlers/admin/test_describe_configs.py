@@ -222,7 +222,7 @@ def test_what_cannot_be_described(kind: int, name: str, code: int) -> None:
     assert (result.error_code, result.configs) == (code, [])
 
 
-def test_settings_that_nobody_announced() -> None:
+def test_settings_that_were_not_announced() -> None:
     """As a broker of Kafka or a tool creates a topic: only brokers with a replica read them."""
 
     async def whole() -> None:
