@@ -6,9 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ottla.broker.config.authorizer_settings import check_authorizer
+from ottla.broker.config.definitions import parse_value
 from ottla.broker.config.errors import ConfigError, UnknownSetting, each_error, raise_all
 from ottla.broker.config.groups import GroupConfig, check_groups
-from ottla.broker.config.listener_settings import PREFIX, check_listener_settings
+from ottla.broker.config.listener_settings import (
+    PREFIX,
+    check_listener_settings,
+    listener_setting,
+)
 from ottla.broker.config.listeners import Endpoint, check_advertised
 from ottla.broker.config.number_rules import Numbers, check_numbers
 from ottla.broker.config.sasl import SaslConfig, check_sasl
@@ -33,8 +38,6 @@ class CheckedConfig(SaslConfig, Numbers, GroupConfig, Protocol):
     def log_directories(self) -> Sequence[str]: ...
 
     def connections_per_ip_overrides(self) -> dict[str, int]: ...
-
-    def listener_limit(self, listener_name: str, name: str) -> int: ...
 
 
 def check_rules(config: CheckedConfig) -> None:
@@ -84,13 +87,17 @@ def _listener_rules(config: CheckedConfig, listeners: list[Endpoint]) -> list[Ru
             )
         check_advertised(listeners, config.advertised_endpoints(), config.inter_broker_listener())
 
-    def check_limits() -> None:
-        for name in names:
-            for limit in ("max.connections", "max.connection.creation.rate"):
-                config.listener_limit(name, limit)
-
     def of_listener(name: str) -> Rule:
-        return lambda: check_listener_settings([name], names)
+        return lambda: _check_listener_setting(name, config.given[name], names)
 
     own = [of_listener(name) for name in config.given if name.startswith(PREFIX)]
-    return [check_own, *own, lambda: check_sasl(config, listeners), check_limits]
+    return [check_own, *own, lambda: check_sasl(config, listeners)]
+
+
+def _check_listener_setting(name: str, text: str, listeners: Sequence[str]) -> None:
+    """Name and value of one."""
+    check_listener_settings([name], listeners)
+    try:
+        parse_value(listener_setting(name).setting, text)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None

@@ -69,3 +69,21 @@ def test_the_place_is_that_of_the_first_setting_that_was_given() -> None:
     found = located(error, given)
     assert (type(found), str(found)) == (UnknownSetting, f"file:3: {error}")
     assert located(error, {}) is error
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ssl.client.auth", "requird"),
+        ("max.connections", "many"),
+        ("connections.max.reauth.ms", "soon"),
+        ("plain.connections.max.reauth.ms", "soon"),
+        ("sasl.server.max.receive.size", "-"),
+    ],
+)
+def test_a_value_for_one_listener_is_checked(name: str, value: str) -> None:
+    given = {"listeners": "PLAINTEXT://127.0.0.1:0", f"listener.name.plaintext.{name}": value}
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig(given)
+    assert str(caught.value).startswith(f"listener.name.plaintext.{name}: ")
+    assert value in str(caught.value)
