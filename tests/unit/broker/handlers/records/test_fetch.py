@@ -192,6 +192,26 @@ def test_a_session_is_opened_and_used() -> None:
     assert len(values(quiet.row)) == 1, "the position is still that of the first request"
 
 
+def test_each_request_of_a_session_is_checked() -> None:
+    """Whose session it is does not count, nor what its first request was allowed."""
+    allowed = True
+
+    def may_read(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+        is_allowed = allowed
+        return lambda topic: is_allowed
+
+    path = DataPath(may_read=may_read)
+    path.lead()
+    path.append(1)
+    first = Fetched(path, 0, session_epoch=0)
+    assert len(values(first.row)) == 1
+    allowed = False
+    session_id = first.response.session_id
+    second = Fetched(path, session_id=session_id, session_epoch=1, max_wait_ms=0)
+    assert second.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert second.row.records == b""
+
+
 def test_an_unknown_session() -> None:
     fetched = Fetched(DataPath(), 0, session_id=5, session_epoch=1)
     assert fetched.response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
