@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.security.acls import AclAdminHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
+    from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
+    from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
     from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
     from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
     from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
@@ -103,6 +105,8 @@ class Handlers(NamedTuple):
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
     client_metrics: ClientMetricsHandlers | None  # None: no exporter takes what clients push
+    share_fetch: ShareFetchHandler | None = None  # None: share groups are not enabled
+    share_acknowledge: ShareAcknowledgeHandler | None = None
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
@@ -186,6 +190,11 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         entries += [
             _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat),
             _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_groups.describe),
+        ]
+    if handlers.share_fetch is not None and handlers.share_acknowledge is not None:
+        entries += [
+            _entry(ApiKey.SHARE_FETCH, handlers.share_fetch.handle),
+            _entry(ApiKey.SHARE_ACKNOWLEDGE, handlers.share_acknowledge.handle),
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(
