@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
     from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
     from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
     from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
     from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
     from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
@@ -105,6 +106,7 @@ class Handlers(NamedTuple):
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
     client_metrics: ClientMetricsHandlers | None  # None: no exporter takes what clients push
+    share_groups: ShareGroupHandlers | None = None
     share_fetch: ShareFetchHandler | None = None  # None: share groups are not enabled
     share_acknowledge: ShareAcknowledgeHandler | None = None
 
@@ -195,6 +197,12 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         entries += [
             _entry(ApiKey.SHARE_FETCH, handlers.share_fetch.handle),
             _entry(ApiKey.SHARE_ACKNOWLEDGE, handlers.share_acknowledge.handle),
+        ]
+    share_groups = handlers.share_groups
+    if share_groups is not None:
+        entries += [
+            _entry(ApiKey.SHARE_GROUP_HEARTBEAT, share_groups.heartbeat),
+            _entry(ApiKey.SHARE_GROUP_DESCRIBE, share_groups.describe),
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(

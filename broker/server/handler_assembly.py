@@ -90,7 +90,7 @@ def build_handlers(
     describer = ConfigDescriber(base.broker_id, config, dynamic_config, metadata, groups.history)
     access_control = security.access_control
     znode_offsets = ZnodeConsumerOffsets(base.store)
-    return Handlers(
+    handlers = Handlers(
         produce=ProduceHandler(
             manager,
             hints,
@@ -173,6 +173,24 @@ def build_handlers(
         update_features=UpdateFeaturesHandler(controller),
         allocate_producer_ids=AllocateProducerIdsHandler(controller),
         acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
+    )
+    if coordinators.share is None or groups.shares is None:
+        return handlers
+    # Imported late: most brokers serve no share groups.
+    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
+    from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
+    from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
+
+    shares, share_sessions = coordinators.share.partitions, coordinators.share.sessions
+    return handlers._replace(
+        share_groups=ShareGroupHandlers(groups.shares, metadata),
+        share_fetch=ShareFetchHandler(
+            *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
+            *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),
+        ),
+        share_acknowledge=ShareAcknowledgeHandler(
+            shares, share_sessions, metadata, access_control.may_read
+        ),
     )
 
 

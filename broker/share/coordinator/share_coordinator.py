@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.coordination.ports import (
     MOVED_ERRORS,
+    SHARE_STATE_TOPIC,
     UNAVAILABLE_ERRORS,
     CoordinatorLog,
     Defer,
@@ -38,8 +39,6 @@ from ottla.broker.share.persister import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.uuids import uuid_to_string
-
-SHARE_STATE_TOPIC = "__share_group_state"
 
 _NO_LEADER_EPOCH = -1
 
