@@ -55,6 +55,7 @@ CONTROLLER_ROOMS = (
     "errors",
     "settings",
     "runtime",
+    "slices",
     "model",
     "tree",
     "zookeeper_server",
