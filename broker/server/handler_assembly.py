@@ -112,8 +112,10 @@ def build_handlers(
             metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
         ),
         replica_control=control.replica_control,
-        group_membership=GroupMembershipHandlers(groups.membership, group_errors),
-        group_admin=GroupAdminHandlers(groups.admin),
+        group_membership=GroupMembershipHandlers(
+            groups.membership, group_errors, None if groups.shares is None else groups.shares.has
+        ),
+        group_admin=GroupAdminHandlers(groups.admin, groups.shares),
         offset_delete=OffsetDeleteHandler(groups.admin, metadata),
         consumer_groups=_consumer_groups(coordinators, group_errors),
         offset_commit=OffsetCommitHandler(
@@ -203,7 +205,8 @@ def _consumer_groups(
         return None
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
-    return ConsumerGroupHandlers(consumers, group_errors)
+    shares = coordinators.groups.shares
+    return ConsumerGroupHandlers(consumers, group_errors, None if shares is None else shares.has)
 
 
 def _user_credentials(base: Foundation, controller: Controller) -> UserCredentialHandlers:

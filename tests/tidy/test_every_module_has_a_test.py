@@ -166,6 +166,7 @@ EXCEPTIONS = {
         ),
         (WHOLE_BROKER, "tests/integration/test_embedded.py"),
     ),
+    "ottla.broker.server.share_assembly": (WHOLE_BROKER, "tests/compat/test_share_consumer.py"),
     "ottla.broker.server.http_assembly": (WHOLE_BROKER, "tests/integration/test_console.py"),
     "ottla.broker.server.security_assembly": (
         WHOLE_BROKER,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,6 +42,7 @@ logger = logging.getLogger("ottla.groups")
 INITIALIZE_TIMEOUT_S = 10.0
 LEAVE_EPOCH = -1
 ASSIGNOR = "simple"
+KIND = "share"
 
 
 class ShareGroupLimits(NamedTuple):
@@ -92,6 +93,23 @@ class ShareGroups:
             for partition in self._partitions.active
             for group in (partition.share_groups or {}).values()
         ]
+
+    def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ShareGroup]:
+        """The groups in one of the states and of one of the types (empty: all)."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        if wanted_types and KIND not in wanted_types:
+            return []
+        return [
+            group
+            for group in self.all()
+            if not wanted_states or group.state.lower() in wanted_states
+        ]
+
+    def has(self, group_id: str) -> bool:
+        """Whether there is a share group of this name on this coordinator."""
+        partition = self._partitions.home_of(group_id)
+        return partition is not None and group_id in (partition.share_groups or {})
 
     # Heartbeats.
 

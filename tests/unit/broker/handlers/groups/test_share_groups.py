@@ -7,9 +7,20 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
+from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
 from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -71,3 +82,45 @@ async def test_another_coordinator() -> None:
     context = FakeContext(77, 1)
     (row,) = handlers(scene).describe(cast(RequestContext, context), request).groups
     assert row.error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_share_groups_are_listed_and_deleted() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    made = GroupAdminHandlers(scene.coordinator.admin, scene.groups)
+    context = cast(RequestContext, FakeContext(16, 5))
+    listed = made.list_groups(context, ListGroupsRequest(types_filter=["Share"])).groups
+    assert [(row.group_id, row.group_state, row.group_type) for row in listed] == [
+        ("g", "Stable", "share")
+    ]
+    assert not made.list_groups(context, ListGroupsRequest(types_filter=["classic"])).groups
+    assert not made.list_groups(context, ListGroupsRequest(states_filter=["Empty"])).groups
+    await scene.beat("a", -1)
+    deleting = FakeContext(42, 2)
+    made.delete_groups(cast(RequestContext, deleting), DeleteGroupsRequest(["g", "?"]))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    (response,) = deleting.responses
+    assert isinstance(response, DeleteGroupsResponse)
+    results = {row.group_id: row.error_code for row in response.results}
+    assert results == {"g": 0, "?": ErrorCode.GROUP_ID_NOT_FOUND}
+    assert not scene.groups.all()
+
+
+async def test_members_of_other_protocols_cannot_join_a_share_group() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    errors = GroupRequestErrorLog(scene.coordinator.events, scene.timer.clock.now_ms)
+    classic = GroupMembershipHandlers(scene.coordinator.membership, errors, scene.groups.has)
+    refused = classic.join_group(
+        cast(RequestContext, FakeContext(11, 9)), JoinGroupRequest(group_id="g")
+    )
+    assert isinstance(refused, JoinGroupResponse)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    context = FakeContext(68, 1)
+    ConsumerGroupHandlers(cast(Any, None), errors, scene.groups.has).heartbeat(
+        cast(RequestContext, context), ConsumerGroupHeartbeatRequest(group_id="g")
+    )
+    (response,) = context.responses
+    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
