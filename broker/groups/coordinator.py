@@ -26,7 +26,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
-    from ottla.broker.groups.share.share_groups import ShareGroups
+    from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
     from ottla.broker.share.persister import ShareStatePersister
 
 logger = logging.getLogger("ottla.groups")
@@ -48,6 +48,7 @@ class GroupCoordinator:
         defer: Defer,
         catalog: TopicCatalog | None = None,
         share_persister: ShareStatePersister | None = None,
+        share_limits: ShareGroupLimits | None = None,
     ) -> None:
         """`catalog` has the topics; without it consumer groups (KIP-848) are not served, and
         without `share_persister` no share groups (KIP-932)."""
@@ -79,7 +80,8 @@ class GroupCoordinator:
             from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
 
             self.shares = ShareGroups(
-                *(ShareGroupLimits(), self.partitions, appender, timer, catalog, share_persister)
+                share_limits or ShareGroupLimits(),
+                *(self.partitions, appender, timer, catalog, share_persister),
             )
         self.membership = GroupMembership(
             settings,

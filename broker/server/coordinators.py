@@ -70,7 +70,7 @@ class Coordinators:
 
             creation = AutoTopicCreation(config, metadata, channel.create_topics)
             self.share = ShareParts(
-                *(replica_manager, clock, timer, defer, timeout_ms, creation.ensure),
+                *(config, replica_manager, clock, timer, defer, timeout_ms, creation.ensure),
                 lambda group_id: {},
             )
         self.groups = GroupCoordinator(
@@ -81,6 +81,7 @@ class Coordinators:
             defer,
             _catalog(config, metadata),
             None if self.share is None else self.share.persister,
+            None if self.share is None else self.share.group_limits,
         )
         self.marker_writer = MarkerWriter(
             self._append_marker,

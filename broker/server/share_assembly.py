@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
+from ottla.broker.groups.share.share_groups import ShareGroupLimits
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.coordinator.local_persister import EnsureTopic, LocalPersister
@@ -20,6 +21,7 @@ from ottla.broker.share.share_partitions import SharePartitions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.coordination.ports import Defer
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -40,6 +42,7 @@ class ShareParts:
 
     def __init__(
         self,
+        config: BrokerConfig,
         replica_manager: ReplicaManager,
         clock: Clock,
         timer: DelayQueue,
@@ -48,6 +51,11 @@ class ShareParts:
         ensure_topic: EnsureTopic,
         configs: GroupConfigs,
     ) -> None:
+        self.group_limits = ShareGroupLimits(
+            config.group_share_max_size,
+            config.group_share_session_timeout_ms,
+            config.group_share_heartbeat_interval_ms,
+        )
         self.coordinator = ShareCoordinator(
             ShareCoordinatorSettings(),
             ReplicatedCoordinatorLog(replica_manager, SHARE_STATE_TOPIC, timeout_ms),
@@ -59,7 +67,13 @@ class ShareParts:
         self.partitions = SharePartitions(
             replica_manager,
             self.persister,
-            ShareGroupSettings(BrokerShareSettings(), configs),
+            ShareGroupSettings(
+                BrokerShareSettings(
+                    delivery_count_limit=config.group_share_delivery_count_limit,
+                    record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+                ),
+                configs,
+            ),
             clock,
             timer,
         )

@@ -4,7 +4,7 @@ Mirrors the share group parts of Kafka's `GroupMetadataManager`. Records first: 
 its records are committed. Requests of one group wait for each other.
 
 A member gets a partition when the share coordinator has its state. The first heartbeat for a new
-partition waits for that, INITIALIZE_TIMEOUT_S at the most; then the next heartbeat tries again.
+partition waits for that, INITIALIZE_TIMEOUT_S at the most; then the next heartbeat retries.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class ShareGroups:
                 if (group_id, member_id) not in self._timers:  # else it has come back
                     await self._remove(group, member_id)
         except KafkaError:
-            self._watch(group_id, member_id)  # tried again, unless another broker coordinates it
+            self._watch(group_id, member_id)  # retried, unless another broker coordinates it
 
     def on_loaded(self, partition: GroupPartition) -> None:
         """The sessions of all members start when this broker becomes their coordinator."""
