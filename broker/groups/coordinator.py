@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import CoordinatorLog, Defer
@@ -49,6 +50,7 @@ class GroupCoordinator:
         catalog: TopicCatalog | None = None,
         share_persister: ShareStatePersister | None = None,
         share_limits: ShareGroupLimits | None = None,
+        on_share_state_replaced: Callable[[str], None] = lambda group_id: None,
     ) -> None:
         """`catalog` has the topics; without it consumer groups (KIP-848) are not served, and
         without `share_persister` no share groups (KIP-932)."""
@@ -82,6 +84,7 @@ class GroupCoordinator:
             self.shares = ShareGroups(
                 share_limits or ShareGroupLimits(),
                 *(self.partitions, appender, timer, catalog, share_persister),
+                on_share_state_replaced,
             )
         self.membership = GroupMembership(
             settings,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
     from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
     from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
+    from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
     from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
     from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
     from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
@@ -107,6 +108,7 @@ class Handlers(NamedTuple):
     topic_partitions: TopicPartitionsHandler
     client_metrics: ClientMetricsHandlers | None  # None: no exporter takes what clients push
     share_groups: ShareGroupHandlers | None = None
+    share_offsets: ShareOffsetsHandlers | None = None
     share_fetch: ShareFetchHandler | None = None  # None: share groups are not enabled
     share_acknowledge: ShareAcknowledgeHandler | None = None
 
@@ -203,6 +205,12 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         entries += [
             _entry(ApiKey.SHARE_GROUP_HEARTBEAT, share_groups.heartbeat),
             _entry(ApiKey.SHARE_GROUP_DESCRIBE, share_groups.describe),
+        ]
+    share_offsets = handlers.share_offsets
+    if share_offsets is not None:
+        entries += [
+            _entry(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, share_offsets.describe),
+            _entry(ApiKey.ALTER_SHARE_GROUP_OFFSETS, share_offsets.alter),
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(

@@ -82,6 +82,7 @@ class Coordinators:
             _catalog(config, metadata),
             None if self.share is None else self.share.persister,
             None if self.share is None else self.share.group_limits,
+            self._drop_share_group,
         )
         self.marker_writer = MarkerWriter(
             self._append_marker,
@@ -172,6 +173,10 @@ class Coordinators:
         """Partitions are gone from the cluster: their committed offsets are removed."""
         if partitions:
             self.groups.admin.on_partitions_deleted(partitions)
+
+    def _drop_share_group(self, group_id: str) -> None:
+        if self.share is not None:
+            self.share.partitions.drop_group(group_id)
 
     def _append_marker(
         self, where: TopicPartition, batch: bytes, on_result: Callable[[int], None]

@@ -180,12 +180,14 @@ def build_handlers(
         return handlers
     # Imported late: most brokers serve no share groups.
     from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
+    from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
     from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
     from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
 
     shares, share_sessions = coordinators.share.partitions, coordinators.share.sessions
     return handlers._replace(
         share_groups=ShareGroupHandlers(groups.shares, metadata),
+        share_offsets=ShareOffsetsHandlers(groups.shares, metadata, access_control.allows),
         share_fetch=ShareFetchHandler(
             *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
             *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),

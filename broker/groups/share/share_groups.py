@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
     ShareStatePersister,
+    StateSummary,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -71,7 +72,11 @@ class ShareGroups:
         timer: DelayQueue,
         catalog: TopicCatalog,
         persister: ShareStatePersister,
+        on_state_replaced: Callable[[str], None] = lambda group_id: None,
     ) -> None:
+        """`on_state_replaced` is called when the stored state of a group was deleted or reset:
+        leaders of its partitions read it again."""
+        self._on_state_replaced = on_state_replaced
         self.limits = limits
         self._partitions = partitions
         self._appender = appender
@@ -331,8 +336,41 @@ class ShareGroups:
             for topic_id, indexes in group.initialized.items():
                 for index in indexes:
                     await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
+            self._on_state_replaced(group_id)
             kinds = (records.STATE_PARTITIONS, records.TARGET_EPOCH, records.EPOCH)
             await self._store(group_id, [tombstone_record(kind, group_id) for kind in kinds])
+
+    async def summary(self, key: SharePartitionKey) -> StateSummary:
+        """The stored start offset of a share partition and its epochs. Raises KafkaError."""
+        return await self._persister.summary(key, -1)
+
+    async def reset(self, group_id: str, offsets: dict[bytes, dict[int, int]]) -> None:
+        """Sets the start offsets of an empty group, by topic id and partition; durable on return.
+
+        The state epoch rises, so that a leader with the former state cannot store it. Raises
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        async with self._locked(group_id):
+            group = self.find(group_id)
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            if group.members:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
+            for topic_id, rows in offsets.items():
+                known = initialized.setdefault(topic_id, [])
+                for index, offset in rows.items():
+                    key = SharePartitionKey(group_id, topic_id, index)
+                    epoch = (await self.summary(key)).state_epoch + 1
+                    await self._persister.initialize(key, epoch, offset)
+                    if index not in known:
+                        known.append(index)
+            self._on_state_replaced(group_id)
+            if initialized != group.initialized:
+                names = self._names(initialized)
+                await self._store(
+                    group_id, [records.state_partitions_record(group_id, initialized, names)]
+                )
 
     # Records.
 

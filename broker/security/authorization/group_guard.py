@@ -48,6 +48,8 @@ class GroupGuard(Guard):
             ApiKey.CONSUMER_GROUP_DESCRIBE: self._consumer_group_describe,
             ApiKey.SHARE_GROUP_HEARTBEAT: self._member,
             ApiKey.SHARE_GROUP_DESCRIBE: self._share_group_describe,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._member,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self._checked_by_row,
             ApiKey.SHARE_FETCH: self._share_member,
             ApiKey.SHARE_ACKNOWLEDGE: self._share_member,
             ApiKey.DESCRIBE_GROUPS: self._describe_groups,
@@ -61,6 +63,9 @@ class GroupGuard(Guard):
     def _share_member(self, context: RequestContext, request: Any) -> None:
         if request.group_id is not None:  # else the handler returns INVALID_REQUEST
             self._member(context, request)
+
+    def _checked_by_row(self, context: RequestContext, request: Any) -> None:
+        """The handler checks each group and each topic, for each has a row of its own."""
 
     # Offsets.
 
