@@ -88,6 +88,11 @@ class BrokerConfig:
     group_consumer_migration_policy: str
     group_consumer_session_timeout_ms: int
     group_coordinator_rebalance_protocols: list[str]
+    group_share_delivery_count_limit: int
+    group_share_heartbeat_interval_ms: int
+    group_share_max_size: int
+    group_share_record_lock_duration_ms: int
+    group_share_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int

@@ -51,11 +51,11 @@ def check_groups(config: GroupConfig) -> None:
             "group.coordinator.rebalance.protocols has to have `classic` in it: that protocol "
             "cannot be disabled."
         )
-    unknown = sorted(protocols - {"classic", "consumer"})
+    unknown = sorted(protocols - {"classic", "consumer", "share"})
     if unknown:
         config.warnings.append(
             f"group.coordinator.rebalance.protocols: {', '.join(unknown)} has no effect; this "
-            "broker has `classic` and `consumer`."
+            "broker has `classic`, `consumer` and `share`."
         )
     assignor_names(config.group_consumer_assignors)
     for what in ("heartbeat.interval.ms", "session.timeout.ms"):

@@ -11,7 +11,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.coordination.ports import (
+    GROUP_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
 from ottla.protocol.errors import ErrorCode, error_name
@@ -24,6 +28,9 @@ logger = logging.getLogger("ottla.topics")
 
 # How long FindCoordinator waits for an internal topic before it returns a retriable error.
 _WAIT_MS = 10_000
+
+_SHARE_STATE_PARTITIONS = 50
+_SHARE_STATE_FACTOR = 3
 
 # Creates topics on the active controller; the result is an error code by name.
 CreateTopics = Callable[[list[NewTopic]], Coroutine[Any, Any, dict[str, int]]]
@@ -121,6 +128,23 @@ class AutoTopicCreation:
                     "compression.type": "uncompressed",
                     "unclean.leader.election.enable": "false",
                     "min.insync.replicas": str(min(config.transaction_state_log_min_isr, factor)),
+                },
+            )
+        if name == SHARE_STATE_TOPIC:
+            # Kafka's defaults of share.coordinator.state.topic.*. Not compacted: an update is
+            # needed until the next snapshot.
+            factor = self._factor(name, _SHARE_STATE_FACTOR, live)
+            return NewTopic(
+                name,
+                _SHARE_STATE_PARTITIONS,
+                factor,
+                None,
+                {
+                    "cleanup.policy": "delete",
+                    "retention.ms": "-1",
+                    "compression.type": "uncompressed",
+                    "segment.bytes": "104857600",
+                    "min.insync.replicas": str(min(2, factor)),
                 },
             )
         return NewTopic(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import CoordinatorLog, Defer
@@ -26,6 +27,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
+    from ottla.broker.share.persister import ShareStatePersister
 
 logger = logging.getLogger("ottla.groups")
 
@@ -45,8 +48,12 @@ class GroupCoordinator:
         clock: Clock,
         defer: Defer,
         catalog: TopicCatalog | None = None,
+        share_persister: ShareStatePersister | None = None,
+        share_limits: ShareGroupLimits | None = None,
+        on_share_state_replaced: Callable[[str], None] = lambda group_id: None,
     ) -> None:
-        """`catalog` has the topics; without it consumer groups (KIP-848) are not served."""
+        """`catalog` has the topics; without it consumer groups (KIP-848) are not served, and
+        without `share_persister` no share groups (KIP-932)."""
         self.settings = settings
         self.events = GroupEvents()
         has_consumer_groups = catalog is not None and settings.has_consumer_groups
@@ -58,6 +65,7 @@ class GroupCoordinator:
             self._on_loaded,
             self._on_unloaded,
             has_consumer_groups=has_consumer_groups,
+            has_share_groups=share_persister is not None,
         )
         self._timer = timer
         self._clock = clock
@@ -69,6 +77,15 @@ class GroupCoordinator:
         self.consumers: ConsumerGroups | None = None
         if has_consumer_groups and catalog is not None:
             self.consumers = self._build_consumer_groups(appender, catalog)
+        self.shares: ShareGroups | None = None
+        if share_persister is not None and catalog is not None:
+            from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
+
+            self.shares = ShareGroups(
+                share_limits or ShareGroupLimits(),
+                *(self.partitions, appender, timer, catalog, share_persister),
+                on_share_state_replaced,
+            )
         self.membership = GroupMembership(
             settings,
             self.partitions,
@@ -180,6 +197,8 @@ class GroupCoordinator:
                 self._rebalancer.on_group_loaded(group)
             elif self.consumers is not None:
                 self.consumers.on_group_loaded(group)
+        if self.shares is not None:
+            self.shares.on_loaded(partition)
 
     def _on_unloaded(self, partition: GroupPartition) -> None:
         for group in partition.groups.values():
@@ -187,3 +206,5 @@ class GroupCoordinator:
                 self._rebalancer.mark_dead(group, ErrorCode.NOT_COORDINATOR)
             elif self.consumers is not None:
                 self.consumers.on_group_unloaded(group)
+        if self.shares is not None:
+            self.shares.on_unloaded(partition)

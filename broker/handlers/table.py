@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
     from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
     from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
+    from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
     from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
     from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
     from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.security.acls import AclAdminHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
+    from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
+    from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
     from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
     from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
     from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
@@ -103,6 +107,10 @@ class Handlers(NamedTuple):
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
     client_metrics: ClientMetricsHandlers | None  # None: no exporter takes what clients push
+    share_groups: ShareGroupHandlers | None = None
+    share_offsets: ShareOffsetsHandlers | None = None
+    share_fetch: ShareFetchHandler | None = None  # None: share groups are not enabled
+    share_acknowledge: ShareAcknowledgeHandler | None = None
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
@@ -186,6 +194,23 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         entries += [
             _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat),
             _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_groups.describe),
+        ]
+    if handlers.share_fetch is not None and handlers.share_acknowledge is not None:
+        entries += [
+            _entry(ApiKey.SHARE_FETCH, handlers.share_fetch.handle),
+            _entry(ApiKey.SHARE_ACKNOWLEDGE, handlers.share_acknowledge.handle),
+        ]
+    share_groups = handlers.share_groups
+    if share_groups is not None:
+        entries += [
+            _entry(ApiKey.SHARE_GROUP_HEARTBEAT, share_groups.heartbeat),
+            _entry(ApiKey.SHARE_GROUP_DESCRIBE, share_groups.describe),
+        ]
+    share_offsets = handlers.share_offsets
+    if share_offsets is not None:
+        entries += [
+            _entry(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, share_offsets.describe),
+            _entry(ApiKey.ALTER_SHARE_GROUP_OFFSETS, share_offsets.alter),
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(

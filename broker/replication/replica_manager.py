@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
+from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
@@ -114,7 +115,7 @@ class ReplicaManager:
         self.produce_purgatory: Purgatory[DelayedFlush | DelayedProduce] = Purgatory(
             "produce", timer, purge_interval=produce_interval
         )
-        self.fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(
+        self.fetch_purgatory: Purgatory[DelayedOperation] = Purgatory(
             "fetch", timer, purge_interval=fetch_interval
         )
         self.delete_records_purgatory: Purgatory[DelayedDeleteRecords] = Purgatory(

@@ -152,6 +152,22 @@ def _consumer_group_describe(request: Any, response: Any, code: int, message: st
         response.groups.append(module.DescribedGroup(code, message, group_id))
 
 
+def _share_group_describe(request: Any, response: Any, code: int, message: str | None) -> None:
+    module = _import("share_group_describe")
+    for group_id in request.group_ids:
+        response.groups.append(module.DescribedGroup(code, message, group_id))
+
+
+def _describe_share_offsets(request: Any, response: Any, code: int, message: str | None) -> None:
+    module = _import("describe_share_group_offsets")
+    for group in request.groups:
+        response.groups.append(
+            module.DescribeShareGroupOffsetsResponseGroup(
+                group.group_id, error_code=code, error_message=message
+            )
+        )
+
+
 def _delete_groups(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("delete_groups")
     for group_id in request.groups_names:
@@ -335,4 +351,6 @@ BUILDERS: dict[int, Builder] = {
     65: _describe_transactions,
     75: _describe_topic_partitions,
     69: _consumer_group_describe,
+    77: _share_group_describe,
+    90: _describe_share_offsets,
 }

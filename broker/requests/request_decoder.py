@@ -35,6 +35,9 @@ logger = logging.getLogger("ottla.net")
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 
+# ShareGroupHeartbeat, ShareGroupDescribe, ShareFetch, ShareAcknowledge: a setting enables them.
+_SHARE_KEYS = range(76, 80)
+
 # A client id is the client's choice; this much of it goes into a log line.
 MAX_LOGGED_CLIENT_ID = 100
 
@@ -141,6 +144,11 @@ class RequestDecoder:
     ) -> None:
         if route is None:
             what = f"sent API key {api_key} version {version}, which is not supported"
+            if api_key in _SHARE_KEYS:
+                what += (
+                    " (share groups are enabled by `share` in "
+                    "group.coordinator.rebalance.protocols)"
+                )
         else:
             what = (
                 f"sent {route.entry.name} (API key {api_key}) version {version}; supported "

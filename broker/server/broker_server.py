@@ -12,7 +12,11 @@ from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import broker_info, check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
 from ottla.broker.config.sasl import max_receive_size
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.coordination.ports import (
+    GROUP_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.broker.observability.broker_state import BrokerState, Phase
 from ottla.broker.observability.monitoring import event_log, open_http
 from ottla.broker.observability.state_log import StateLog
@@ -329,7 +333,7 @@ async def _join_cluster(parts: BrokerParts) -> None:
     """Registers, then lets the controller tell this broker what it leads."""
     counts = [
         await _partition_count(parts.base.store, topic)
-        for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
+        for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC)
     ]
     parts.coordinators.startup(*counts)
     parts.network.request_channel.start()

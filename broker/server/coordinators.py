@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.groups import assignor_names, rebalance_protocols
+from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.coordination.znode_topics import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.server.share_assembly import ShareParts
     from ottla.controller.tree.store import ZnodeStore
 
 _ALL = -1
@@ -61,6 +63,16 @@ class Coordinators:
         def timeout_ms() -> int:
             return config.offsets_commit_timeout_ms
 
+        #: The parts of share groups (KIP-932); None where they are not enabled.
+        self.share: ShareParts | None = None
+        if "share" in rebalance_protocols(config.group_coordinator_rebalance_protocols):
+            from ottla.broker.server.share_assembly import ShareParts  # most brokers need none
+
+            creation = AutoTopicCreation(config, metadata, channel.create_topics)
+            self.share = ShareParts(
+                *(config, replica_manager, clock, timer, defer, timeout_ms, creation.ensure),
+                lambda group_id: {},
+            )
         self.groups = GroupCoordinator(
             group_settings(config),
             ReplicatedCoordinatorLog(replica_manager, GROUP_METADATA_TOPIC, timeout_ms),
@@ -68,6 +80,9 @@ class Coordinators:
             clock,
             defer,
             _catalog(config, metadata),
+            None if self.share is None else self.share.persister,
+            None if self.share is None else self.share.group_limits,
+            self._drop_share_group,
         )
         self.marker_writer = MarkerWriter(
             self._append_marker,
@@ -100,15 +115,24 @@ class Coordinators:
             enabled=config.transaction_partition_verification_enable,
         )
 
-    def startup(self, offsets_partitions: int | None, transaction_partitions: int | None) -> None:
+    def startup(
+        self,
+        offsets_partitions: int | None,
+        transaction_partitions: int | None,
+        share_partitions: int | None = None,
+    ) -> None:
         """Starts the coordinators' timers; the counts are those of internal topics that exist."""
         self.groups.startup(offsets_partitions)
         self.transactions.startup(transaction_partitions)
+        if self.share is not None:
+            self.share.startup(share_partitions)
 
     def shutdown(self) -> None:
         """Completes waiting requests and stops the timers."""
         self.groups.shutdown()
         self.transactions.shutdown()
+        if self.share is not None:
+            self.share.shutdown()
 
     def on_leadership(self, leaders: list[Partition], followers: list[Partition]) -> None:
         """This broker became leader, or follower, of these partitions."""
@@ -122,6 +146,8 @@ class Coordinators:
                 self.groups.on_resigned(partition.index, partition.leader_epoch)
             elif partition.topic == TRANSACTION_STATE_TOPIC:
                 self.transactions.on_resigned(partition.index, partition.leader_epoch)
+        if self.share is not None:
+            self.share.on_leadership(leaders, followers)
 
     def on_new_leader_epoch(self, partitions: list[Partition]) -> None:
         """This broker leads these partitions on, in a higher leader epoch."""
@@ -130,6 +156,8 @@ class Coordinators:
                 self.groups.partitions.advance_epoch(partition.index, partition.leader_epoch)
             elif partition.topic == TRANSACTION_STATE_TOPIC:
                 self.transactions.partitions.advance_epoch(partition.index, partition.leader_epoch)
+        if self.share is not None:
+            self.share.on_new_leader_epoch(partitions)
 
     def on_replicas_deleted(self, partitions: list[TopicPartition]) -> None:
         """Replicas of this broker are gone."""
@@ -138,11 +166,17 @@ class Coordinators:
                 self.groups.on_resigned(index)
             elif topic == TRANSACTION_STATE_TOPIC:
                 self.transactions.on_resigned(index)
+        if self.share is not None:
+            self.share.on_replicas_deleted(partitions)
 
     def on_partitions_deleted(self, partitions: list[TopicPartition]) -> None:
         """Partitions are gone from the cluster: their committed offsets are removed."""
         if partitions:
             self.groups.admin.on_partitions_deleted(partitions)
+
+    def _drop_share_group(self, group_id: str) -> None:
+        if self.share is not None:
+            self.share.partitions.drop_group(group_id)
 
     def _append_marker(
         self, where: TopicPartition, batch: bytes, on_result: Callable[[int], None]
@@ -180,8 +214,9 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
 
 
 def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | None:
-    """The topics for groups of the newer protocol; None where they are not served."""
-    if "consumer" not in rebalance_protocols(config.group_coordinator_rebalance_protocols):
+    """The topics for groups of the newer protocols; None where they are not served."""
+    protocols = rebalance_protocols(config.group_coordinator_rebalance_protocols)
+    if not protocols & {"consumer", "share"}:
         return None
     from ottla.broker.groups.consumer.cluster_topics import ClusterTopics  # most brokers need none
 

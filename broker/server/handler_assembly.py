@@ -90,7 +90,7 @@ def build_handlers(
     describer = ConfigDescriber(base.broker_id, config, dynamic_config, metadata, groups.history)
     access_control = security.access_control
     znode_offsets = ZnodeConsumerOffsets(base.store)
-    return Handlers(
+    handlers = Handlers(
         produce=ProduceHandler(
             manager,
             hints,
@@ -112,8 +112,10 @@ def build_handlers(
             metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
         ),
         replica_control=control.replica_control,
-        group_membership=GroupMembershipHandlers(groups.membership, group_errors),
-        group_admin=GroupAdminHandlers(groups.admin),
+        group_membership=GroupMembershipHandlers(
+            groups.membership, group_errors, None if groups.shares is None else groups.shares.has
+        ),
+        group_admin=GroupAdminHandlers(groups.admin, groups.shares),
         offset_delete=OffsetDeleteHandler(groups.admin, metadata),
         consumer_groups=_consumer_groups(coordinators, group_errors),
         offset_commit=OffsetCommitHandler(
@@ -174,6 +176,26 @@ def build_handlers(
         allocate_producer_ids=AllocateProducerIdsHandler(controller),
         acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
     )
+    if coordinators.share is None or groups.shares is None:
+        return handlers
+    # Imported late: most brokers serve no share groups.
+    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
+    from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
+    from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
+    from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
+
+    shares, share_sessions = coordinators.share.partitions, coordinators.share.sessions
+    return handlers._replace(
+        share_groups=ShareGroupHandlers(groups.shares, metadata),
+        share_offsets=ShareOffsetsHandlers(groups.shares, metadata, access_control.allows),
+        share_fetch=ShareFetchHandler(
+            *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
+            *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),
+        ),
+        share_acknowledge=ShareAcknowledgeHandler(
+            shares, share_sessions, metadata, access_control.may_read
+        ),
+    )
 
 
 def _consumer_groups(
@@ -185,7 +207,8 @@ def _consumer_groups(
         return None
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
-    return ConsumerGroupHandlers(consumers, group_errors)
+    shares = coordinators.groups.shares
+    return ConsumerGroupHandlers(consumers, group_errors, None if shares is None else shares.has)
 
 
 def _user_credentials(base: Foundation, controller: Controller) -> UserCredentialHandlers:

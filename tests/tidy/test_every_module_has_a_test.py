@@ -100,10 +100,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/handlers/records/test_delete_records.py",
     ),
-    "ottla.broker.handlers.groups.consumer_groups": (
-        BESIDE_KAFKA,
-        "tests/differential/test_consumer_groups.py",
-    ),
     "ottla.broker.handlers.transactions.describe_producers": (
         WHOLE_BROKER,
         "tests/integration/test_cli_hanging_transactions.py",
@@ -166,6 +162,7 @@ EXCEPTIONS = {
         ),
         (WHOLE_BROKER, "tests/integration/test_embedded.py"),
     ),
+    "ottla.broker.server.share_assembly": (WHOLE_BROKER, "tests/compat/test_share_consumer.py"),
     "ottla.broker.server.http_assembly": (WHOLE_BROKER, "tests/integration/test_console.py"),
     "ottla.broker.server.security_assembly": (
         WHOLE_BROKER,

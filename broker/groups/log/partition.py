@@ -19,6 +19,8 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
     from ottla.broker.groups.consumer.records import GroupRecord
+    from ottla.broker.groups.share.records import ShareRecord
+    from ottla.broker.groups.share.share_group import ShareGroup
 
     AnyGroup = Group | ConsumerGroup
 
@@ -34,6 +36,7 @@ class GroupPartition:
         "leader_epoch",
         "open_transactions",
         "records_skipped",
+        "share_groups",
     )
 
     def __init__(
@@ -44,6 +47,8 @@ class GroupPartition:
         self.leader_epoch = leader_epoch
         self.has_consumer_groups = has_consumer_groups
         self.groups: dict[str, AnyGroup] = {}
+        #: The share groups (KIP-932); None where they are not enabled.
+        self.share_groups: dict[str, ShareGroup] | None = None
         # The groups with offsets in the ongoing transaction of a producer id.
         self.open_transactions: dict[int, set[str]] = {}
         self.records_skipped = 0
@@ -55,7 +60,11 @@ class GroupPartition:
 
     @property
     def is_empty(self) -> bool:
-        return not self.groups and not self.records_skipped
+        return not self.groups and not self.share_groups and not self.records_skipped
+
+    @property
+    def has_share_groups(self) -> bool:
+        return self.share_groups is not None
 
     def describe(self) -> str:
         offsets = sum(len(group.offsets.committed) for group in self.groups.values())
@@ -114,6 +123,20 @@ class GroupPartition:
         if known is not None:
             loaded.offsets = known.offsets
         self.groups[group_id] = loaded
+
+    def replay_share_group(self, record: ShareRecord) -> None:
+        """Replays a record of a share group (KIP-932); the first one creates the group."""
+        assert self.share_groups is not None, "the caller has checked it"
+        group = self.share_groups.get(record.group_id)
+        if group is None:
+            if record.value is None:
+                return
+            from ottla.broker.groups.share.share_group import ShareGroup
+
+            group = self.share_groups[record.group_id] = ShareGroup(record.group_id)
+        group.replay(record)
+        if group.is_gone:
+            del self.share_groups[record.group_id]
 
     def replay_consumer_group(self, record: GroupRecord) -> None:
         """Replays a record of a consumer group (KIP-848); the first one creates the group."""

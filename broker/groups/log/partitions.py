@@ -29,17 +29,26 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         on_unloaded: Callable[[GroupPartition], None],
         *,
         has_consumer_groups: bool = False,
+        has_share_groups: bool = False,
     ) -> None:
         self.has_consumer_groups = has_consumer_groups
+        self.has_share_groups = has_share_groups
+
+        def create(index: int, leader_epoch: int) -> GroupPartition:
+            partition = GroupPartition(
+                index, leader_epoch, clock.now_ms, has_consumer_groups=has_consumer_groups
+            )
+            if has_share_groups:
+                partition.share_groups = {}
+            return partition
+
         super().__init__(
             GROUP_METADATA_TOPIC,
             settings.offsets_topic_num_partitions,
             log,
             clock,
             defer,
-            lambda index, leader_epoch: GroupPartition(
-                index, leader_epoch, clock.now_ms, has_consumer_groups=has_consumer_groups
-            ),
+            create,
             on_loaded,
             on_unloaded,
         )

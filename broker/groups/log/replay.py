@@ -22,9 +22,12 @@ from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.records import GroupRecord
+    from ottla.broker.groups.share.records import ShareRecord
 
 FIRST_CONSUMER_KEY = 3
 LAST_CONSUMER_KEY = 8
+FIRST_SHARE_KEY = 10
+LAST_SHARE_KEY = 15
 
 
 class ReplayedPartition(Protocol):
@@ -49,10 +52,15 @@ class ReplayedPartition(Protocol):
 
     def replay_consumer_group(self, record: GroupRecord) -> None: ...
 
+    @property
+    def has_share_groups(self) -> bool: ...
+
+    def replay_share_group(self, record: ShareRecord) -> None: ...
+
 
 def is_of_consumer_group(key: bytes) -> bool:
-    """Whether it is the key of a record of a consumer group (KIP-848)."""
-    return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_CONSUMER_KEY
+    """Whether it is the key of a record of a consumer group (KIP-848) or share group (KIP-932)."""
+    return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_SHARE_KEY
 
 
 def replay_record(
@@ -83,7 +91,18 @@ def replay_record(
         partition.replay_group(
             group_id, None if value is None else read_group_value(group_id, value, clock())
         )
-    elif is_of_consumer_group(key) and partition.has_consumer_groups:
+    elif (
+        len(key) > 1 and FIRST_SHARE_KEY <= key[1] <= LAST_SHARE_KEY and partition.has_share_groups
+    ):
+        from ottla.broker.groups.share.records import UnreadableShareRecord, read_share_record
+
+        try:
+            partition.replay_share_group(read_share_record(key, value))
+        except UnreadableShareRecord as problem:
+            raise UnreadableRecord(str(problem)) from None
+    elif (
+        is_of_consumer_group(key) and key[1] <= LAST_CONSUMER_KEY and partition.has_consumer_groups
+    ):
         # Imported late: most brokers serve no consumer groups.
         from ottla.broker.groups.consumer.records import UnreadableGroupRecord, decode_record
 

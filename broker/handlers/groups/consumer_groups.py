@@ -4,10 +4,13 @@ Version 1 is of Kafka 4: subscriptions by regular expression, and the type of ea
 where `group.coordinator.rebalance.protocols` contains `consumer`.
 """
 
+from collections.abc import Callable
+
 from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -21,13 +24,29 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 class ConsumerGroupHandlers:
     """Hands the requests to the group coordinator."""
 
-    def __init__(self, groups: ConsumerGroups, request_errors: GroupRequestErrorLog) -> None:
+    def __init__(
+        self,
+        groups: ConsumerGroups,
+        request_errors: GroupRequestErrorLog,
+        is_share_group: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`is_share_group` is given where share groups (KIP-932) are enabled."""
         self._groups = groups
         self._request_errors = request_errors
+        self._is_share_group = is_share_group
 
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> Deferred:
+        if self._is_share_group is not None and self._is_share_group(request.group_id):
+            context.respond(
+                ConsumerGroupHeartbeatResponse(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                    error_message=f"Group {request.group_id} is not a consumer group.",
+                )
+            )
+            return DEFERRED
+
         def send_response(response: ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
                 self._request_errors.log(

@@ -1,8 +1,15 @@
 """DescribeGroups (15), ListGroups (16) and DeleteGroups (42), all versions."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -11,12 +18,17 @@ from ottla.protocol.messages.delete_groups import (
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
+if TYPE_CHECKING:
+    from ottla.broker.groups.share.share_groups import ShareGroups
+
 
 class GroupAdminHandlers:
     """Builds the responses of the administrative group requests."""
 
-    def __init__(self, admin: GroupAdmin) -> None:
+    def __init__(self, admin: GroupAdmin, shares: ShareGroups | None = None) -> None:
+        """`shares` has the share groups (KIP-932), where they are enabled."""
         self._admin = admin
+        self._shares = shares
 
     def describe_groups(
         self, context: RequestContext, request: DescribeGroupsRequest
@@ -32,29 +44,60 @@ class GroupAdminHandlers:
         self, context: RequestContext, request: ListGroupsRequest
     ) -> ListGroupsResponse:
         error, groups = self._admin.list_groups(request.states_filter, request.types_filter)
-        return ListGroupsResponse(
-            error_code=error,
-            groups=[
-                ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=group.kind,
-                )
-                for group in groups
-            ],
-        )
+        listed = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=group.kind,
+            )
+            for group in groups
+        ]
+        if self._shares is not None and error != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            found = self._shares.listed(request.states_filter, request.types_filter)
+            listed += [
+                ListedGroup(group.group_id, "share", group.state, "share") for group in found
+            ]
+        return ListGroupsResponse(error_code=error, groups=listed)
 
     def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> Deferred:
+        shares = self._shares
+        names = dict.fromkeys(request.groups_names)
+        of_share = [] if shares is None else [name for name in names if shares.has(name)]
+        if shares is not None and of_share:
+            spawn(self._delete_with_shares(context, shares, names, of_share), name="DeleteGroups")
+            return DEFERRED
+        self._delete(context, names, {})
+        return DEFERRED
+
+    async def _delete_with_shares(
+        self,
+        context: RequestContext,
+        shares: ShareGroups,
+        names: dict[str, None],
+        of_share: list[str],
+    ) -> None:
+        done: dict[str, int] = {}
+        for name in of_share:
+            del names[name]
+            try:
+                await shares.delete(name)
+                done[name] = ErrorCode.NONE
+            except Exception as error:
+                done[name] = error_code(error)
+        self._delete(context, names, done)
+
+    def _delete(
+        self, context: RequestContext, names: dict[str, None], done: dict[str, int]
+    ) -> None:
         def send_response(results: dict[str, int]) -> None:
             context.respond(
                 DeleteGroupsResponse(
                     results=[
                         DeletableGroupResult(group_id=group_id, error_code=error)
-                        for group_id, error in results.items()
+                        for group_id, error in (done | results).items()
                     ]
                 )
             )
 
-        self._admin.delete_groups(dict.fromkeys(request.groups_names), send_response)
-        return DEFERRED
+        self._admin.delete_groups(names, send_response)

@@ -1,5 +1,7 @@
 """JoinGroup (11), Heartbeat (12), LeaveGroup (13) and SyncGroup (14), all versions."""
 
+from collections.abc import Callable
+
 from ottla.broker.groups.classic.group import sync_error
 from ottla.broker.groups.classic.membership import GroupMembership
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
@@ -19,12 +21,28 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 class GroupMembershipHandlers:
     """Hands the requests to the group coordinator and adapts responses to the version."""
 
-    def __init__(self, membership: GroupMembership, request_errors: GroupRequestErrorLog) -> None:
+    def __init__(
+        self,
+        membership: GroupMembership,
+        request_errors: GroupRequestErrorLog,
+        is_share_group: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`is_share_group` is given where share groups (KIP-932) are enabled."""
         self._membership = membership
         self._request_errors = request_errors
+        self._is_share_group = is_share_group
 
-    def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
+    def join_group(
+        self, context: RequestContext, request: JoinGroupRequest
+    ) -> Deferred | JoinGroupResponse:
         version = context.header.api_version
+        if self._is_share_group is not None and self._is_share_group(request.group_id):
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            self._request_errors.log(
+                context, "JoinGroup", request.group_id, request.member_id, -1, code
+            )
+            name = "" if version < 7 else None
+            return JoinGroupResponse(error_code=code, protocol_name=name, member_id="")
 
         def send_response(response: JoinGroupResponse) -> None:
             self._request_errors.log(

@@ -7,7 +7,11 @@ from logging import DEBUG
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.coordination.ports import (
+    GROUP_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.broker.requests.amendments import amend
 from ottla.broker.security.audit.security_log import decisions
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
@@ -36,7 +40,7 @@ _TOPIC = attrgetter("topic")
 MAX_WRITABLE_TOPICS = 64
 # Longer names than topics have are not kept.
 LONGEST_NAME = 255
-_INTERNAL = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC))
+_INTERNAL = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC))
 
 
 class DataGuard(Guard):

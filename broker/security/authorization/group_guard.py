@@ -46,6 +46,12 @@ class GroupGuard(Guard):
             ApiKey.LEAVE_GROUP: self._member,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._member,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self._consumer_group_describe,
+            ApiKey.SHARE_GROUP_HEARTBEAT: self._member,
+            ApiKey.SHARE_GROUP_DESCRIBE: self._share_group_describe,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._member,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self._checked_by_row,
+            ApiKey.SHARE_FETCH: self._share_member,
+            ApiKey.SHARE_ACKNOWLEDGE: self._share_member,
             ApiKey.DESCRIBE_GROUPS: self._describe_groups,
             ApiKey.LIST_GROUPS: self._list_groups,
             ApiKey.DELETE_GROUPS: self._delete_groups,
@@ -53,6 +59,13 @@ class GroupGuard(Guard):
 
     def _member(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def _share_member(self, context: RequestContext, request: Any) -> None:
+        if request.group_id is not None:  # else the handler returns INVALID_REQUEST
+            self._member(context, request)
+
+    def _checked_by_row(self, context: RequestContext, request: Any) -> None:
+        """The handler checks each group and each topic, for each has a row of its own."""
 
     # Offsets.
 
@@ -185,6 +198,17 @@ class GroupGuard(Guard):
 
     def _consumer_group_describe(self, context: RequestContext, request: Any) -> None:
         from ottla.protocol.messages.consumer_group_describe import DescribedGroup
+
+        request.group_ids, denied = self.sort_out(
+            context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids, str
+        )
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        rows = [DescribedGroup(error_code=code, group_id=group_id) for group_id in denied]
+        amend(context, lambda response: response.groups.extend(rows))
+        self._set_operations(context, request)
+
+    def _share_group_describe(self, context: RequestContext, request: Any) -> None:
+        from ottla.protocol.messages.share_group_describe import DescribedGroup
 
         request.group_ids, denied = self.sort_out(
             context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids, str

@@ -56,6 +56,7 @@ async def test_pipelined_newer_requests_get_responses_one_by_one() -> None:
     ("key", "version", "words"),
     [
         (999, 3, "API key 999 version 3, which is not supported"),
+        (76, 1, "enabled by `share` in group.coordinator.rebalance.protocols"),
         (METADATA, 9, "Metadata (API key 3) version 9; supported versions are 0 to 4"),
         (METADATA, -1, "Metadata (API key 3) version -1; supported versions are 0 to 4"),
     ],

@@ -8,8 +8,15 @@ from ottla.broker.share.acquisition import (
     FetchedBatch,
     GroupLimits,
 )
-from ottla.broker.share.persister import PersistedState, SharePartitionKey, StateBatch
+from ottla.broker.share.persister import (
+    PersistedState,
+    SharePartitionKey,
+    StateBatch,
+    StateSummary,
+    StateUpdate,
+)
 from ottla.broker.share.share_partition import Acknowledgement, SharePartition
+from ottla.protocol.errors import KafkaError
 
 KEY = SharePartitionKey("group", bytes(16), 0)
 LIMITS = GroupLimits()
@@ -67,3 +74,44 @@ def states(partition: SharePartition) -> list[tuple[int, int, int, int]]:
         (batch.first_offset, batch.last_offset, batch.state, batch.delivery_count)
         for batch in partition.window.batches
     ]
+
+
+class MemoryPersister:
+    """Satisfies `ShareStatePersister`; `next_error` fails the next call."""
+
+    def __init__(self) -> None:
+        self.states: dict[SharePartitionKey, dict[int, tuple[int, int]]] = {}
+        self.start_offsets: dict[SharePartitionKey, int] = {}
+        self.next_error = 0
+        self.writes: list[StateUpdate] = []
+
+    def _fail(self) -> None:
+        if self.next_error:
+            error, self.next_error = self.next_error, 0
+            raise KafkaError(error)
+
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
+        self._fail()
+        self.start_offsets[key] = start_offset
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PersistedState:
+        self._fail()
+        start_offset = self.start_offsets.get(key, -1)
+        rows = sorted(self.states.get(key, {}).items())
+        return PersistedState(0, start_offset, tuple(StateBatch(at, at, *row) for at, row in rows))
+
+    async def write(self, key: SharePartitionKey, update: StateUpdate) -> None:
+        self._fail()
+        self.writes.append(update)
+        self.start_offsets[key] = update.start_offset
+        for first, last, state, count in update.batches:
+            for offset in range(first, last + 1):
+                self.states.setdefault(key, {})[offset] = (state, count)
+
+    async def delete(self, key: SharePartitionKey) -> None:
+        self._fail()
+        self.states.pop(key, None)
+
+    async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
+        self._fail()
+        return StateSummary(0, leader_epoch, self.start_offsets.get(key, -1), -1)

@@ -1,0 +1,443 @@
+"""Share groups in the group coordinator: members, assignments, and the state of share partitions.
+
+Mirrors the share group parts of Kafka's `GroupMetadataManager`. Records first: a group changes when
+its records are committed. Requests of one group wait for each other.
+
+A member gets a partition when the share coordinator has its state. The first heartbeat for a new
+partition waits for that, INITIALIZE_TIMEOUT_S at the most; then the next heartbeat retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.groups.share import records
+from ottla.broker.groups.share.assignor import assign
+from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
+from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.share.persister import (
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    ShareStatePersister,
+    StateSummary,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.log.appender import GroupAppender
+    from ottla.broker.groups.log.partition import GroupPartition
+    from ottla.broker.groups.log.partitions import GroupPartitions
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.runtime.wheel import TimerTask
+    from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+logger = logging.getLogger("ottla.groups")
+
+INITIALIZE_TIMEOUT_S = 10.0
+LEAVE_EPOCH = -1
+ASSIGNOR = "simple"
+KIND = "share"
+
+
+class ShareGroupLimits(NamedTuple):
+    """The settings `group.share.*` of the group coordinator; defaults of Kafka 4.3."""
+
+    max_size: int = 200
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+
+
+class Heartbeat(NamedTuple):
+    """The result of a heartbeat; an assignment of None has not changed."""
+
+    member_epoch: int
+    assignment: Topics | None
+
+
+class ShareGroups:
+    """The share groups of the partitions that this broker coordinates. Loop only."""
+
+    def __init__(
+        self,
+        limits: ShareGroupLimits,
+        partitions: GroupPartitions,
+        appender: GroupAppender,
+        timer: DelayQueue,
+        catalog: TopicCatalog,
+        persister: ShareStatePersister,
+        on_state_replaced: Callable[[str], None] = lambda group_id: None,
+    ) -> None:
+        """`on_state_replaced` is called when the stored state of a group was deleted or reset:
+        leaders of its partitions read it again."""
+        self._on_state_replaced = on_state_replaced
+        self.limits = limits
+        self._partitions = partitions
+        self._appender = appender
+        self._timer = timer
+        self._catalog = catalog
+        self._persister = persister
+        # Locks of groups with a request in progress, and how many requests use each.
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        self._timers: dict[tuple[str, str], TimerTask] = {}
+
+    def find(self, group_id: str) -> ShareGroup | None:
+        """The group, None when there is none. Raises KafkaError on another coordinator."""
+        return self._groups_of(group_id)[1].get(group_id)
+
+    def all(self) -> list[ShareGroup]:
+        """All share groups of this coordinator."""
+        return [
+            group
+            for partition in self._partitions.active
+            for group in (partition.share_groups or {}).values()
+        ]
+
+    def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ShareGroup]:
+        """The groups in one of the states and of one of the types (empty: all)."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        if wanted_types and KIND not in wanted_types:
+            return []
+        return [
+            group
+            for group in self.all()
+            if not wanted_states or group.state.lower() in wanted_states
+        ]
+
+    def has(self, group_id: str) -> bool:
+        """Whether there is a share group of this name on this coordinator."""
+        partition = self._partitions.home_of(group_id)
+        return partition is not None and group_id in (partition.share_groups or {})
+
+    # Heartbeats.
+
+    async def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> Heartbeat:
+        """A member joins, stays or leaves; durable on return. Raises KafkaError."""
+        _check(request)
+        group_id, member_id = request.group_id, request.member_id
+        async with self._locked(group_id):
+            group = self._group_for(group_id, request.member_epoch)
+            if request.member_epoch == LEAVE_EPOCH:
+                if member_id not in group.members:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+                await self._remove(group, member_id)
+                return Heartbeat(LEAVE_EPOCH, None)
+            topics = self._check_member(group, request)
+            member = group.members.get(member_id)
+            await self._initialize(group, topics | _subscribed(group))
+            changes: list[ShareRecord] = []
+            rack_id = request.rack_id if member is None else request.rack_id or member.rack_id
+            is_changed = member is None or (
+                (member.topics, member.rack_id, member.client_id, member.client_host)
+                != (topics, rack_id, client_id, client_host)
+            )
+            if is_changed:
+                client = (client_id, client_host)
+                changes.append(records.member_record(group_id, member_id, rack_id, client, topics))
+            changes += self._assigned(group, {member_id: topics}, is_changed)
+            assigned = await self._store_with_current(group, member_id, changes)
+            self._watch(group_id, member_id)
+        is_full = request.member_epoch == 0 or request.subscribed_topic_names is not None
+        is_new = member is None or member.epoch != request.member_epoch
+        return Heartbeat(assigned.epoch, assigned.assigned if is_full or is_new else None)
+
+    def _group_for(self, group_id: str, member_epoch: int) -> ShareGroup:
+        partition, groups = self._groups_of(group_id)
+        group = groups.get(group_id)
+        if group is not None:
+            return group
+        other = partition.groups.get(group_id)
+        if member_epoch != 0 or (other is not None and not other.is_empty):
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
+            )
+        return ShareGroup(group_id)  # the replay of its first record adds it
+
+    def _check_member(
+        self, group: ShareGroup, request: ShareGroupHeartbeatRequest
+    ) -> frozenset[str]:
+        """The topics that the member subscribes to."""
+        member = group.members.get(request.member_id)
+        if member is None:
+            if request.member_epoch > 0:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if len(group.members) >= self.limits.max_size:
+                raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return frozenset(request.subscribed_topic_names or ())
+        if request.member_epoch not in (0, member.epoch, member.previous_epoch):
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH)
+        if request.subscribed_topic_names is None:
+            return member.topics
+        return frozenset(request.subscribed_topic_names)
+
+    def _assigned(
+        self, group: ShareGroup, joining: dict[str, frozenset[str]], is_changed: bool
+    ) -> list[ShareRecord]:
+        """The records of a new target assignment, if it differs; `joining` are new or changed."""
+        subscriptions = {each.member_id: each.topics for each in group.members.values()} | joining
+        ids: dict[str, bytes] = {}
+        partitions: Topics = {}
+        for name in frozenset().union(*subscriptions.values()):
+            topic = self._catalog.describe(name)
+            if topic is not None:
+                ids[name] = topic.topic_id
+                partitions[topic.topic_id] = group.initialized.get(topic.topic_id, [])
+        target = assign(
+            {
+                member_id: frozenset(ids[name] for name in topics if name in ids)
+                for member_id, topics in subscriptions.items()
+            },
+            partitions,
+        )
+        if not is_changed and target == group.targets:
+            return []
+        epoch = group.epoch + 1
+        changes = [records.epoch_record(group.group_id, epoch)]
+        for member_id, topics in target.items():
+            if group.targets.get(member_id) != topics:
+                changes.append(records.target_record(group.group_id, member_id, topics))
+        return [*changes, records.target_epoch_record(group.group_id, epoch)]
+
+    async def _store_with_current(
+        self, group: ShareGroup, member_id: str, changes: list[ShareRecord]
+    ) -> ShareMember:
+        """Stores the changes and what the member has now; returns the member."""
+        after = ShareGroup(group.group_id)
+        after.target_epoch, after.targets = group.target_epoch, dict(group.targets)
+        for record in changes:
+            after.replay(record)
+        member = group.members.get(member_id)
+        if member is None or member.epoch != after.target_epoch or changes:
+            epochs = (after.target_epoch, 0 if member is None else member.epoch)
+            topics = after.targets.get(member_id, {})
+            changes.append(records.current_record(group.group_id, member_id, epochs, topics))
+            await self._store(group.group_id, changes)
+        found = self._groups_of(group.group_id)[1][group.group_id]
+        return found.members[member_id]
+
+    # Members that leave.
+
+    async def _remove(self, group: ShareGroup, member_id: str) -> None:
+        group_id = group.group_id
+        changes = [
+            tombstone_record(kind, group_id, member_id)
+            for kind in (records.CURRENT, records.TARGET, records.MEMBER)
+        ]
+        rest = ShareGroup(group_id)
+        rest.epoch, rest.initialized = group.epoch, group.initialized
+        rest.members = {name: each for name, each in group.members.items() if name != member_id}
+        rest.targets = {name: each for name, each in group.targets.items() if name != member_id}
+        await self._store(group_id, changes + self._assigned(rest, {}, True))
+        timer = self._timers.pop((group_id, member_id), None)
+        if timer is not None:
+            timer.cancel()
+
+    def _watch(self, group_id: str, member_id: str) -> None:
+        """The session of a member starts again."""
+        key = (group_id, member_id)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = self._timer.schedule(
+            self.limits.session_timeout_ms, partial(self._expire, group_id, member_id)
+        )
+
+    def _expire(self, group_id: str, member_id: str) -> None:
+        self._timers.pop((group_id, member_id), None)
+        logger.info(
+            "Member %s of share group %s: session expired, the member is removed",
+            member_id,
+            group_id,
+            extra={"group": group_id},
+        )
+        spawn(self._remove_expired(group_id, member_id), name="remove expired share member")
+
+    async def _remove_expired(self, group_id: str, member_id: str) -> None:
+        try:
+            async with self._locked(group_id):
+                group = self.find(group_id)
+                if group is None or member_id not in group.members:
+                    return
+                if (group_id, member_id) not in self._timers:  # else it has come back
+                    await self._remove(group, member_id)
+        except KafkaError:
+            self._watch(group_id, member_id)  # retried, unless another broker coordinates it
+
+    def on_loaded(self, partition: GroupPartition) -> None:
+        """The sessions of all members start when this broker becomes their coordinator."""
+        for group in (partition.share_groups or {}).values():
+            for member_id in group.members:
+                self._watch(group.group_id, member_id)
+
+    def on_unloaded(self, partition: GroupPartition) -> None:
+        for group_id in partition.share_groups or {}:
+            for key in [key for key in self._timers if key[0] == group_id]:
+                self._timers.pop(key).cancel()
+
+    # The state of share partitions.
+
+    async def _initialize(self, group: ShareGroup, names: frozenset[str]) -> None:
+        """Lets the share coordinator create the state of partitions that have none."""
+        missing: list[SharePartitionKey] = []
+        initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
+        topics: dict[bytes, str] = {}
+        for name in sorted(names):
+            topic = self._catalog.describe(name)
+            if topic is None:
+                continue
+            topics[topic.topic_id] = name
+            known = initialized.setdefault(topic.topic_id, [])
+            missing += (
+                SharePartitionKey(group.group_id, topic.topic_id, index)
+                for index in range(topic.partition_count)
+                if index not in known
+            )
+        if not missing:
+            return
+        try:
+            async with asyncio.timeout(INITIALIZE_TIMEOUT_S):
+                for key in missing:
+                    await self._persister.initialize(key, 0, UNINITIALIZED_START_OFFSET)
+                    initialized[key.topic_id].append(key.partition)
+        except (KafkaError, TimeoutError) as error:
+            logger.info(
+                "Share group %s: %d partitions wait for the share coordinator: %s",
+                group.group_id,
+                len(missing),
+                str(error) or "timeout",
+                extra={"group": group.group_id},
+            )
+        names_by_id = self._names(initialized) | topics
+        record = records.state_partitions_record(group.group_id, initialized, names_by_id)
+        await self._store(group.group_id, [record])
+        # A group that is new here was added by the replay of the record.
+        group.initialized = initialized
+
+    def _names(self, topics: Topics) -> dict[bytes, str]:
+        return {topic_id: self._catalog.name_of(topic_id) or "" for topic_id in topics}
+
+    async def delete(self, group_id: str) -> None:
+        """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
+        async with self._locked(group_id):
+            group = self.find(group_id)
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            if group.members:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            for topic_id, indexes in group.initialized.items():
+                for index in indexes:
+                    await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
+            self._on_state_replaced(group_id)
+            kinds = (records.STATE_PARTITIONS, records.TARGET_EPOCH, records.EPOCH)
+            await self._store(group_id, [tombstone_record(kind, group_id) for kind in kinds])
+
+    async def summary(self, key: SharePartitionKey) -> StateSummary:
+        """The stored start offset of a share partition and its epochs. Raises KafkaError."""
+        return await self._persister.summary(key, -1)
+
+    async def reset(self, group_id: str, offsets: dict[bytes, dict[int, int]]) -> None:
+        """Sets the start offsets of an empty group, by topic id and partition; durable on return.
+
+        The state epoch rises, so that a leader with the former state cannot store it. Raises
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        async with self._locked(group_id):
+            group = self.find(group_id)
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            if group.members:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
+            for topic_id, rows in offsets.items():
+                known = initialized.setdefault(topic_id, [])
+                for index, offset in rows.items():
+                    key = SharePartitionKey(group_id, topic_id, index)
+                    epoch = (await self.summary(key)).state_epoch + 1
+                    await self._persister.initialize(key, epoch, offset)
+                    if index not in known:
+                        known.append(index)
+            self._on_state_replaced(group_id)
+            if initialized != group.initialized:
+                names = self._names(initialized)
+                await self._store(
+                    group_id, [records.state_partitions_record(group_id, initialized, names)]
+                )
+
+    # Records.
+
+    def _groups_of(self, group_id: str) -> tuple[GroupPartition, dict[str, ShareGroup]]:
+        code = self._partitions.check(group_id)
+        partition = self._partitions.home_of(group_id)
+        if code or partition is None or partition.share_groups is None:
+            raise KafkaError(code or ErrorCode.NOT_COORDINATOR)
+        return partition, partition.share_groups
+
+    async def _store(self, group_id: str, changes: Sequence[ShareRecord]) -> None:
+        """Appends the records; replays them when they are committed."""
+        partition, _ = self._groups_of(group_id)
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def on_result(error_code: int, base_offset: int) -> None:
+            if error_code == ErrorCode.NONE:
+                for record in changes:
+                    partition.replay_share_group(record)
+            if not done.done():
+                done.set_result(error_code)
+
+        self._appender.append(partition, [record.encoded() for record in changes], on_result)
+        code = await done
+        if code:
+            raise KafkaError(_APPEND_ERRORS.get(code, code))
+
+    @asynccontextmanager
+    async def _locked(self, group_id: str) -> AsyncIterator[None]:
+        lock, users = self._locks.setdefault(group_id, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[group_id]
+
+
+# What a client gets after a failed append: retry here, or find the coordinator again.
+_APPEND_ERRORS: dict[int, int] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+def _subscribed(group: ShareGroup) -> frozenset[str]:
+    return frozenset().union(*(member.topics for member in group.members.values()))
+
+
+def _check(request: ShareGroupHeartbeatRequest) -> None:
+    """Raises INVALID_REQUEST as Kafka does."""
+    reason = ""
+    if not request.group_id:
+        reason = "GroupId can't be empty."
+    elif not request.member_id:
+        reason = "MemberId can't be empty."
+    elif request.member_epoch < LEAVE_EPOCH:
+        reason = f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -1."
+    elif request.rack_id == "":
+        reason = "RackId can't be empty."
+    elif request.member_epoch == 0 and not request.subscribed_topic_names:
+        reason = "SubscribedTopicNames must be set in first request."
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

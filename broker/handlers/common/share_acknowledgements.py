@@ -1,0 +1,93 @@
+"""The acknowledgements of ShareFetch and ShareAcknowledge: their checks, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.share.persister import SharePartitionKey
+from ottla.broker.share.sessions import SessionKey, SharedPartition
+from ottla.broker.share.share_partition import Acknowledgement, AcknowledgeType
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.share.share_partitions import SharePartitions
+
+MAX_MEMBER_ID_LENGTH = 36  # of a UUID, as Kafka demands
+
+
+class AcknowledgeResult(NamedTuple):
+    error_code: int
+    error_message: str | None = None
+
+
+AcknowledgeResults = dict[SharedPartition, AcknowledgeResult]
+Acknowledgements = dict[SharedPartition, list[Acknowledgement]]
+MayReadTopic = Callable[[str], bool]
+
+
+def session_key(request: Any) -> SessionKey:
+    """The group and the member of a request; raises INVALID_REQUEST."""
+    group_id, member_id = request.group_id, request.member_id
+    if group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    if not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    return SessionKey(group_id, member_id)
+
+
+def acknowledgements_of(topics: Iterable[Any]) -> Acknowledgements:
+    """What a request acknowledges, by partition."""
+    return {
+        SharedPartition(topic.topic_id, row.partition_index): [
+            Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+            for batch in row.acknowledgement_batches
+        ]
+        for topic in topics
+        for row in topic.partitions
+        if row.acknowledgement_batches
+    }
+
+
+def are_valid(acknowledgements: Iterable[Acknowledgement], may_renew: bool) -> bool:
+    """Whether the batches are in order, with one type each or one for each offset."""
+    highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+    previous = -1
+    for first, last, types in acknowledgements:
+        if first > last or first < previous or not types:
+            return False
+        if len(types) > 1 and last - first != len(types) - 1:
+            return False
+        if min(types) < AcknowledgeType.GAP or max(types) > highest:
+            return False
+        previous = last
+    return True
+
+
+async def acknowledge(
+    shares: SharePartitions,
+    key: SessionKey,
+    acknowledgements: Acknowledgements,
+    topic_names: dict[bytes, str],
+    may_read: MayReadTopic,
+    may_renew: bool,
+) -> AcknowledgeResults:
+    """Acknowledges records, partition by partition; an error of one does not stop the others."""
+    results: AcknowledgeResults = {}
+    for where, batches in acknowledgements.items():
+        topic = topic_names.get(where.topic_id)
+        if topic is None:
+            results[where] = AcknowledgeResult(ErrorCode.UNKNOWN_TOPIC_ID)
+        elif not may_read(topic):
+            results[where] = AcknowledgeResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif not are_valid(batches, may_renew):
+            results[where] = AcknowledgeResult(ErrorCode.INVALID_REQUEST)
+        else:
+            partition = SharePartitionKey(key.group_id, *where)
+            try:
+                await shares.acknowledge(partition, topic, key.member_id, batches)
+                results[where] = AcknowledgeResult(ErrorCode.NONE)
+            except Exception as error:
+                results[where] = AcknowledgeResult(error_code(error), error_message(error))
+    return results

@@ -1,0 +1,129 @@
+"""ShareGroupHeartbeat (76) and ShareGroupDescribe (77), version 1 (KIP-932).
+
+Listed where `group.coordinator.rebalance.protocols` contains `share`. Share groups need a cluster
+of one broker: on others a heartbeat gets UNSUPPORTED_VERSION, and the log says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.share.share_groups import ASSIGNOR, ShareGroups
+from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import share_group_describe as described
+from ottla.protocol.messages import share_group_heartbeat as heartbeats
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.groups.share.records import Topics
+    from ottla.broker.groups.share.share_group import ShareMember
+
+logger = logging.getLogger("ottla.groups")
+
+
+class ShareGroupHandlers:
+    """Hands the requests to the group coordinator."""
+
+    def __init__(self, groups: ShareGroups, metadata: MetadataCache) -> None:
+        self._groups = groups
+        self._metadata = metadata
+
+    def heartbeat(
+        self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
+    ) -> Deferred:
+        spawn(self._heartbeat(context, request), name="ShareGroupHeartbeat")
+        return DEFERRED
+
+    async def _heartbeat(
+        self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
+    ) -> None:
+        try:
+            self._check_cluster(request.group_id)
+            result = await self._groups.heartbeat(
+                request, context.header.client_id or "", f"/{context.client_host}"
+            )
+        except Exception as error:
+            context.respond(
+                heartbeats.ShareGroupHeartbeatResponse(
+                    error_code=error_code(error), error_message=error_message(error)
+                )
+            )
+            return
+        response = heartbeats.ShareGroupHeartbeatResponse(
+            member_id=request.member_id,
+            member_epoch=result.member_epoch,
+            heartbeat_interval_ms=self._groups.limits.heartbeat_interval_ms,
+        )
+        if result.assignment is not None:
+            rows = sorted(result.assignment.items())
+            response.assignment = heartbeats.Assignment(
+                [heartbeats.TopicPartitions(topic_id, indexes) for topic_id, indexes in rows]
+            )
+        context.respond(response)
+
+    def _check_cluster(self, group_id: str) -> None:
+        brokers = len(self._metadata.snapshot.brokers)
+        if brokers > 1:
+            logger.warning(
+                "Share group %s is refused: share groups need a cluster of one broker, this one "
+                "has %d. Remove `share` from group.coordinator.rebalance.protocols",
+                group_id,
+                brokers,
+                extra={"group": group_id},
+            )
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "Share groups need a cluster of one broker."
+            )
+
+    def describe(
+        self, context: RequestContext, request: described.ShareGroupDescribeRequest
+    ) -> described.ShareGroupDescribeResponse:
+        rows = [self._describe(group_id) for group_id in request.group_ids]
+        if request.include_authorized_operations:
+            for row in rows:
+                if not row.error_code:
+                    row.authorized_operations = GROUP_OPERATIONS
+        return described.ShareGroupDescribeResponse(groups=rows)
+
+    def _describe(self, group_id: str) -> described.DescribedGroup:
+        try:
+            group = self._groups.find(group_id)
+        except KafkaError as error:
+            return described.DescribedGroup(error_code=error.code, group_id=group_id)
+        if group is None:
+            return described.DescribedGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} not found.",
+                group_id=group_id,
+            )
+        return described.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.target_epoch,
+            assignor_name=ASSIGNOR,
+            members=[self._member(member) for member in group.members.values()],
+        )
+
+    def _member(self, member: ShareMember) -> described.Member:
+        return described.Member(
+            member_id=member.member_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+            assignment=described.Assignment(self._rows(member.assigned)),
+        )
+
+    def _rows(self, topics: Topics) -> list[described.TopicPartitions]:
+        names = self._metadata.snapshot.topic_names
+        return [
+            described.TopicPartitions(topic_id, names.get(topic_id, ""), indexes)
+            for topic_id, indexes in sorted(topics.items())
+        ]

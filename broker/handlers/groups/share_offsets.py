@@ -1,0 +1,135 @@
+"""DescribeShareGroupOffsets (90), versions 0 and 1, and AlterShareGroupOffsets (91), version 0.
+
+KIP-932. The lag of version 1 is not computed: it is -1, as for a share partition that was never
+read. Describing needs DESCRIBE on the group and the topics, altering READ; only an empty group can
+be altered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.broker.share.persister import SharePartitionKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import alter_share_group_offsets as altering
+from ottla.protocol.messages import describe_share_group_offsets as describing
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.groups.share.share_groups import ShareGroups
+    from ottla.broker.security.authorization.access_control import Allows
+
+
+class ShareOffsetsHandlers:
+    """Reads and resets the start offsets of share groups."""
+
+    def __init__(self, groups: ShareGroups, metadata: MetadataCache, allows: Allows) -> None:
+        self._groups = groups
+        self._metadata = metadata
+        self._allows = allows
+
+    def describe(
+        self, context: RequestContext, request: describing.DescribeShareGroupOffsetsRequest
+    ) -> Deferred:
+        spawn(self._describe_all(context, request), name="DescribeShareGroupOffsets")
+        return DEFERRED
+
+    async def _describe_all(
+        self, context: RequestContext, request: describing.DescribeShareGroupOffsetsRequest
+    ) -> None:
+        response = describing.DescribeShareGroupOffsetsResponse()
+        for wanted in request.groups:
+            row = describing.DescribeShareGroupOffsetsResponseGroup(wanted.group_id)
+            try:
+                if not self._allows(
+                    context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id
+                ):
+                    raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                row.topics = await self._describe(context, wanted)
+            except KafkaError as error:
+                row.error_code, row.error_message = error.code, error_message(error)
+            response.groups.append(row)
+        context.respond(response)
+
+    async def _describe(
+        self, context: RequestContext, wanted: describing.DescribeShareGroupOffsetsRequestGroup
+    ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
+        group = self._groups.find(wanted.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        snapshot = self._metadata.snapshot
+        if wanted.topics is None:
+            topics = [
+                (snapshot.topic_names.get(topic_id, ""), indexes)
+                for topic_id, indexes in group.initialized.items()
+            ]
+        else:
+            topics = [(topic.topic_name, topic.partitions) for topic in wanted.topics]
+        rows = []
+        for name, indexes in topics:
+            known = snapshot.topics.get(name)
+            row = describing.DescribeShareGroupOffsetsResponseTopic(name)
+            rows.append(row)
+            code = ErrorCode.NONE
+            if not self._allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif known is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                row.topic_id = known.topic_id
+            for index in indexes:
+                partition = describing.DescribeShareGroupOffsetsResponsePartition(
+                    index, start_offset=-1, error_code=code
+                )
+                row.partitions.append(partition)
+                if known is None or code:
+                    continue
+                key = SharePartitionKey(wanted.group_id, known.topic_id, index)
+                try:
+                    summary = await self._groups.summary(key)
+                    partition.start_offset = summary.start_offset
+                    partition.leader_epoch = summary.leader_epoch
+                except KafkaError as error:
+                    partition.error_code = error.code
+        return rows
+
+    def alter(
+        self, context: RequestContext, request: altering.AlterShareGroupOffsetsRequest
+    ) -> Deferred:
+        spawn(self._alter(context, request), name="AlterShareGroupOffsets")
+        return DEFERRED
+
+    async def _alter(
+        self, context: RequestContext, request: altering.AlterShareGroupOffsetsRequest
+    ) -> None:
+        response = altering.AlterShareGroupOffsetsResponse()
+        offsets: dict[bytes, dict[int, int]] = {}
+        for topic in request.topics:
+            known = self._metadata.snapshot.topics.get(topic.topic_name)
+            row = altering.AlterShareGroupOffsetsResponseTopic(topic.topic_name)
+            response.responses.append(row)
+            is_allowed = self._allows(context, Operation.READ, ResourceType.TOPIC, topic.topic_name)
+            if known is not None and is_allowed:
+                row.topic_id = known.topic_id
+            for wanted in topic.partitions:
+                index = wanted.partition_index
+                code = ErrorCode.NONE
+                if not is_allowed:
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif known is None or index not in known.partitions:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    offsets.setdefault(known.topic_id, {})[index] = wanted.start_offset
+                row.partitions.append(altering.AlterShareGroupOffsetsResponsePartition(index, code))
+        try:
+            if not self._allows(context, Operation.READ, ResourceType.GROUP, request.group_id):
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            await self._groups.reset(request.group_id, offsets)
+        except Exception as error:
+            response.error_code, response.error_message = error_code(error), error_message(error)
+            response.responses = []
+        context.respond(response)

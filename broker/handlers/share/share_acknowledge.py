@@ -1,0 +1,87 @@
+"""ShareAcknowledge (79), versions 1 and 2 (KIP-932); version 2 has renewals (KIP-1222).
+
+READ on the group and on each topic. An acknowledgement is durable when the response is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.handlers.common.share_acknowledgements import (
+    acknowledge,
+    acknowledgements_of,
+    session_key,
+)
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey
+from ottla.protocol.messages.share_acknowledge import (
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.security.authorization.access_control import MayRead
+    from ottla.broker.share.sessions import ShareSessions
+    from ottla.broker.share.share_partitions import SharePartitions
+
+
+class ShareAcknowledgeHandler:
+    """Advances the share session and changes the share partitions."""
+
+    def __init__(
+        self,
+        shares: SharePartitions,
+        sessions: ShareSessions,
+        metadata: MetadataCache,
+        may_read: MayRead,
+    ) -> None:
+        self._shares = shares
+        self._sessions = sessions
+        self._metadata = metadata
+        self._may_read = may_read
+
+    def handle(
+        self, context: RequestContext, request: ShareAcknowledgeRequest
+    ) -> Deferred | ShareAcknowledgeResponse:
+        try:
+            key = session_key(request)
+            self._sessions.acknowledge(key, request.share_session_epoch)
+        except Exception as error:
+            return ShareAcknowledgeResponse(
+                error_code=error_code(error), error_message=error_message(error)
+            )
+        spawn(self._acknowledge(context, request, key), name="ShareAcknowledge")
+        return DEFERRED
+
+    async def _acknowledge(
+        self, context: RequestContext, request: ShareAcknowledgeRequest, key: SessionKey
+    ) -> None:
+        results = await acknowledge(
+            self._shares,
+            key,
+            acknowledgements_of(request.topics),
+            self._metadata.snapshot.topic_names,
+            self._may_read(context, False),
+            request.is_renew_ack,
+        )
+        if request.share_session_epoch == FINAL_EPOCH:
+            self._sessions.remove(key)
+            await self._shares.release(key.member_id, key.group_id)
+        response = ShareAcknowledgeResponse(
+            acquisition_lock_timeout_ms=self._shares.settings.limits(key.group_id).lock_duration_ms
+        )
+        topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+        for where, result in results.items():
+            topic = topics.get(where.topic_id)
+            if topic is None:
+                topic = topics[where.topic_id] = ShareAcknowledgeTopicResponse(where.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(
+                PartitionData(where.partition, result.error_code, result.error_message)
+            )
+        context.respond(response)

@@ -1,0 +1,120 @@
+"""Builds the parts of share groups (KIP-932); only where they are enabled."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
+from ottla.broker.groups.share.share_groups import ShareGroupLimits
+from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.share.coordinator.local_persister import EnsureTopic, LocalPersister
+from ottla.broker.share.coordinator.share_coordinator import (
+    ShareCoordinator,
+    ShareCoordinatorSettings,
+)
+from ottla.broker.share.group_settings import BrokerShareSettings, GroupConfigs, ShareGroupSettings
+from ottla.broker.share.sessions import SessionKey, ShareSessions
+from ottla.broker.share.share_partitions import SharePartitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.coordination.ports import Defer
+    from ottla.broker.replication.partition import Partition
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.runtime.clock import Clock
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.share")
+
+MAX_SESSIONS = 2000  # Kafka's default of group.share.max.share.sessions
+
+# How long the records of a member that is gone stay locked at the most, after its connection.
+DISCONNECT_CHECK_MS = 1000
+
+
+class ShareParts:
+    """The share coordinator and the share partitions of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replica_manager: ReplicaManager,
+        clock: Clock,
+        timer: DelayQueue,
+        defer: Defer,
+        timeout_ms: Callable[[], int],
+        ensure_topic: EnsureTopic,
+        configs: GroupConfigs,
+    ) -> None:
+        self.group_limits = ShareGroupLimits(
+            config.group_share_max_size,
+            config.group_share_session_timeout_ms,
+            config.group_share_heartbeat_interval_ms,
+        )
+        self.coordinator = ShareCoordinator(
+            ShareCoordinatorSettings(),
+            ReplicatedCoordinatorLog(replica_manager, SHARE_STATE_TOPIC, timeout_ms),
+            clock,
+            defer,
+        )
+        self.persister = LocalPersister(self.coordinator, ensure_topic)
+        self.sessions = ShareSessions(MAX_SESSIONS)
+        self.partitions = SharePartitions(
+            replica_manager,
+            self.persister,
+            ShareGroupSettings(
+                BrokerShareSettings(
+                    delivery_count_limit=config.group_share_delivery_count_limit,
+                    record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+                ),
+                configs,
+            ),
+            clock,
+            timer,
+        )
+        self._timer = timer
+
+    def startup(self, partition_count: int | None) -> None:
+        """`partition_count` is that of `__share_group_state`, None when it does not exist."""
+        self.coordinator.startup(partition_count)
+        self._timer.schedule(DISCONNECT_CHECK_MS, self._check_connections)
+
+    def shutdown(self) -> None:
+        self.coordinator.shutdown()
+
+    def _check_connections(self) -> None:
+        """Releases the records of members whose connection is closed."""
+        self.sessions.remove_disconnected(self._release)
+        self._timer.schedule(DISCONNECT_CHECK_MS, self._check_connections)
+
+    def _release(self, key: SessionKey) -> None:
+        spawn(self.partitions.release(key.member_id, key.group_id), name="release share session")
+
+    def on_leadership(self, leaders: list[Partition], followers: list[Partition]) -> None:
+        """This broker became leader, or follower, of these partitions."""
+        for partition in leaders:
+            if partition.topic == SHARE_STATE_TOPIC:
+                self.coordinator.partitions.elect(partition.index, partition.leader_epoch)
+        for partition in followers:
+            if partition.topic == SHARE_STATE_TOPIC:
+                self.coordinator.partitions.resign(partition.index, partition.leader_epoch)
+        self.partitions.drop_partitions(partition.key for partition in followers)
+
+    def on_new_leader_epoch(self, partitions: list[Partition]) -> None:
+        """This broker leads these partitions on, in a higher leader epoch."""
+        for partition in partitions:
+            if partition.topic == SHARE_STATE_TOPIC:
+                epoch = partition.leader_epoch
+                self.coordinator.partitions.advance_epoch(partition.index, epoch)
+
+    def on_replicas_deleted(self, partitions: list[TopicPartition]) -> None:
+        """Replicas of this broker are gone."""
+        for topic, index in partitions:
+            if topic == SHARE_STATE_TOPIC:
+                self.coordinator.partitions.resign(index)
+        self.partitions.drop_partitions(partitions)

@@ -1,0 +1,239 @@
+"""Keeps the durable state of share partitions in `__share_group_state`.
+
+Mirrors Kafka's `ShareCoordinatorService`. Records first: the state changes when the record of the
+change is committed. Requests for one share partition wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
+from ottla.broker.coordination.ports import (
+    MOVED_ERRORS,
+    SHARE_STATE_TOPIC,
+    UNAVAILABLE_ERRORS,
+    CoordinatorLog,
+    Defer,
+)
+from ottla.broker.runtime.clock import Clock
+from ottla.broker.share.coordinator.partition import ShareStatePartition
+from ottla.broker.share.coordinator.records import (
+    StateRecord,
+    snapshot_record,
+    tombstone,
+    update_record,
+)
+from ottla.broker.share.coordinator.state import ShareState, first_state
+from ottla.broker.share.persister import (
+    UNINITIALIZED_START_OFFSET,
+    UNKNOWN_DELIVERY_COMPLETE_COUNT,
+    PersistedState,
+    SharePartitionKey,
+    StateSummary,
+    StateUpdate,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.uuids import uuid_to_string
+
+_NO_LEADER_EPOCH = -1
+
+
+class ShareCoordinatorSettings(NamedTuple):
+    """The settings `share.coordinator.*` that the coordinator uses."""
+
+    num_partitions: int = 50
+    update_records_per_snapshot: int = 500
+
+
+def coordinator_key(key: SharePartitionKey) -> str:
+    """The key of FindCoordinator for a share partition."""
+    return f"{key.group_id}:{uuid_to_string(key.topic_id)}:{key.partition}"
+
+
+class ShareCoordinator:
+    """Satisfies `ShareStatePersister` for the partitions that this broker leads.
+
+    Every method raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE
+    when this broker does not lead the partition of the key or could not store the change.
+    """
+
+    def __init__(
+        self,
+        settings: ShareCoordinatorSettings,
+        log: CoordinatorLog,
+        clock: Clock,
+        defer: Defer,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._clock = clock
+        self.partitions: CoordinatedPartitions[ShareStatePartition] = CoordinatedPartitions(
+            SHARE_STATE_TOPIC,
+            settings.num_partitions,
+            log,
+            clock,
+            defer,
+            ShareStatePartition,
+            lambda partition: None,
+            lambda partition: None,
+        )
+        # Locks of keys with a request in progress, and how many requests use each.
+        self._locks: dict[SharePartitionKey, tuple[asyncio.Lock, list[None]]] = {}
+        # Keys whose last append has an unknown outcome: the next record is a snapshot.
+        self._uncertain: set[SharePartitionKey] = set()
+
+    def startup(self, partition_count: int | None) -> None:
+        """`partition_count` is that of the topic, None when it does not exist yet."""
+        if partition_count is not None:
+            self.partitions.partition_count = partition_count
+
+    def shutdown(self) -> None:
+        self.partitions.stop()
+
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
+        """See `ShareStatePersister.initialize`."""
+        async with self._locked(key):
+            partition, state = self._find(key)
+            if state is not None and state_epoch < state.state_epoch:
+                raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+            snapshot_epoch = 0 if state is None else state.snapshot_epoch + 1
+            fresh = first_state(state_epoch, start_offset, self._clock.now_ms(), snapshot_epoch)
+            await self._append_snapshot(partition, key, fresh)
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PersistedState:
+        """See `ShareStatePersister.read`."""
+        async with self._locked(key):
+            partition, state = self._find(key)
+            if state is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Read operation on uninitialized share partition not allowed.",
+                )
+            if leader_epoch not in (_NO_LEADER_EPOCH, state.leader_epoch):
+                if leader_epoch < state.leader_epoch:
+                    raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+                update = StateUpdate(
+                    *(state.state_epoch, leader_epoch, state.start_offset),
+                    *(state.delivery_complete_count, ()),
+                )
+                await self._append_update(partition, key, state, update)
+            return PersistedState(state.state_epoch, state.start_offset, state.batches)
+
+    async def write(self, key: SharePartitionKey, update: StateUpdate) -> None:
+        """See `ShareStatePersister.write`."""
+        async with self._locked(key):
+            partition, state = self._find(key)
+            if state is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Write operation on uninitialized share partition not allowed.",
+                )
+            if _NO_LEADER_EPOCH < update.leader_epoch < state.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            if -1 < update.state_epoch < state.state_epoch:
+                raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+            await self._append_update(partition, key, state, update)
+
+    async def delete(self, key: SharePartitionKey) -> None:
+        """See `ShareStatePersister.delete`."""
+        async with self._locked(key):
+            partition, state = self._find(key)
+            if state is not None:
+                await self._append(partition, *tombstone(key), StateRecord(key))
+
+    async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
+        """See `ShareStatePersister.summary`; a key without state has a start offset of -1."""
+        _, state = self._find(key)
+        if state is None:
+            return StateSummary(
+                *(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE_COUNT)
+            )
+        return StateSummary(
+            *(state.state_epoch, state.leader_epoch, state.start_offset),
+            state.delivery_complete_count,
+        )
+
+    @asynccontextmanager
+    async def _locked(self, key: SharePartitionKey) -> AsyncIterator[None]:
+        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[key]
+
+    def _find(self, key: SharePartitionKey) -> tuple[ShareStatePartition, ShareState | None]:
+        name = coordinator_key(key)
+        code = self.partitions.status_of(name)
+        partition = self.partitions.home_of(name)
+        if code or partition is None:
+            raise KafkaError(code or ErrorCode.NOT_COORDINATOR)
+        return partition, partition.states.get(key)
+
+    async def _append_update(
+        self,
+        partition: ShareStatePartition,
+        key: SharePartitionKey,
+        state: ShareState,
+        update: StateUpdate,
+    ) -> None:
+        """Appends an update, or a snapshot after many of them."""
+        updated = state.updated(update)
+        many = partition.updates.get(key, 0) >= self._settings.update_records_per_snapshot
+        if many or key in self._uncertain:
+            fresh = updated._replace(
+                snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=self._clock.now_ms()
+            )
+            await self._append_snapshot(partition, key, fresh)
+            return
+        record = update_record(key, updated, update)
+        await self._append(partition, *record, StateRecord(key, update=update))
+
+    async def _append_snapshot(
+        self, partition: ShareStatePartition, key: SharePartitionKey, state: ShareState
+    ) -> None:
+        record = snapshot_record(key, state)
+        await self._append(partition, *record, StateRecord(key, snapshot=state))
+        self._uncertain.discard(key)
+
+    async def _append(
+        self, partition: ShareStatePartition, key: bytes, value: bytes | None, record: StateRecord
+    ) -> None:
+        """Appends a record; replays it when it is committed. Raises KafkaError.
+
+        The append has a deadline of its own (`CoordinatorLog`).
+        """
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def on_result(error_code: int, base_offset: int) -> None:
+            if error_code == ErrorCode.NONE and self.partitions.is_active(partition):
+                partition.replay(record)
+            elif error_code == ErrorCode.NONE:
+                error_code = ErrorCode.NOT_COORDINATOR
+            if not done.done():
+                done.set_result(error_code)
+
+        batch = build_batch([(self._clock.now_ms(), key, value, None)])
+        self._log.append(partition.index, batch, on_result)
+        code = await done
+        if code == ErrorCode.NONE:
+            return
+        if code == ErrorCode.REQUEST_TIMED_OUT:
+            self._uncertain.add(record.key)
+        raise KafkaError(_response_code(code))
+
+
+def _response_code(code: int) -> int:
+    if code in UNAVAILABLE_ERRORS or code == ErrorCode.REQUEST_TIMED_OUT:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in MOVED_ERRORS:
+        return ErrorCode.NOT_COORDINATOR
+    return code

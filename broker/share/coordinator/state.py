@@ -1,0 +1,102 @@
+"""The state of one share partition in the share coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.broker.share.persister import (
+    UNKNOWN_DELIVERY_COMPLETE_COUNT,
+    StateBatch,
+    StateUpdate,
+)
+
+
+class ShareState(NamedTuple):
+    """What a snapshot stores; mirrors Kafka's `ShareGroupOffset`."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    batches: tuple[StateBatch, ...]
+
+    def updated(self, update: StateUpdate) -> ShareState:
+        """With an update; a start offset of -1 in it keeps the present one."""
+        start_offset = self.start_offset if update.start_offset < 0 else update.start_offset
+        return self._replace(
+            leader_epoch=max(self.leader_epoch, update.leader_epoch),
+            start_offset=start_offset,
+            delivery_complete_count=update.delivery_complete_count,
+            batches=combined(self.batches, update.batches, start_offset),
+        )
+
+
+def first_state(
+    state_epoch: int, start_offset: int, now_ms: int, snapshot_epoch: int
+) -> ShareState:
+    """The state of a share partition that is initialized."""
+    return ShareState(
+        *(snapshot_epoch, state_epoch, 0, start_offset, UNKNOWN_DELIVERY_COMPLETE_COUNT),
+        *(now_ms, now_ms, ()),
+    )
+
+
+def combined(
+    stored: Iterable[StateBatch], changed: Iterable[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...]:
+    """The stored batches with those of an update, sorted, from the start offset on.
+
+    Of two batches for an offset, the one with the higher delivery count holds, then the one with
+    the higher state, as in Kafka's `PersisterStateBatchCombiner`: a late write of an older state
+    does not bring records back. Adjacent batches of equal state become one.
+    """
+    rows = [
+        batch._replace(first_offset=max(batch.first_offset, start_offset))
+        for batch in (*stored, *changed)
+        if batch.last_offset >= start_offset
+    ]
+    rows.sort(key=lambda batch: batch.first_offset)
+    result: list[StateBatch] = []
+    for row in rows:
+        _insert(result, row)
+    return tuple(_merged(result))
+
+
+def _insert(result: list[StateBatch], row: StateBatch) -> None:
+    """Adds a batch; `result` is sorted and does not overlap."""
+    above: list[StateBatch] = []
+    while result and result[-1].last_offset >= row.first_offset:
+        above.append(result.pop())
+    while above and above[-1].first_offset <= row.last_offset:
+        old = above.pop()
+        if old.first_offset < row.first_offset:
+            result.append(old._replace(last_offset=row.first_offset - 1))
+        elif row.first_offset < old.first_offset:
+            result.append(row._replace(last_offset=old.first_offset - 1))
+        first = max(old.first_offset, row.first_offset)
+        last = min(old.last_offset, row.last_offset)
+        winner = max(old, row, key=lambda batch: (batch.delivery_count, batch.state))
+        result.append(winner._replace(first_offset=first, last_offset=last))
+        if old.last_offset > last:
+            result.append(old._replace(first_offset=last + 1))
+        row = row._replace(first_offset=last + 1)
+    if row.first_offset <= row.last_offset:
+        result.append(row)
+    result.extend(reversed(above))
+
+
+def _merged(batches: Iterable[StateBatch]) -> Iterable[StateBatch]:
+    last: StateBatch | None = None
+    for batch in batches:
+        if last is not None:
+            if batch.first_offset == last.last_offset + 1 and batch[2:] == last[2:]:
+                last = last._replace(last_offset=batch.last_offset)
+                continue
+            yield last
+        last = batch
+    if last is not None:
+        yield last

@@ -1,0 +1,93 @@
+"""Reads the records of a share partition from the local log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.replication.delayed_fetch import read_bound
+from ottla.broker.replication.partition import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.broker.share.acquisition import AcquiredRecords, FetchedBatch
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.reader import iterate_entries
+
+if TYPE_CHECKING:
+    from ottla.broker.share.group_settings import OffsetReset
+    from ottla.storage.log.log import Log
+
+# What one partition adds to a response, unless its first batch is larger: the bytes are in memory,
+# and a member acquires some hundred records at a time.
+MAX_PARTITION_BYTES = 1 << 20
+
+
+class Fetched(NamedTuple):
+    """Record batches, the position of each in `records`, and the aborted transactions."""
+
+    records: bytes
+    batches: list[FetchedBatch]
+    positions: list[int]
+    aborted: list[tuple[int, int]]
+
+    def of_acquired(self, acquired: list[AcquiredRecords]) -> bytes:
+        """The record batches from the first to the last acquired record."""
+        first, last = acquired[0].first_offset, acquired[-1].last_offset
+        start, end = 0, len(self.records)
+        for batch, position in zip(self.batches, self.positions, strict=True):
+            if batch.base_offset <= first:
+                start = position
+            if batch.base_offset > last:
+                end = position
+                break
+        return self.records[start:end]
+
+
+def isolation(is_read_committed: bool) -> int:
+    return READ_COMMITTED if is_read_committed else READ_UNCOMMITTED
+
+
+def readable_bytes(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> int:
+    """How many bytes can be read at `offset`, up to `max_bytes`."""
+    bound = read_bound(log, isolation(is_read_committed))
+    if bound <= offset:
+        return 0
+    read = log.read(offset, max_bytes, up_to=bound)
+    return 0 if read.slice is None else min(len(read.slice), max_bytes)
+
+
+def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetched | None:
+    """Whole batches from the one with `offset` on; None when there is none.
+
+    The first batch is complete even if it is larger than `max_bytes`.
+    """
+    found = log.read(
+        offset,
+        min(max_bytes, MAX_PARTITION_BYTES),
+        up_to=read_bound(log, isolation(is_read_committed)),
+        read_committed=is_read_committed,
+    )
+    if found.slice is None:
+        return None
+    records = found.slice.read()
+    batches: list[FetchedBatch] = []
+    positions: list[int] = []
+    for position, header in iterate_entries(records):
+        positions.append(position)
+        if isinstance(header, BatchHeader):
+            producer_id = header.producer_id if header.is_transactional else -1
+            batches.append(
+                FetchedBatch(header.base_offset, header.last_offset, producer_id, header.is_control)
+            )
+        else:  # a wrapper of an old format has the offset of its last message
+            next_offset = batches[-1].last_offset + 1 if batches else offset
+            batches.append(FetchedBatch(next_offset, header.next_offset - 1))
+    return Fetched(records, batches, positions, list(found.aborted_transactions or ()))
+
+
+def reset_offset(log: Log, reset: OffsetReset, now_ms: int) -> int:
+    """Where a group without state begins."""
+    if reset.is_earliest:
+        return log.log_start_offset
+    if reset.duration_ms >= 0:
+        found = log.offset_for_timestamp(now_ms - reset.duration_ms)
+        if found is not None:
+            return found[1]
+    return log.high_watermark

@@ -1,0 +1,120 @@
+"""Share sessions: which partitions a member fetches from this broker (KIP-932).
+
+A session opens with epoch 0, each later request has the next epoch, and -1 closes it. It belongs to
+the connection that opened it: when that is closed, the session ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_EPOCH = (1 << 31) - 1
+
+
+class SessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+class SharedPartition(NamedTuple):
+    topic_id: bytes
+    partition: int
+
+
+class Connection(Protocol):
+    """What a session needs of the connection that opened it."""
+
+    closed: bool
+
+
+class ShareSession:
+    """The partitions are in the order in which they are fetched next."""
+
+    __slots__ = ("connection", "epoch", "partitions")
+
+    def __init__(self, connection: Connection, partitions: Iterable[SharedPartition]) -> None:
+        self.connection = connection
+        self.epoch = 1
+        self.partitions: dict[SharedPartition, None] = dict.fromkeys(partitions)
+
+    def next_round(self) -> list[SharedPartition]:
+        """The partitions to fetch; in the next round another one is first."""
+        found = list(self.partitions)
+        if len(found) > 1:
+            del self.partitions[found[0]]
+            self.partitions[found[0]] = None
+        return found
+
+
+class ShareSessions:
+    """The share sessions of this broker, at most `group.share.max.share.sessions`."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._sessions: dict[SessionKey, ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def fetch(
+        self,
+        key: SessionKey,
+        epoch: int,
+        connection: Connection,
+        added: Iterable[SharedPartition],
+        forgotten: Iterable[SharedPartition],
+    ) -> ShareSession | None:
+        """The session of a ShareFetch; None when it is the last one of the session.
+
+        Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
+        """
+        if epoch == INITIAL_EPOCH:
+            self._sessions.pop(key, None)
+            if len(self._sessions) >= self._max_sessions:
+                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+            session = self._sessions[key] = ShareSession(connection, added)
+            return session
+        session = self._known(key)
+        if epoch == FINAL_EPOCH:
+            return None
+        self._advance(session, epoch)
+        session.partitions.update(dict.fromkeys(added))
+        for each in forgotten:
+            session.partitions.pop(each, None)
+        return session
+
+    def acknowledge(self, key: SessionKey, epoch: int) -> None:
+        """The session of a ShareAcknowledge, which cannot open one. Raises as `fetch` does."""
+        if epoch == INITIAL_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        session = self._known(key)
+        if epoch != FINAL_EPOCH:
+            self._advance(session, epoch)
+
+    def remove(self, key: SessionKey) -> None:
+        """The session is closed."""
+        self._sessions.pop(key, None)
+
+    def remove_disconnected(self, on_removed: Callable[[SessionKey], None]) -> None:
+        """Ends the sessions whose connection is closed."""
+        gone = [key for key, session in self._sessions.items() if session.connection.closed]
+        for key in gone:
+            del self._sessions[key]
+            on_removed(key)
+
+    def _known(self, key: SessionKey) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    @staticmethod
+    def _advance(session: ShareSession, epoch: int) -> None:
+        if epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        session.epoch = epoch + 1 if epoch < _MAX_EPOCH else 1

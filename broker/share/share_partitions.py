@@ -1,0 +1,278 @@
+"""The share partitions of the partitions that this broker leads; mirrors `SharePartitionManager`.
+
+A share partition is loaded from the share coordinator at the first request for it, and dropped when
+this broker is no longer the leader in the same epoch, or when a write shows that another leader or
+a reset of the offsets came first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.share.log_reader import reset_offset
+from ottla.broker.share.persister import (
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    ShareStatePersister,
+    StateBatch,
+)
+from ottla.broker.share.share_partition import Acknowledgement, SharePartition, Transition
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.partition import Partition
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.runtime.clock import Clock
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.runtime.wheel import TimerTask
+    from ottla.broker.share.group_settings import ShareGroupSettings
+
+logger = logging.getLogger("ottla.share")
+
+# Errors of a write after which the state here is not the stored one: it has to be read again.
+_FENCED = frozenset(
+    (
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+
+# The errors of a load that a share consumer does not expect, and the one after which it retries.
+_LOAD_ERRORS = dict.fromkeys(
+    (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+
+# Members that retry at once do not cause a read each.
+_RETRY_LOAD_MS = 100
+
+
+class HostedPartition:
+    """One share partition on this broker; `state` is None while it is loaded."""
+
+    __slots__ = (
+        "failure",
+        "key",
+        "leader_epoch",
+        "lock_timer",
+        "partition",
+        "state",
+        "watch_key",
+    )
+
+    def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
+        self.key = key
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.state: SharePartition | None = None
+        self.failure: KafkaError | None = None
+        self.lock_timer: TimerTask | None = None
+        self.watch_key = watch_key(key)
+
+
+def watch_key(key: SharePartitionKey) -> Hashable:
+    """The key in the fetch purgatory of the share fetches that wait for a share partition."""
+    return ("share", key)
+
+
+class SharePartitions:
+    """Loads share partitions and changes their durable state. Loop thread only."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        persister: ShareStatePersister,
+        settings: ShareGroupSettings,
+        clock: Clock,
+        timer: DelayQueue,
+        spawn_task: Callable[[Coroutine[Any, Any, None], str], object] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._replica_manager = replica_manager
+        self._persister = persister
+        self._clock = clock
+        self._timer = timer
+        self._hosted: dict[SharePartitionKey, HostedPartition] = {}
+        self._spawn = spawn_task or (lambda coroutine, name: spawn(coroutine, name=name))
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def find(self, key: SharePartitionKey, topic: str) -> HostedPartition:
+        """The share partition; starts to load it if this broker does not have it yet.
+
+        Raises the error for the client when this broker is not the leader, and for a while after
+        the state could not be loaded.
+        """
+        partition = self._replica_manager.partition(topic, key.partition)
+        partition.leader_log()
+        hosted = self._hosted.get(key)
+        if hosted is not None and (
+            hosted.partition is not partition or hosted.leader_epoch != partition.leader_epoch
+        ):
+            self._drop(hosted)
+            hosted = None
+        if hosted is None:
+            hosted = self._hosted[key] = HostedPartition(key, partition)
+            self._spawn(self._load(hosted), f"load share partition {key.group_id}")
+        if hosted.failure is not None:
+            raise hosted.failure
+        return hosted
+
+    async def _load(self, hosted: HostedPartition) -> None:
+        key = hosted.key
+        try:
+            stored = await self._persister.read(key, hosted.leader_epoch)
+            log = hosted.partition.leader_log()
+            start_offset = stored.start_offset
+            if start_offset == UNINITIALIZED_START_OFFSET:
+                reset = self.settings.offset_reset(key.group_id)
+                start_offset = reset_offset(log, reset, self._clock.now_ms())
+            hosted.state = SharePartition(
+                key, hosted.leader_epoch, stored, start_offset, self.settings.limits(key.group_id)
+            )
+        except Exception as error:
+            logger.info(
+                "Share partition %s-%d of group %s cannot be loaded, members retry: %s",
+                *hosted.partition.key,
+                key.group_id,
+                error_message(error) or error,
+                extra={"group": key.group_id},
+            )
+            hosted.failure = KafkaError(_LOAD_ERRORS.get(error_code(error), error_code(error)))
+            self._timer.schedule(_RETRY_LOAD_MS, lambda: self._drop(hosted))
+        self.complete_delayed(hosted)
+
+    def drop_partitions(self, keys: Iterable[tuple[str, int]]) -> None:
+        """This broker does not lead these partitions any more."""
+        gone = set(keys)
+        for hosted in list(self._hosted.values()):
+            if hosted.partition.key in gone:
+                self._drop(hosted)
+
+    def drop_group(self, group_id: str) -> None:
+        """The group is empty or deleted, or its offsets are reset."""
+        for hosted in list(self._hosted.values()):
+            if hosted.key.group_id == group_id:
+                self._drop(hosted)
+
+    def _drop(self, hosted: HostedPartition) -> None:
+        if self._hosted.get(hosted.key) is hosted:
+            del self._hosted[hosted.key]
+        if hosted.lock_timer is not None:
+            hosted.lock_timer.cancel()
+            hosted.lock_timer = None
+        self.complete_delayed(hosted)
+
+    def complete_delayed(self, hosted: HostedPartition) -> None:
+        """Records became available, or the share partition is gone."""
+        self._replica_manager.fetch_purgatory.check_and_complete(hosted.watch_key)
+
+    # Acknowledgements.
+
+    async def acknowledge(
+        self,
+        key: SharePartitionKey,
+        topic: str,
+        member_id: str,
+        acknowledgements: list[Acknowledgement],
+    ) -> None:
+        """Acknowledges records; durable on return. Raises KafkaError."""
+        hosted = self.find(key, topic)
+        state = hosted.state
+        if state is None:
+            # Nothing is acquired from a share partition that this broker has just begun to load.
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
+        transition = state.acknowledge(member_id, acknowledgements, self._clock.now_ms())
+        await self._store(hosted, state, transition)
+
+    async def release(self, member_id: str, group_id: str) -> None:
+        """Releases all records that a member has acquired; failures are logged."""
+        for hosted in list(self._hosted.values()):
+            state = hosted.state
+            if hosted.key.group_id != group_id or state is None:
+                continue
+            transition = state.release(member_id)
+            try:
+                await self._store(hosted, state, transition)
+            except KafkaError as error:
+                logger.info(
+                    "Records of member %s in %s stay locked until their locks end: %s",
+                    member_id,
+                    hosted.partition.key,
+                    error,
+                    extra={"group": group_id},
+                )
+
+    async def _store(
+        self, hosted: HostedPartition, state: SharePartition, transition: Transition
+    ) -> None:
+        if transition.batches:
+            try:
+                await self._persister.write(hosted.key, state.update(transition.batches))
+            except BaseException as error:
+                state.rollback(transition, self._clock.now_ms())
+                if error_code(error) in _FENCED:
+                    self._drop(hosted)
+                self.schedule_locks(hosted)
+                raise
+            state.commit(transition)
+        self.schedule_locks(hosted)
+        self.complete_delayed(hosted)
+
+    # Acquisition locks.
+
+    def schedule_locks(self, hosted: HostedPartition) -> None:
+        """Calls `_end_locks` when the next lock ends."""
+        state = hosted.state
+        if hosted.lock_timer is not None or state is None:
+            return  # a later deadline is scheduled when the timer runs
+        deadline_ms = state.next_deadline_ms()
+        if deadline_ms is None or self._hosted.get(hosted.key) is not hosted:
+            return
+        delay_ms = max(0, deadline_ms - self._clock.now_ms())
+        hosted.lock_timer = self._timer.schedule(delay_ms, lambda: self._end_locks(hosted))
+
+    def _end_locks(self, hosted: HostedPartition) -> None:
+        hosted.lock_timer = None
+        state = hosted.state
+        if state is None or self._hosted.get(hosted.key) is not hosted:
+            return
+        state.limits = self.settings.limits(hosted.key.group_id)
+        ended = state.end_locks(self._clock.now_ms())
+        if ended:
+            self._spawn(
+                self._store_ended(hosted, state, ended), f"end locks of {hosted.key.group_id}"
+            )
+        self.schedule_locks(hosted)
+        self.complete_delayed(hosted)
+
+    async def _store_ended(
+        self, hosted: HostedPartition, state: SharePartition, ended: list[StateBatch]
+    ) -> None:
+        try:
+            await self._persister.write(hosted.key, state.update(ended))
+        except KafkaError as error:
+            logger.info(
+                "Delivery counts of group %s in %s are not stored: %s",
+                hosted.key.group_id,
+                hosted.partition.key,
+                error,
+                extra={"group": hosted.key.group_id},
+            )
+            if error.code in _FENCED:
+                self._drop(hosted)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import pytest
+
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.groups.share.share_groups import Heartbeat, ShareGroups
+from ottla.broker.runtime.tasks import running_tasks
+from ottla.broker.runtime.timer import ManualTimer
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.doubles.coordinator_log import MemoryLog
+from tests.unit.broker.groups.consumer_helpers import Catalog
+from tests.unit.broker.share.helpers import MemoryPersister
+
+TOPIC = (1).to_bytes(16)
+
+
+class Scene:
+    """A group coordinator with share groups, whose log is in memory."""
+
+    def __init__(self, log: MemoryLog | None = None, partitions: int = 2) -> None:
+        self.log = log or MemoryLog()
+        self.timer = ManualTimer()
+        self.catalog = Catalog(t=partitions)
+        self.persister = MemoryPersister()
+        self.coordinator = GroupCoordinator(
+            GroupSettings(offsets_topic_num_partitions=1),
+            self.log,
+            self.timer,
+            self.timer.clock,
+            lambda callback: callback(),
+            self.catalog,
+            self.persister,
+        )
+        self.coordinator.startup()
+        self.coordinator.on_elected(0, 0)
+        assert self.coordinator.shares is not None
+        self.groups: ShareGroups = self.coordinator.shares
+
+    async def beat(
+        self, member: str, epoch: int = 0, topics: list[str] | None = None, group: str = "g"
+    ) -> Heartbeat:
+        if topics is None and epoch == 0:
+            topics = ["t"]
+        request = ShareGroupHeartbeatRequest(group, member, epoch, None, topics)
+        return await self.groups.heartbeat(request, "client", "/host")
+
+
+async def code_of(awaitable: Awaitable[object]) -> int:
+    with pytest.raises(KafkaError) as refused:
+        await awaitable
+    return refused.value.code
+
+
+async def test_a_member_joins_and_gets_all_partitions() -> None:
+    scene = Scene()
+    assert await scene.beat("a") == Heartbeat(1, {TOPIC: [0, 1]})
+    assert {key.partition for key in scene.persister.start_offsets} == {0, 1}
+    assert await scene.beat("a", 1) == Heartbeat(1, None)
+
+
+async def test_a_second_member_gets_a_part() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    assert await scene.beat("b") == Heartbeat(2, {TOPIC: [1]})
+    assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0]})
+    assert await scene.beat("a", 2) == Heartbeat(2, None)
+
+
+async def test_a_member_leaves() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    await scene.beat("b")
+    assert await scene.beat("b", -1) == Heartbeat(-1, None)
+    assert await scene.beat("a", 1) == Heartbeat(3, {TOPIC: [0, 1]})
+
+
+async def test_the_group_survives_a_new_coordinator() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    again = Scene(scene.log)
+    group = again.groups.find("g")
+    assert group is not None
+    assert (group.epoch, group.members["a"].assigned) == (1, {TOPIC: [0, 1]})
+    assert await again.beat("a", 1) == Heartbeat(1, None)
+    assert [each.group_id for each in again.groups.all()] == ["g"]
+
+
+async def test_a_session_expires() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.timer.advance(44_000)
+    await scene.beat("a", 1)
+    scene.timer.advance(44_000)
+    group = scene.groups.find("g")
+    assert group is not None
+    assert group.members
+    scene.timer.advance(2_000)
+    for task in running_tasks():
+        await task
+    assert not group.members
+
+
+async def test_new_partitions_are_assigned() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.catalog.grow("t", 3)
+    assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0, 1, 2]})
+
+
+async def test_partitions_wait_for_the_share_coordinator() -> None:
+    scene = Scene()
+    scene.persister.next_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await scene.beat("a") == Heartbeat(1, {})
+    assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0, 1]})
+
+
+async def test_errors() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    assert await code_of(scene.beat("x", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert await code_of(scene.beat("x", -1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert await code_of(scene.beat("a", 7)) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert await code_of(scene.beat("a", 1, group="?")) == ErrorCode.GROUP_ID_NOT_FOUND
+    for member, epoch, topics, group in (
+        ("", 0, ["t"], "g"),
+        ("b", 0, [], "g"),
+        ("b", -2, None, "g"),
+        ("b", 0, ["t"], ""),
+    ):
+        assert await code_of(scene.beat(member, epoch, topics, group)) == ErrorCode.INVALID_REQUEST
+    scene.coordinator.on_resigned(0)
+    assert await code_of(scene.beat("a", 1)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_the_most_members() -> None:
+    scene = Scene()
+    scene.groups.limits = scene.groups.limits._replace(max_size=1)
+    await scene.beat("a")
+    assert await code_of(scene.beat("b")) == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_a_failed_append_changes_nothing() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert await code_of(scene.beat("b")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    group = scene.groups.find("g")
+    assert group is not None
+    assert set(group.members) == {"a"}
+
+
+async def test_an_empty_group_of_another_type_gives_way() -> None:
+    scene = Scene()
+    scene.coordinator.partitions.find_or_create("g")
+    await scene.beat("a")
+    assert scene.groups.find("g") is not None
+
+
+async def test_deletion() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    assert await code_of(scene.groups.delete("g")) == ErrorCode.NON_EMPTY_GROUP
+    await scene.beat("a", -1)
+    await scene.groups.delete("g")
+    assert await code_of(scene.groups.delete("g")) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.groups.all() == []

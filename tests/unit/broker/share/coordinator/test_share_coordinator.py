@@ -1,0 +1,147 @@
+import asyncio
+
+import pytest
+
+from ottla.broker.runtime.clock import ManualClock
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.share.coordinator.share_coordinator import (
+    ShareCoordinator,
+    ShareCoordinatorSettings,
+    coordinator_key,
+)
+from ottla.broker.share.persister import (
+    PersistedState,
+    SharePartitionKey,
+    StateBatch,
+    StateSummary,
+    StateUpdate,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from tests.doubles.coordinator_log import MemoryLog
+
+KEY = SharePartitionKey("group", bytes(16), 2)
+ACCEPTED = StateBatch(0, 4, 2, 1)
+
+
+def update(state_epoch: int = 0, leader_epoch: int = 1) -> StateUpdate:
+    return StateUpdate(state_epoch, leader_epoch, 0, 5, (ACCEPTED,))
+
+
+def coordinator(log: MemoryLog, *, elected: bool = True) -> ShareCoordinator:
+    made = ShareCoordinator(
+        ShareCoordinatorSettings(4, 3), log, ManualClock(), lambda callback: callback()
+    )
+    if elected:
+        for index in range(4):
+            made.partitions.elect(index, 1)
+    return made
+
+
+async def code_of(awaitable: object) -> int:
+    with pytest.raises(KafkaError) as refused:
+        await awaitable  # type: ignore[misc]
+    return refused.value.code
+
+
+async def test_state_survives_a_new_coordinator() -> None:
+    log = MemoryLog()
+    first = coordinator(log)
+    await first.initialize(KEY, 0, -1)
+    assert await first.read(KEY, 1) == PersistedState(0, -1, ())
+    for _ in range(5):
+        await first.write(KEY, update())
+    second = coordinator(log)
+    assert await second.read(KEY, 1) == PersistedState(0, 0, (ACCEPTED,))
+    assert await second.summary(KEY, 1) == StateSummary(0, 1, 0, 5)
+
+
+async def test_a_snapshot_follows_some_updates() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    for _ in range(4):
+        await made.write(KEY, update())
+    (partition,) = (each for each in made.partitions.active if each.states)
+    assert partition.states[KEY].snapshot_epoch == 1
+    assert partition.updates[KEY] == 0
+
+
+async def test_fencing() -> None:
+    made = coordinator(MemoryLog())
+    await made.initialize(KEY, 2, 0)
+    await made.read(KEY, 5)
+    assert await code_of(made.read(KEY, 4)) == ErrorCode.FENCED_LEADER_EPOCH
+    assert await code_of(made.write(KEY, update(2, 4))) == ErrorCode.FENCED_LEADER_EPOCH
+    assert await code_of(made.write(KEY, update(1, 5))) == ErrorCode.FENCED_STATE_EPOCH
+    assert await code_of(made.initialize(KEY, 1, 0)) == ErrorCode.FENCED_STATE_EPOCH
+    await made.write(KEY, update(2, 5))
+
+
+async def test_a_share_partition_without_state() -> None:
+    made = coordinator(MemoryLog())
+    assert await code_of(made.read(KEY, 1)) == ErrorCode.INVALID_REQUEST
+    assert await code_of(made.write(KEY, update())) == ErrorCode.INVALID_REQUEST
+    await made.delete(KEY)
+    assert (await made.summary(KEY, 1)).start_offset == -1
+
+
+async def test_deletion() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    await made.delete(KEY)
+    assert await code_of(coordinator(log).read(KEY, 1)) == ErrorCode.INVALID_REQUEST
+
+
+async def test_another_broker_is_the_coordinator() -> None:
+    made = coordinator(MemoryLog(), elected=False)
+    assert await code_of(made.read(KEY, 1)) == ErrorCode.NOT_COORDINATOR
+    made.shutdown()
+    assert await code_of(made.read(KEY, 1)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+)
+async def test_a_failed_append_changes_nothing(error: int, expected: int) -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.next_error = error
+    assert await code_of(made.write(KEY, update())) == expected
+    assert (await made.read(KEY, 0)).batches == ()
+
+
+async def test_after_a_timeout_the_next_record_is_a_snapshot() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.next_error = ErrorCode.REQUEST_TIMED_OUT
+    assert await code_of(made.write(KEY, update())) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await made.write(KEY, update())
+    (partition,) = (each for each in made.partitions.active if each.states)
+    assert partition.states[KEY].snapshot_epoch == 1
+
+
+async def test_requests_for_one_key_wait_for_each_other() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.hold = True
+    writes = [spawn(made.write(KEY, update()), name="write") for _ in range(2)]
+    await asyncio.sleep(0)
+    assert len(log.held) == 1
+    log.commit_all()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    log.commit_all()
+    await asyncio.gather(*writes)
+
+
+def test_the_key_of_find_coordinator() -> None:
+    assert coordinator_key(KEY) == "group:AAAAAAAAAAAAAAAAAAAAAA:2"
