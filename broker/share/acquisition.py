@@ -46,7 +46,7 @@ class GroupLimits(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """What one member asks for. `batch_size` is the preferred size of acquired batches."""
+    """What one member requests. `batch_size` is the preferred size of acquired batches."""
 
     member_id: str
     max_records: int

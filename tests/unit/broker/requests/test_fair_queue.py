@@ -192,7 +192,7 @@ async def test_a_pause_as_long_as_the_turn_follows_many_elements(clock: Clock) -
     await channel.settle()
     assert handled == ["small", "long", "small"]
     clock.now += turn_seconds * 0.2
-    # The timer of the pause wakes a handler task.
+    # A handler task continues when the timer of the pause expires.
     await eventually_async(lambda: handled == ["small", "long", "small", "long"])
 
 
