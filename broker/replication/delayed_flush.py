@@ -20,7 +20,7 @@ FLUSH_TIMEOUT_MS = 30_000
 
 
 class UnflushedRecords(NamedTuple):
-    """Records in a log of which a produce response tells after the flush."""
+    """Appended records whose produce response waits for the flush."""
 
     partition: Partition
     offsets: LogOffsets

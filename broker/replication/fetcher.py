@@ -280,7 +280,7 @@ class Fetcher:
                 if fetch_state is not None and partition is not None:
                     await self._process_partition_data(partition, fetch_state, data)
         self._log_errors()
-        # The next fetch tells the leader that the records are in this log.
+        # The next fetch reports to the leader that the records are in this log.
         unflushed, self._unflushed = self._unflushed, []
         if unflushed:
             await self._group_commit.wait(unflushed)

@@ -20,6 +20,7 @@ from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
+from ottla.storage.directories.replaced_logs import choose_current, rename_to_current
 from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
 from ottla.storage.files.checkpoints import write_partition_metadata
 from ottla.storage.files.deletions import Deletions
@@ -127,7 +128,7 @@ class LogManager:
         run_all([partial(job, directory) for directory in self.directories.online()])
         self.unclean_start = not all(loaded.clean for loaded in found)
         for loaded in found:
-            self._take(loaded)
+            self._take(loaded, now_ms)
         # Their current logs may be in any directory.
         for loaded in found:
             self._take_future(loaded, now_ms)
@@ -136,15 +137,15 @@ class LogManager:
                 self._checkpoints.write_recovery_points, directory
             )
 
-    def _take(self, loaded: LoadedDirectory) -> None:
+    def _take(self, loaded: LoadedDirectory, now_ms: int) -> None:
         for key, log in loaded.logs.items():
             other = self._logs.get(key)
-            if other is not None:
-                raise InconsistentMetadata(
-                    f"{log.name} is in two log directories: {other.path} and {log.path};"
-                    " remove one of them"
-                )
             self._logs[key] = log
+            if other is not None:
+                kept, rest, are_equal = choose_current(other, log)
+                self._logs[key] = kept
+                with suppress(LogDirectoryOffline):  # then it is renamed at the next start
+                    self._retire(rest, now_ms, stray=not are_equal)
 
     def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
         """Takes one future log of a partition; deletes what interrupted moves have left."""
@@ -373,7 +374,8 @@ class LogManager:
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
         """Makes the future log the current one and deletes the old one. Returns the log.
 
-        Raises ValueError when the future log has not caught up, LogDirectoryOffline, DiskFull.
+        Raises ValueError when the future log has not caught up, and for its directory
+        LogDirectoryOffline, DiskFull, ResourceExhausted; the current log stays current then.
         """
         key = (topic, partition)
         current, future = self._logs[key], self._future[key]
@@ -383,19 +385,16 @@ class LogManager:
                 f"{current.name}: the future log ends at {future.log_end_offset}, the current"
                 f" log at {current.log_end_offset}"
             )
-        path = f"{future.log_directory.path}/{partition_directory_name(topic, partition)}"
         # Without the recovery point that the partition had when it was in this directory before.
         self._checkpoints.write_recovery_points(future.log_directory)
-        try:
-            if current.topic_id is not None:
-                self.assign_topic_id(future, current.topic_id)
-            self.fs.replace(future.path, path)
-            future.move_to(path)
-        except OSError as error:
-            raise future.log_directory.fail(error) from error
+        if current.topic_id is not None:
+            self.assign_topic_id(future, current.topic_id)
+        rename_to_current(future)
         future.update_high_watermark(current.high_watermark)
         self._logs[key] = self._future.pop(key)
-        self._retire(current, now_ms)
+        # The move is complete even if the old directory fails: `load` finds out which log is newer.
+        with suppress(LogDirectoryOffline):
+            self._retire(current, now_ms)
         return future
 
     # --- periodic work -----------------------------------------------------------------------

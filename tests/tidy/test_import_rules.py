@@ -42,6 +42,7 @@ BROKER_ROOMS = (
     "security",
     "net",
     "replication",
+    "share",
     "groups",
     "transactions",
     "handlers",
