@@ -14,14 +14,22 @@ DEADLINE_S = 60.0
 def create_topic(
     bootstrap: str, topic: str, partitions: int, config: dict[str, str] | None = None
 ) -> None:
-    """The topic of an earlier round is kept."""
+    """The topic of an earlier round is kept; one that is being deleted is waited for."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, partitions, 1, config=config or {})
-    try:
-        admin.create_topics([new])[topic].result(DEADLINE_S)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    deadline = time.perf_counter() + DEADLINE_S
+    while True:
+        new = NewTopic(topic, partitions, 1, config=config or {})
+        try:
+            admin.create_topics([new])[topic].result(DEADLINE_S)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        if topic in admin.list_topics(timeout=10).topics:
+            return
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"{topic} is still being deleted")
+        time.sleep(0.1)
 
 
 def delete_topics(bootstrap: str) -> None:
