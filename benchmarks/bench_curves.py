@@ -10,6 +10,7 @@ one round that is not counted; then the topics are deleted. Prints Markdown, a t
 """
 
 import argparse
+import asyncio
 import itertools
 import json
 import resource
@@ -25,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import clients, machine, targets, wire
+from benchmarks import clients, coordinators, machine, targets, wire
 from benchmarks.bench import CACHE, delete_written
 from benchmarks.report import number
 from ottla.protocol.headers import encode_request
@@ -33,6 +34,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from tests.doubles import apache_kafka
 
@@ -163,8 +165,14 @@ def over_partitions(target: targets.Target, value: int, seconds: float) -> Figur
 
 def over_groups(target: targets.Target, value: int, seconds: float) -> Figures:
     """Commits of one offset, of one group after the other, over ten connections."""
+    asyncio.run(coordinators.wait_for_coordinator(target.bootstrap))
     create_topic(target, TOPIC, 1)
     topic = OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, 1)])
+    with wire.connect(target.bootstrap) as sock:
+        request = OffsetCommitRequest("curve-0", topics=[topic])
+        response = wire.call(sock, request, COMMIT_VERSION)
+        assert isinstance(response, OffsetCommitResponse)
+        assert response.topics[0].partitions[0].error_code == 0, response
     frames = [
         [
             encode_request(
