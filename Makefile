@@ -9,7 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
-.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster bench-curves chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos compat-kafka-tests
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
@@ -74,6 +74,9 @@ format: $(STAMP) ## let ruff format and fix the tree
 
 bench: $(STAMP) ## Ottla and Apache Kafka 3.9.1 side by side
 	@$(RUN) -m benchmarks.bench $(ARGUMENTS)
+
+bench-curves: $(STAMP) ## throughput, processor time, response time and memory over growing load
+	@$(RUN) -m benchmarks.bench_curves $(ARGUMENTS)
 
 bench-protocol: $(STAMP) ## codecs beside kio and kafka-python
 	@$(RUN) -m benchmarks.bench_protocol

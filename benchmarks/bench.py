@@ -36,6 +36,10 @@ CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 # More than what a broker writes in a round.
 TOUCHED_BYTES = 6 << 30
 Measurements = dict[str, float]
+# What a data directory may have besides deleted topics, and how long their deletion may take: it
+# begins every ten seconds in Ottla.
+LEFT_BYTES = 64 << 20
+DELETION_SECONDS = 30.0
 # Two rounds that differ by less are taken for those of a warm broker.
 AGREEMENT = 0.1
 MAX_WARM_UPS = 4
@@ -50,6 +54,8 @@ class Work(NamedTuple):
     needs_java: bool = False
     #: It starts the broker again, so there is nothing to warm, and one round.
     restarts: bool = False
+    #: A round reads what an earlier one wrote; other topics are deleted after each round.
+    reads: bool = False
 
 
 def _java(name: str, size: int, partitions: int, acks: str, codec: str) -> Work:
@@ -69,21 +75,34 @@ WORKS = [
     _java("java produce six", 1000, 6, "all", "none"),
     _java("java produce lz4", 1000, 1, "1", "lz4"),
     _java("java produce many", 1000, 100, "1", "none"),
-    Work("java consume", throughput.java_consume, needs_java=True),
+    Work("java consume", throughput.java_consume, needs_java=True, reads=True),
     _librdkafka("librdkafka produce small", 100, 6, "all"),
     _librdkafka("librdkafka produce", 1000, 1, "1"),
-    Work("librdkafka consume", partial(throughput.librdkafka_consume, topic="rd-1000-1-1")),
+    Work(
+        "librdkafka consume",
+        partial(throughput.librdkafka_consume, topic="rd-1000-1-1"),
+        reads=True,
+    ),
     _librdkafka("TLS produce", 1000, 1, "1", with_tls=True),
     Work(
         "TLS consume",
         partial(throughput.librdkafka_consume, topic="rd-1000-1-1", with_tls=True),
+        reads=True,
     ),
     *(
-        Work(f"{name} connections {number}", partial(work, connections=number))
+        Work(
+            f"{name} connections {number}",
+            partial(work, connections=number),
+            reads=work is throughput.wire_consume,
+        )
         for name, work in (("produce", throughput.wire_produce), ("fetch", throughput.wire_consume))
         for number in (1, 10, 100)
     ),
     Work("tiny", throughput.tiny),
+    *(
+        Work(f"flush partitions {number}", partial(throughput.flushed_produce, partitions=number))
+        for number in (1, 50)
+    ),
     Work("latency", throughput.latencies),
     Work("heartbeats", coordinators.heartbeats),
     Work("rebalance", coordinators.rebalance),
@@ -151,9 +170,27 @@ def measure(
             report.add(name, figures, is_warm=is_warm, is_cold=number == 0 and not work.restarts)
         earlier = found
         number += 1
+        if not work.reads:
+            delete_written(contestants)
     if warm < wanted:
         print(f"  {work.name}: {warm} of {wanted} warm rounds, the time has ended", flush=True)
+    delete_written(contestants)
     report.write()  # after each line: an interrupted run has written its figures
+
+
+def delete_written(contestants: Sequence[targets.Target]) -> None:
+    """Deletes the topics of a round, and waits until their files are gone.
+
+    Otherwise the data of earlier rounds fill the page cache, and later rounds write to memory that
+    is used for the first time, at twice the cost.
+    """
+    for target in contestants:
+        clients.delete_topics(target.bootstrap)
+    deadline = time.perf_counter() + DELETION_SECONDS
+    while time.perf_counter() < deadline and any(
+        target.data_bytes() > LEFT_BYTES for target in contestants
+    ):
+        time.sleep(0.5)
 
 
 def starts(

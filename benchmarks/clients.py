@@ -3,6 +3,7 @@ as its name says. The client runs in this process, the broker in another."""
 
 import socket
 import time
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -10,14 +11,39 @@ from confluent_kafka.admin import AdminClient, NewTopic
 DEADLINE_S = 60.0
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """The topic of an earlier round is kept."""
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, config: dict[str, str] | None = None
+) -> None:
+    """The topic of an earlier round is kept; one that is being deleted is waited for."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    try:
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    deadline = time.perf_counter() + DEADLINE_S
+    while True:
+        new = NewTopic(topic, partitions, 1, config=config or {})
+        try:
+            admin.create_topics([new])[topic].result(DEADLINE_S)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        if topic in admin.list_topics(timeout=10).topics:
+            return
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"{topic} is still being deleted")
+        time.sleep(0.1)
+
+
+def delete_topics(bootstrap: str) -> None:
+    """All but the internal ones; returns when the broker has none of them any more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.perf_counter() + DEADLINE_S
+    while time.perf_counter() < deadline:
+        left = [name for name in admin.list_topics(timeout=10).topics if name[:2] != "__"]
+        if not left:
+            return
+        for deleted in admin.delete_topics(left).values():
+            with suppress(KafkaException):  # deleted by the attempt before
+                deleted.result(DEADLINE_S)
+    raise TimeoutError("topics are not deleted")
 
 
 def fill_topic(bootstrap: str, topic: str, count: int, size: int) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -67,6 +68,8 @@ class Target(ABC):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            # The files of a deleted topic leave the page cache before the next round.
+            "log.segment.delete.delay.ms": "100",
             **self._tls_properties(),
             **self.settings,
         }
@@ -114,6 +117,16 @@ class Target(ABC):
         assert self.process is not None
         times = self.process.cpu_times()
         return float(times.user + times.system)
+
+    def data_bytes(self) -> int:
+        """Of the files in the data directory, but for internal topics. Files may be deleted
+        meanwhile."""
+        total = 0
+        for folder, _, files in os.walk(self.directory / "data"):
+            for file in () if Path(folder).name.startswith("__") else files:
+                with suppress(FileNotFoundError):
+                    total += os.stat(f"{folder}/{file}").st_blocks * 512
+        return total
 
     def resident_megabytes(self) -> float:
         assert self.process is not None

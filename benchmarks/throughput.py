@@ -20,6 +20,7 @@ JAVA_BYTES = 300_000_000
 JAVA_RECORDS = 1_000_000
 WIRE_SECONDS = 2.0
 IDLE_CONNECTIONS = 5_000
+FLUSH_CONNECTIONS = 50
 
 
 @contextmanager
@@ -129,6 +130,28 @@ def wire_produce(target: targets.Target, scale: float, connections: int) -> Meas
     return {
         f"{label}: MB/s": done * 16_000 / taken / 1e6,
         f"{label}: broker CPU s per GB": used * share / (done * 16_000 / 1e9),
+    }
+
+
+def flushed_produce(target: targets.Target, scale: float, partitions: int) -> Measurements:
+    """Records of 100 bytes, acks=all, one in flight a connection, synced before the response."""
+    label = f"flush.messages=1, {FLUSH_CONNECTIONS} connections, {partitions} partition(s)"
+    topic = f"flushed-{partitions}"
+    clients.create_topic(target.bootstrap, topic, partitions, {"flush.messages": "1"})
+    batch = wire.records(1, 100)
+    for number in range(partitions):
+        wire.check(target.bootstrap, wire.produce_request(topic, number, batch, acks=-1))
+    frames = [
+        wire.produce_frame(topic, number % partitions, batch, acks=-1)
+        for number in range(FLUSH_CONNECTIONS)
+    ]
+    before = target.processor_seconds()
+    done, _, taken = wire.drive(target.bootstrap, frames, WIRE_SECONDS * scale, 1)
+    used = target.processor_seconds() - before
+    share = taken / (taken + wire.WARM_UP_S)
+    return {
+        f"{label}: requests/s": done / taken,
+        f"{label}: broker CPU us each": used * share / done * 1e6,
     }
 
 

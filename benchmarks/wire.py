@@ -25,6 +25,9 @@ DEADLINE_S = 60.0
 RECEIVE_BYTES = 1 << 20
 WARM_UP_S = 0.5
 
+# Codes of a topic without a leader on this broker yet.
+NOT_READY = (3, 5, 6)
+
 _received = bytearray(RECEIVE_BYTES)
 
 
@@ -85,16 +88,21 @@ def produce_frame(topic: str, partition: int, batch: bytes, acks: int = 1) -> by
 
 
 def check(bootstrap: str, request: ProduceRequest | FetchRequest) -> None:
-    """The response has no error."""
+    """The response has no error. A topic that was created just now gets some time."""
+    deadline = time.perf_counter() + DEADLINE_S
     with connect(bootstrap) as sock:
-        if isinstance(request, ProduceRequest):
-            produced = call(sock, request, PRODUCE_VERSION)
-            assert isinstance(produced, ProduceResponse)
-            code = produced.responses[0].partition_responses[0].error_code
-        else:
-            fetched = call(sock, request, FETCH_VERSION)
-            assert isinstance(fetched, FetchResponse)
-            code = fetched.responses[0].partitions[0].error_code
+        while True:
+            if isinstance(request, ProduceRequest):
+                produced = call(sock, request, PRODUCE_VERSION)
+                assert isinstance(produced, ProduceResponse)
+                code = produced.responses[0].partition_responses[0].error_code
+            else:
+                fetched = call(sock, request, FETCH_VERSION)
+                assert isinstance(fetched, FetchResponse)
+                code = fetched.responses[0].partitions[0].error_code
+            if code not in NOT_READY or time.perf_counter() > deadline:
+                break
+            time.sleep(0.1)
         assert code == 0, code
 
 

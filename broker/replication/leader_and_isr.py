@@ -291,33 +291,39 @@ class LeaderAndIsrApplier:
 
     # -- StopReplica ----------------------------------------------------------------------------
 
-    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    def stop_replicas(
+        self, request: StopReplicaRequest
+    ) -> Generator[None, None, StopReplicaResponse]:
         """Stops replicas, and deletes the logs of those for which the request says so.
 
-        A stale controller epoch fails the request with STALE_CONTROLLER_EPOCH, a stale leader epoch
-        the partition with FENCED_LEADER_EPOCH.
+        Each step is complete for some partitions. A stale controller epoch fails the request with
+        STALE_CONTROLLER_EPOCH, a stale leader epoch the partition with FENCED_LEADER_EPOCH.
         """
-        if request.controller_epoch < self.controller_epoch:
-            logger.warning(
-                "Ignoring StopReplica request from controller %d: stale controller epoch %d, "
-                "current %d",
-                request.controller_id,
-                request.controller_epoch,
-                self.controller_epoch,
-            )
-            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-        self.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
-        deleted: list[TopicPartition] = []
-        for key, leader_epoch, delete in _stops(request):
-            code = self._stop(key, leader_epoch, delete)
-            if code == ErrorCode.NONE and delete:
-                deleted.append(key)
-            response.partition_errors.append(
-                StopReplicaPartitionError(key.topic, key.partition, code)
-            )
-        if deleted:
-            self.on_deleted(deleted)
+        stops = list(_stops(request))
+        for start in range(0, max(len(stops), 1), _PARTITIONS_PER_TURN):
+            if start:
+                yield
+            if request.controller_epoch < self.controller_epoch:
+                logger.warning(
+                    "Ignoring StopReplica request from controller %d: stale controller epoch %d, "
+                    "current %d",
+                    request.controller_id,
+                    request.controller_epoch,
+                    self.controller_epoch,
+                )
+                return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+            self.controller_epoch = request.controller_epoch
+            deleted: list[TopicPartition] = []
+            for key, leader_epoch, delete in stops[start : start + _PARTITIONS_PER_TURN]:
+                code = self._stop(key, leader_epoch, delete)
+                if code == ErrorCode.NONE and delete:
+                    deleted.append(key)
+                response.partition_errors.append(
+                    StopReplicaPartitionError(key.topic, key.partition, code)
+                )
+            if deleted:
+                self.on_deleted(deleted)
         return response
 
     def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> int:

@@ -233,8 +233,7 @@ class ReplicaManager:
             offsets, end_offset = log.offsets, info.last_offset + 1
             if offsets.flush_required and offsets.recovery_point < end_offset:
                 failed = offsets.failed_flushes
-                row = UnflushedRecords(partition, offsets, end_offset, failed, response)
-                unflushed.append(row)
+                unflushed.append(UnflushedRecords(partition, offsets, end_offset, failed, response))
             elif required_acks == -1 and offsets.high_watermark < end_offset:
                 waiting.append((partition, end_offset, response))
         for partition in appended:
@@ -252,8 +251,10 @@ class ReplicaManager:
                 waiting,
                 lambda waiting: self._respond_after_replication(timeout_ms, waiting, callback),
             )
-        else:
+        elif waiting:
             self._respond_after_replication(timeout_ms, waiting, callback)
+        else:
+            callback()
 
     def _respond_after_replication(
         self, timeout_ms: int, waiting: list[Waiting], callback: Callable[[], None]

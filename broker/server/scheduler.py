@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 from ottla.storage.errors import DiskFull, ResourceExhausted, StorageError
 
@@ -117,7 +118,7 @@ class BrokerScheduler:
         self._tasks.append(spawn(_repeat(name, interval_ms, job, delay_ms), name=name))
 
     async def _clean_up(self) -> None:
-        deleted = self._log_manager.cleanup(self._clock.now_ms())
+        deleted = await run_in_slices(self._log_manager.cleanup(self._clock.now_ms()))
         if deleted:
             logger.info("Deleted %d segments by retention", deleted)
 

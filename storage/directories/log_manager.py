@@ -1,9 +1,9 @@
 """All logs of a broker, in one or more log directories (disks). Kafka's `LogManager`.
 
 Everything here runs on the thread that owns the logs, except for what may run in a worker thread
-according to its docstring. Nothing is scheduled here: the broker periodically calls `flush_dirty`,
-`cleanup`, `checkpoint_*`, `purge`, `check_free_bytes` and `remove_expired_producers`, and at the
-end `shutdown`, which saves the next start the recovery.
+according to its docstring. Nothing is scheduled here: the broker periodically flushes the logs of
+`flushes_due` and calls `cleanup`, `checkpoint_*`, `purge`, `check_free_bytes` and
+`remove_expired_producers`, and at the end `shutdown`, which saves the next start the recovery.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -399,13 +399,6 @@ class LogManager:
 
     # --- periodic work -----------------------------------------------------------------------
 
-    def flush_dirty(self, now_ms: int) -> int:
-        """Flushes the logs of `flushes_due` on this thread. Returns their number."""
-        due = self.flushes_due(now_ms)
-        for log in due:
-            log.flush(now_ms)
-        return len(due)
-
     def flushes_due(self, now_ms: int) -> list[Log]:
         """The logs to flush; `Log.begin_flush` does it in a worker thread.
 
@@ -423,12 +416,15 @@ class LogManager:
             )
         ]
 
-    def cleanup(self, now_ms: int) -> int:
+    def cleanup(self, now_ms: int) -> Generator[None, None, int]:
         """Applies retention to all logs, which renames files. Returns the number of segments."""
         deleted = 0
         for log in self._online_logs():
+            yield
+            if log.is_closed:
+                continue  # deleted meanwhile
             try:
-                deleted += log.delete_old_segments(now_ms)
+                deleted += yield from log.delete_old_segments(now_ms)
             except (StorageError, CorruptLog) as error:
                 logger.error("%s: Retention failed: %s", log.name, error)
         return deleted

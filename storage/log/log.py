@@ -13,7 +13,7 @@ failure). It is on disk when a flush that began after it has finished; everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from struct import Struct
 
 from ottla.protocol.records.batch import (
@@ -343,8 +343,10 @@ class Log:
         """
         return self._truncator.delete_records_before(offset)
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Deletes the segments that retention does not keep. Returns their number."""
+    def delete_old_segments(self, now_ms: int) -> Generator[None, None, int]:
+        """Deletes the segments that retention does not keep, some in each step. Returns their
+        number. Raises DiskFull, LogDirectoryOffline.
+        """
         return self._retention.delete_old_segments(now_ms)
 
     # --- reading -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
@@ -170,7 +171,7 @@ class Machine:
     def retain(self) -> None:
         by_size = self.random.randint(0, max(1, 2 * self.log.size_in_bytes))
         self.log.update_config(self.log.config.replace(retention_bytes=by_size))
-        self.log.delete_old_segments(self.clock)
+        run_at_once(self.log.delete_old_segments(self.clock))
         self.model.start = max(self.model.start, self.log.log_start_offset)
         if not self.compacted:
             over = self.log.size_in_bytes - self.log.segments.first.size >= by_size

@@ -184,6 +184,8 @@ class World:
         self.responses: list[str] = []
         self.producer_ids: list[int] = []
         self.faults = True
+        #: Controllers between two slices of an event (`ottla.controller.slices`).
+        self.pauses: list[asyncio.Future[None]] = []
         for broker_id in range(1, brokers + 1):
             self.start(broker_id)
 
@@ -322,7 +324,20 @@ class World:
                             lambda p=process, t=broker_id: self.deliver_request(p, t),
                         )
                     )
+        self.pauses = [each for each in self.pauses if not each.done()]
+        steps += [("a slice", lambda p=each: self.end_pause(p)) for each in self.pauses]
         return steps
+
+    async def pause(self) -> None:
+        """In the place of `ottla.controller.slices.pause`: the scheduler chooses when it ends."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.pauses.append(ended)
+        await ended
+
+    @staticmethod
+    def end_pause(pause: asyncio.Future[None]) -> None:
+        if not pause.done():  # the process was not killed
+            pause.set_result(None)
 
     def release(self, process: Process) -> None:
         if not process.alive or not process.store.calls:

@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from ottla.controller import slices
 from ottla.controller.components import ControllerComponents
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.tree import znodes
@@ -20,11 +21,16 @@ from tests.simulation.controller_world import World
 SEEDS = int(os.environ.get("OTTLA_SIMULATION_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("OTTLA_SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST = 20
+SEEDS_WITH_SLICES = SEEDS // 8
 STEPS = 350
 
 
-async def play(seed: int) -> World:
+async def play(seed: int, patch: pytest.MonkeyPatch | None = None) -> World:
+    """With `patch`, the scheduler also chooses when a slice of an event continues."""
     world = World(seed, brokers=3 + seed % 2)
+    if patch is not None:
+        patch.setattr(slices, "ITEMS_PER_SLICE", 1)
+        patch.setattr(slices, "pause", world.pause)
     scheduler = Scheduler(world)
     try:
         await scheduler.run(STEPS)
@@ -109,6 +115,14 @@ async def test_random_histories(first: int) -> None:
     for seed in range(first, first + SEEDS_A_TEST):
         written += (await play(seed)).rules.states_written
     assert written > 0, "these histories decide nothing and so prove nothing"
+
+
+async def test_random_histories_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_WITH_SLICES):
+        world = await play(seed, monkeypatch)
+        paused += world.trace.count("a slice")
+    assert paused > 0
 
 
 async def test_one_seed_is_one_history() -> None:

@@ -87,7 +87,7 @@ class ReplicaControl:
 
     def handle_stop_replica(
         self, context: RequestContext, request: StopReplicaRequest
-    ) -> StopReplicaResponse:
+    ) -> Coroutine[Any, Any, StopReplicaResponse]:
         return self.stop_replica(request)
 
     # -- handling -------------------------------------------------------------------------------
@@ -159,11 +159,18 @@ class ReplicaControl:
         self._applier.controller_epoch = request.controller_epoch
         return None
 
-    def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stops and deletes replicas."""
-        if self._is_stale(request.broker_epoch):
-            return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        return self._applier.stop_replicas(request)
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stops and deletes replicas; other tasks run after some partitions."""
+        steps = self._applier.stop_replicas(request)
+        while not self._is_stale(request.broker_epoch):
+            try:
+                next(steps)
+            except StopIteration as end:
+                response: StopReplicaResponse = end.value
+                return response
+            await asyncio.sleep(0)
+        # Perhaps since the last step: the replicas may have been created again.
+        return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
 
 
 def _has_many_partitions(request: UpdateMetadataRequest) -> bool:

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from ottla.broker.replication.partition import Partition
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -66,7 +67,7 @@ def stop(replicas: Replicas, *, epoch: int = -1, delete: bool = True) -> int:
     request = StopReplicaRequest(
         controller_epoch=1, topic_states=[StopReplicaTopicState(TOPIC, [state])]
     )
-    response = replicas.leader_and_isr.stop_replicas(request)
+    response = run_at_once(replicas.leader_and_isr.stop_replicas(request))
     assert response.error_code == 0
     return response.partition_errors[0].error_code
 
@@ -191,7 +192,9 @@ def test_what_is_not_here_is_stopped_already() -> None:
 def test_a_stale_controller_stops_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
-    response = replicas.leader_and_isr.stop_replicas(StopReplicaRequest(controller_epoch=4))
+    response = run_at_once(
+        replicas.leader_and_isr.stop_replicas(StopReplicaRequest(controller_epoch=4))
+    )
     assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
@@ -204,7 +207,7 @@ def test_the_layouts_of_old_controllers(version: int) -> None:
         request.ungrouped_partitions = [StopReplicaPartitionV0(TOPIC, 0)]
     else:
         request.topics = [StopReplicaTopicV1(TOPIC, [0])]
-    response = replicas.leader_and_isr.stop_replicas(request)
+    response = run_at_once(replicas.leader_and_isr.stop_replicas(request))
     assert [row.error_code for row in response.partition_errors] == [0]
     assert replicas.logs.get(TOPIC, 0) is None
 

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled
 from ottla.storage.cleaner.offset_map import BYTES_PER_KEY
@@ -179,7 +180,7 @@ def test_retention_in_between_leaves_out_what_is_gone() -> None:
     compaction = compaction_of(log)
     compaction.run()
     log.delete_records_before(log.segments.base_offsets[2])
-    log.delete_old_segments(NOW_MS)
+    run_at_once(log.delete_old_segments(NOW_MS))
     before = newest(log)
     assert compaction.commit(NOW_MS)
     assert newest(log) == before

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.cleaner.compaction import Compaction
 from ottla.storage.config import LogConfig
@@ -104,7 +105,7 @@ def test_chores_while_logs_are_created_and_deleted(tmp_path: Path) -> None:
             if number % 11 == 0:
                 manager.delete_async("t", number % 7, NOW_MS)
             if number % 5 == 0:
-                manager.cleanup(NOW_MS)
+                run_at_once(manager.cleanup(NOW_MS))
         if pending is not None:
             pending.result()
     assert manager.offline_directories == []

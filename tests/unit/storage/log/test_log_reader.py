@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.storage.cleaner.cleaner import Cleaner
@@ -104,7 +105,7 @@ def test_a_slice_outlives_retention() -> None:
     info = log.read(0, 1 << 20, up_to=20)
     assert info.slice is not None
     before = info.slice.read()
-    manager.cleanup(NOW_MS + 1_000_000)
+    run_at_once(manager.cleanup(NOW_MS + 1_000_000))
     manager.purge(NOW_MS + 2_000_000)
     assert log.log_start_offset == 20
     assert info.slice.read() == before
@@ -295,7 +296,7 @@ def offsets_of(batches: Iterator[memoryview]) -> list[int]:
 def test_batches_go_on_after_retention_has_deleted_their_segments(at: int) -> None:
     manager, log, batches = paused(at=at)
     log.delete_records_before(8)
-    assert manager.cleanup(NOW_MS) > 3
+    assert run_at_once(manager.cleanup(NOW_MS)) > 3
     assert manager.purge(NOW_MS + 10**9) > 0
     found = offsets_of(batches)
     assert found[-4:] == [8, 9, 10, 11]

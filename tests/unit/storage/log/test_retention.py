@@ -4,8 +4,10 @@ import errno
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
+from ottla.storage.log.retention import SEGMENTS_PER_STEP
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, new_log, plain
 
@@ -22,23 +24,23 @@ def filled(**settings: object) -> Log:
 
 
 def test_nothing_is_deleted_without_limits() -> None:
-    assert filled().delete_old_segments(NOW_MS * 2) == 0
+    assert run_at_once(filled().delete_old_segments(NOW_MS * 2)) == 0
 
 
 def test_by_time() -> None:
     log = filled(retention_ms=HOUR)
-    assert log.delete_old_segments(NOW_MS + 4 * HOUR) == 3
+    assert run_at_once(log.delete_old_segments(NOW_MS + 4 * HOUR)) == 3
     assert log.log_start_offset == 6
     assert log.segments.base_offsets[0] == 6
 
 
 def test_by_time_the_last_segment_goes_too_and_a_new_one_begins() -> None:
     log = filled(retention_ms=0)
-    assert log.delete_old_segments(NOW_MS + 100 * HOUR) == 10
+    assert run_at_once(log.delete_old_segments(NOW_MS + 100 * HOUR)) == 10
     assert (log.log_start_offset, log.log_end_offset) == (20, 20)
     assert log.segments.base_offsets == [20]
     assert append(log).first_offset == 20
-    assert log.delete_old_segments(NOW_MS) == 0
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 0
 
 
 def test_records_without_timestamps_are_as_old_as_their_file() -> None:
@@ -49,40 +51,40 @@ def test_records_without_timestamps_are_as_old_as_their_file() -> None:
     assert len(log.segments) == 3
     for number, segment in enumerate(log.segments):
         fs._live[segment.log.path].modified_ms = (5 + number) * HOUR
-    assert log.delete_old_segments(6 * HOUR) == 0
-    assert log.delete_old_segments(6 * HOUR + 1) == 1
+    assert run_at_once(log.delete_old_segments(6 * HOUR)) == 0
+    assert run_at_once(log.delete_old_segments(6 * HOUR + 1)) == 1
 
 
 def test_by_size() -> None:
     log = filled()
     one = log.segments.first.size
     log.update_config(log.config.replace(retention_bytes=4 * one))
-    assert log.delete_old_segments(NOW_MS) == 6
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 6
     log.update_config(log.config.replace(retention_bytes=4 * one - 1))
-    assert log.delete_old_segments(NOW_MS) == 0, "less than a whole segment too much"
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 0, "less than a whole segment too much"
     log.update_config(log.config.replace(retention_bytes=0))
-    assert log.delete_old_segments(NOW_MS) == 4
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 4
 
 
 def test_nothing_above_the_high_watermark_goes() -> None:
     log = filled(retention_ms=0)
     log.offsets.high_watermark = 5
-    assert log.delete_old_segments(NOW_MS + 100 * HOUR) == 2
+    assert run_at_once(log.delete_old_segments(NOW_MS + 100 * HOUR)) == 2
     assert log.log_start_offset == 4
 
 
 def test_what_is_below_the_log_start_goes_whatever_the_policy() -> None:
     log = filled(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0)
-    assert log.delete_old_segments(NOW_MS + 100 * HOUR) == 0
+    assert run_at_once(log.delete_old_segments(NOW_MS + 100 * HOUR)) == 0
     log.delete_records_before(5)
-    assert log.delete_old_segments(NOW_MS) == 2
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 2
     assert log.segments.base_offsets[0] == 4
     assert log.log_start_offset == 5
 
 
 def test_compact_and_delete_does_both() -> None:
     log = filled(cleanup_policy=("compact", "delete"), retention_ms=HOUR)
-    assert log.delete_old_segments(NOW_MS + 4 * HOUR) == 3
+    assert run_at_once(log.delete_old_segments(NOW_MS + 4 * HOUR)) == 3
 
 
 def test_files_go_after_their_delay_with_their_snapshots() -> None:
@@ -92,7 +94,7 @@ def test_files_go_after_their_delay_with_their_snapshots() -> None:
     for number in range(4):
         append(log, plain(2, NOW_MS + number * HOUR))
     now = NOW_MS + 4 * HOUR
-    assert manager.cleanup(now) == 3
+    assert run_at_once(manager.cleanup(now)) == 3
     waiting = [path for path in fs.paths() if path.endswith(".deleted")]
     assert len(waiting) == 3 * 3 + 2
     assert manager.purge(now + 999) == 0
@@ -108,7 +110,33 @@ def test_a_failing_disk_goes_offline_and_other_logs_go_on() -> None:
     for log in logs:
         append(log)
     fs.fail("replace", errno.EIO, path_part="/a/")
-    assert manager.cleanup(NOW_MS * 2) == 1
+    assert run_at_once(manager.cleanup(NOW_MS * 2)) == 1
     assert manager.offline_directories == ["/a"]
     with pytest.raises(LogDirectoryOffline):
-        logs[0].delete_old_segments(NOW_MS)
+        run_at_once(logs[0].delete_old_segments(NOW_MS))
+
+
+def test_a_log_is_used_between_the_steps_of_retention() -> None:
+    log = filled(retention_ms=0)
+    steps = log.delete_old_segments(NOW_MS + 100 * HOUR)
+    next(steps)
+    assert log.log_start_offset == 2 * SEGMENTS_PER_STEP
+    assert [each.base_offset for each in log.segments] == list(range(2 * SEGMENTS_PER_STEP, 20, 2))
+    end = log.log_end_offset
+    append(log, plain(1, NOW_MS + 200 * HOUR))
+    assert run_at_once(steps) == 10
+    assert (log.log_start_offset, log.log_end_offset) == (end, end + 1)
+
+
+def test_retention_ends_when_the_log_is_closed_or_its_disk_fails() -> None:
+    log = filled(retention_ms=0)
+    steps = log.delete_old_segments(NOW_MS + 100 * HOUR)
+    next(steps)
+    log.release()
+    assert run_at_once(steps) == SEGMENTS_PER_STEP
+    failed = filled(retention_ms=0)
+    steps = failed.delete_old_segments(NOW_MS + 100 * HOUR)
+    next(steps)
+    failed.log_directory.fail(OSError("gone"))
+    with pytest.raises(LogDirectoryOffline):
+        next(steps)

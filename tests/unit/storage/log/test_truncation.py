@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
@@ -215,7 +216,7 @@ def test_what_happens_between_the_steps_counts(after: int) -> None:
     def retention(manager: LogManager, log: Log) -> None:
         log.update_high_watermark(30)
         log.delete_records_before(20)
-        manager.cleanup(NOW_MS)
+        run_at_once(manager.cleanup(NOW_MS))
         manager.purge(NOW_MS + 10**9)
 
     def truncation(_: LogManager, log: Log) -> None:

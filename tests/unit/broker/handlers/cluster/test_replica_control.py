@@ -20,6 +20,11 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
@@ -236,3 +241,49 @@ async def test_updates_that_come_meanwhile_are_applied_after_it_in_their_order()
     assert not isinstance(
         scene.control.update_metadata(full_metadata(1, controller_epoch=3)), Coroutine
     )
+
+
+def deletion(partitions: int) -> StopReplicaRequest:
+    states = [StopReplicaPartitionState(each, -2, True) for each in range(partitions)]
+    return StopReplicaRequest(
+        controller_epoch=1,
+        broker_epoch=7,
+        topic_states=[StopReplicaTopicState(TOPIC, states)],
+    )
+
+
+async def test_many_replicas_are_deleted_in_slices() -> None:
+    scene = Scene()
+    deleted: list[int] = []
+    scene.replicas.leader_and_isr.on_deleted = lambda keys: deleted.append(len(keys))
+    for index in range(70):
+        scene.replicas.lead(index)
+    task = spawn(scene.control.stop_replica(deletion(70)), name="stop")
+    await asyncio.sleep(0)
+    left = len(scene.replicas.manager.partitions)
+    assert 0 < left < 70
+    response = await task
+    assert [row.error_code for row in response.partition_errors] == [0] * 70
+    assert scene.replicas.manager.partitions == {}
+    assert scene.replicas.logs.logs() == []
+    assert sum(deleted) == 70
+
+
+@pytest.mark.parametrize("newer", ["broker", "controller"])
+async def test_a_newer_registration_or_controller_ends_the_deletion(newer: str) -> None:
+    scene = Scene()
+    for index in range(70):
+        scene.replicas.lead(index)
+    task = spawn(scene.control.stop_replica(deletion(70)), name="stop")
+    await asyncio.sleep(0)
+    if newer == "broker":
+        scene.broker_epoch.value += 1
+    else:
+        scene.replicas.leader_and_isr.controller_epoch += 1
+    left = len(scene.replicas.manager.partitions)
+    expected = {
+        "broker": ErrorCode.STALE_BROKER_EPOCH,
+        "controller": ErrorCode.STALE_CONTROLLER_EPOCH,
+    }
+    assert (await task).error_code == expected[newer]
+    assert len(scene.replicas.manager.partitions) == left > 0
