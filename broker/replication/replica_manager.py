@@ -330,12 +330,16 @@ class ReplicaManager:
         size = 0
         immediate = False
         results: list[FetchResult] = []
+        # Once for all partitions, of which a follower fetches thousands.
+        now_ms = self.context.now_ms() if params.is_follower else 0
         for item in items:
             topic, topic_id, position = item
             # Null, not empty: only readers with READ_COMMITTED get a list.
             data = PartitionData(position.partition, aborted_transactions=None)
             try:
-                taken = self._read_partition(params, topic, position, data, left, size == 0)
+                taken = self._read_partition(
+                    params, topic, position, data, left, is_first=size == 0, now_ms=now_ms
+                )
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                     immediate = True
             except Exception as error:
@@ -354,7 +358,9 @@ class ReplicaManager:
         position: FetchPosition,
         data: PartitionData,
         left: int,
+        *,
         is_first: bool,
+        now_ms: int,
     ) -> int:
         """Fills `data` from one partition; returns the number of bytes."""
         partition = self.partitions.get((topic, position.partition))
@@ -381,10 +387,37 @@ class ReplicaManager:
             if preferred >= 0:
                 data.preferred_read_replica = preferred
                 return 0
-        limit = min(position.partition_max_bytes, left)
+        taken = 0
+        # Most partitions of a follower's fetch have nothing new.
+        if follower is None or position.fetch_offset != end_offset:
+            taken = self._read_records(params, partition, log, position, data, left, is_first)
+        if follower is not None:
+            self._record_copied(partition, taken)
+            follower.broker_epoch = params.replica_epoch
+            before = follower.log_end_offset
+            start_before = follower.log_start_offset
+            follower.record_fetch(
+                position.fetch_offset, position.log_start_offset, end_offset, now_ms
+            )
+            self._follower_moved(partition, follower.broker_id, before)
+            if follower.log_start_offset != start_before:
+                self.delete_records_purgatory.check_and_complete(partition.key)
+        return taken
+
+    def _read_records(
+        self,
+        params: FetchParams,
+        partition: Partition,
+        log: Log,
+        position: FetchPosition,
+        data: PartitionData,
+        left: int,
+        is_first: bool,
+    ) -> int:
+        """Adds records and aborted transactions to `data`; returns the number of bytes."""
         read = log.read(
             position.fetch_offset,
-            limit,
+            min(position.partition_max_bytes, left),
             up_to=read_bound(log, params.isolation),
             min_one_batch=is_first and not params.hard_limit,
             read_committed=params.isolation == READ_COMMITTED,
@@ -394,24 +427,12 @@ class ReplicaManager:
                 AbortedTransaction(producer_id, first_offset)
                 for producer_id, first_offset in read.aborted_transactions
             ]
-        taken = 0
-        if read.slice is not None and not (
-            follower is not None and self._should_leader_throttle(partition, follower.broker_id)
+        if read.slice is None or (
+            params.is_follower and self._should_leader_throttle(partition, params.replica_id)
         ):
-            data.records = read.slice
-            taken = len(read.slice)
-        if follower is not None:
-            self._record_copied(partition, taken)
-            follower.broker_epoch = params.replica_epoch
-            before = follower.log_end_offset
-            start_before = follower.log_start_offset
-            follower.record_fetch(
-                position.fetch_offset, position.log_start_offset, end_offset, self.context.now_ms()
-            )
-            self._follower_moved(partition, follower.broker_id, before)
-            if follower.log_start_offset != start_before:
-                self.delete_records_purgatory.check_and_complete(partition.key)
-        return taken
+            return 0
+        data.records = read.slice
+        return len(read.slice)
 
     def _should_leader_throttle(self, partition: Partition, broker_id: int) -> bool:
         """Whether a follower that is not in the ISR gets no records now, due to the quota."""

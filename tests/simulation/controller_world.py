@@ -156,7 +156,7 @@ class Process:
 
 
 class UnexpectedErrors(logging.Handler):
-    """Collects the exceptions that a controller logs: it goes on, and fails again and again."""
+    """Collects the exceptions that a controller logs: it continues, and fails again and again."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

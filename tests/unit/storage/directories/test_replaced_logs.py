@@ -113,7 +113,7 @@ def test_power_that_is_lost_between_any_two_calls_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-def test_after_a_call_that_fails_the_log_goes_on_and_the_next_start_keeps_it(code: int) -> None:
+def test_after_a_call_that_fails_the_log_continues_and_the_next_start_keeps_it(code: int) -> None:
     for count in range(1, MANY):
         fs = CountedFileSystem()
         manager = copied(fs)
