@@ -37,6 +37,7 @@ from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
+from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
@@ -81,6 +82,8 @@ class LogManager:
         self._unique_name = unique_name
         self._logs: dict[Key, Log] = {}
         self._future: dict[Key, Log] = {}
+        #: Of logs that are opened from now on; None: appends flush as `flush.messages` requires.
+        self.flush_later: FlushLater | None = None
         # The directory for a partition that does not exist yet (AlterReplicaLogDirs).
         self._preferred: dict[Key, str] = {}
         self._checkpoints = OffsetCheckpoints(self.directories, self._logs)
@@ -107,15 +110,7 @@ class LogManager:
         `config_of` returns the settings of a topic. `run_all` may open the directories in worker
         threads, one job each. Directories that cannot be read are offline afterwards.
         """
-        opening = Opening(
-            clean=False,
-            recovery_point=0,
-            log_start_offset=0,
-            now_ms=now_ms,
-            producer_expiration_ms=self._producer_expiration_ms,
-            verification_enabled=self._transaction_verification,
-            progress=progress,
-        )
+        opening = self._opening(now_ms, clean=False, progress=progress)
         settings = config_of if config_of is not None else (lambda _: self.default_config)
         found: list[LoadedDirectory] = []
 
@@ -253,14 +248,7 @@ class LogManager:
         config: LogConfig | None,
         now_ms: int,
     ) -> Log:
-        opening = Opening(
-            clean=True,
-            recovery_point=0,
-            log_start_offset=0,
-            now_ms=now_ms,
-            producer_expiration_ms=self._producer_expiration_ms,
-            verification_enabled=self._transaction_verification,
-        )
+        opening = self._opening(now_ms, clean=True)
         try:
             self.fs.make_directory(path)
             files = self.directories.files_of(directory)
@@ -269,6 +257,20 @@ class LogManager:
             return open_log(partition_directory, chosen, opening, self.deletions)
         except OSError as error:
             raise directory.write_failed(error) from error
+
+    def _opening(
+        self, now_ms: int, *, clean: bool, progress: Callable[[int], None] | None = None
+    ) -> Opening:
+        return Opening(
+            clean=clean,
+            recovery_point=0,
+            log_start_offset=0,
+            now_ms=now_ms,
+            producer_expiration_ms=self._producer_expiration_ms,
+            verification_enabled=self._transaction_verification,
+            progress=progress,
+            flush_later=self.flush_later,
+        )
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Writes the topic id of a log that has none yet.
@@ -407,15 +409,16 @@ class LogManager:
     def flushes_due(self, now_ms: int) -> list[Log]:
         """The logs to flush; `Log.begin_flush` does it in a worker thread.
 
-        Those with unflushed records that were last flushed `flush.ms` or longer ago, and those with
-        an inactive segment that is not flushed: recovery would read it after a crash.
+        Those whose required flush failed, those with unflushed records last flushed `flush.ms` or
+        longer ago, those with an inactive segment above the recovery point: recovery would read it.
         """
         return [
             log
             for log in self._online_logs()
             if log.recovery_point < log.log_end_offset
             and (
-                log.recovery_point < log.active_segment.base_offset
+                log.offsets.flush_required
+                or log.recovery_point < log.active_segment.base_offset
                 or now_ms - log.last_flushed_ms >= log.config.flush_ms
             )
         ]
