@@ -15,21 +15,26 @@ from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
-from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
+from ottla.broker.replication.delayed_fetch import (
+    DelayedFetch,
+    FetchParams,
+    diverges,
+    read_records,
+)
 from ottla.broker.replication.delayed_flush import (
     DelayedFlush,
     UnflushedRecords,
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.partition import READ_COMMITTED, Partition, PartitionContext
+from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
-from ottla.storage.errors import LogDirectoryOffline, OffsetOutOfRange
+from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation_budget import (
     DEFAULT_BUDGET,
@@ -404,7 +409,7 @@ class ReplicaManager:
         data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
         data.records = b""
-        if position.last_fetched_epoch >= 0 and _diverges(partition, log, position, data):
+        if position.last_fetched_epoch >= 0 and diverges(partition, log, position, data):
             return 0
         if follower is None and self.read_replica is not None and partition.is_leader:
             preferred = self.read_replica.choose(
@@ -416,7 +421,13 @@ class ReplicaManager:
         taken = 0
         # Most partitions of a follower's fetch have nothing new.
         if follower is None or position.fetch_offset != end_offset:
-            taken = self._read_records(params, partition, log, position, data, left, is_first)
+            taken = read_records(log, params, position, data, left, is_first)
+        if (
+            taken
+            and follower is not None
+            and self._should_leader_throttle(partition, follower.broker_id)
+        ):
+            data.records, taken = b"", 0
         if follower is not None:
             self._record_copied(partition, taken)
             follower.broker_epoch = params.replica_epoch
@@ -429,36 +440,6 @@ class ReplicaManager:
             if follower.log_start_offset != start_before:
                 self.delete_records_purgatory.check_and_complete(partition.key)
         return taken
-
-    def _read_records(
-        self,
-        params: FetchParams,
-        partition: Partition,
-        log: Log,
-        position: FetchPosition,
-        data: PartitionData,
-        left: int,
-        is_first: bool,
-    ) -> int:
-        """Adds records and aborted transactions to `data`; returns the number of bytes."""
-        read = log.read(
-            position.fetch_offset,
-            min(position.partition_max_bytes, left),
-            up_to=read_bound(log, params.isolation),
-            min_one_batch=is_first and not params.hard_limit,
-            read_committed=params.isolation == READ_COMMITTED,
-        )
-        if params.isolation == READ_COMMITTED:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id, first_offset)
-                for producer_id, first_offset in read.aborted_transactions
-            ]
-        if read.slice is None or (
-            params.is_follower and self._should_leader_throttle(partition, params.replica_id)
-        ):
-            return 0
-        data.records = read.slice
-        return len(read.slice)
 
     def _should_leader_throttle(self, partition: Partition, broker_id: int) -> bool:
         """Whether a follower that is not in the ISR gets no records now, due to the quota."""
@@ -505,16 +486,3 @@ class ReplicaManager:
         """The local log of a partition, or None."""
         partition = self.partitions.get(key)
         return None if partition is None else partition.log
-
-
-def _diverges(partition: Partition, log: Log, position: FetchPosition, data: PartitionData) -> bool:
-    """Whether the last fetched epoch diverges (KIP-595); sets the diverging epoch in `data`."""
-    epoch, end_offset = partition.end_offset_for_epoch(log, position.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0 or position.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(
-            str(partition.key), position.fetch_offset, log.log_start_offset, log.log_end_offset
-        )
-    if epoch < position.last_fetched_epoch or end_offset < position.fetch_offset:
-        data.diverging_epoch = EpochEndOffset(epoch, end_offset)
-        return True
-    return False
