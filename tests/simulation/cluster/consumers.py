@@ -229,11 +229,13 @@ class GroupMember(Consumer):
             self.member_id,
             topics=[OffsetCommitRequestTopic(self.topic, rows)],
         )
+        history = self.world.history
+        history.offset_sent(self.group, self.topic, self.partition, self.committed)
         response = await self.coordinator(request, self.commit_versions)
         code = response.topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             self.acknowledged += 1
-            self.world.history.offset_committed(self.name, self.committed)
+            history.offset_committed(self.name, self.committed)
         else:
             await self.heartbeat_or_rejoin(code)
 
