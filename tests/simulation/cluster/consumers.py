@@ -80,7 +80,8 @@ class TailReader(Consumer):
 
     async def step(self) -> None:
         size = self.random.choice([200, 2_000, 100_000])
-        row = FetchPartition(self.partition, fetch_offset=self.position, partition_max_bytes=size)
+        position = self.position
+        row = FetchPartition(self.partition, fetch_offset=position, partition_max_bytes=size)
         request = FetchRequest(
             max_wait_ms=500,
             min_bytes=1,
@@ -89,7 +90,7 @@ class TailReader(Consumer):
             topics=[FetchTopic(self.topic, partitions=[row])],
         )
         found = await self.fetch(request)
-        if found is None:
+        if found is None or self.position != position:  # as a client that seeks meanwhile
             return
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and found.log_start_offset >= 0:
             self.position = max(self.position, found.log_start_offset)
