@@ -3,8 +3,8 @@
 Kafka syncs inside of the append. Here the append requests a flush of its log and returns. One flush
 of a log runs at a time; what is appended meanwhile is in the next one, so many producers share one
 sync. No client learns of a record before its flush: `Partition` keeps the high watermark at or
-below the recovery point, responses wait in the produce purgatory (`delayed_flush`), and a follower waits
-before its next fetch.
+below the recovery point, responses wait in the produce purgatory (`delayed_flush`), and a follower
+waits before its next fetch.
 """
 
 from __future__ import annotations
