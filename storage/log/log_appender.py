@@ -126,8 +126,8 @@ class LogAppender:
         first, last = accepted.batches[0].first_offset, accepted.batches[-1].last_offset
         if first < end:
             raise UnexpectedAppendOffset(local.directory.name, first, last, end)
-        # A batch that is larger than segment.bytes gets a segment of its own: the leader has it from
-        # before segment.bytes was lowered. Kafka rejects it, and the replica never catches up.
+        # A batch that is larger than segment.bytes gets a segment of its own: the leader has it
+        # from before a change. Kafka rejects it, and the replica never catches up.
         for run in _runs(accepted, local.config.segment_bytes):
             changes = self._changes(AppendOrigin.REPLICATION, None)
             changes.check(run)
