@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset
+from ottla.storage.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition
+    from ottla.protocol.messages.fetch import PartitionData
     from ottla.storage.log.log import Log
 
 
@@ -109,6 +112,49 @@ def read_bound(log: Log, isolation: int) -> int:
     if isolation == READ_COMMITTED:
         return log.last_stable_offset
     return log.high_watermark
+
+
+def diverges(partition: Partition, log: Log, position: FetchPosition, data: PartitionData) -> bool:
+    """Whether the last fetched epoch diverges (KIP-595); sets the diverging epoch in `data`."""
+    epoch, end_offset = partition.end_offset_for_epoch(log, position.last_fetched_epoch)
+    if epoch < 0 or end_offset < 0 or position.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(
+            str(partition.key), position.fetch_offset, log.log_start_offset, log.log_end_offset
+        )
+    if epoch < position.last_fetched_epoch or end_offset < position.fetch_offset:
+        data.diverging_epoch = EpochEndOffset(epoch, end_offset)
+        return True
+    return False
+
+
+def read_records(
+    log: Log,
+    params: FetchParams,
+    position: FetchPosition,
+    data: PartitionData,
+    left: int,
+    is_first: bool,
+) -> int:
+    """Adds records and aborted transactions to `data`; returns the number of bytes.
+
+    `left` bytes remain of the limit of the request. The errors are those of `Log.read`.
+    """
+    read = log.read(
+        position.fetch_offset,
+        min(position.partition_max_bytes, left),
+        up_to=read_bound(log, params.isolation),
+        min_one_batch=is_first and not params.hard_limit,
+        read_committed=params.isolation == READ_COMMITTED,
+    )
+    if params.isolation == READ_COMMITTED:
+        data.aborted_transactions = [
+            AbortedTransaction(producer_id, first_offset)
+            for producer_id, first_offset in read.aborted_transactions
+        ]
+    if read.slice is None:
+        return 0
+    data.records = read.slice
+    return len(read.slice)
 
 
 def _readable_bytes(log: Log, position: FetchPosition, bound: int) -> int:

@@ -16,21 +16,26 @@ from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
-from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
+from ottla.broker.replication.delayed_fetch import (
+    DelayedFetch,
+    FetchParams,
+    diverges,
+    read_records,
+)
 from ottla.broker.replication.delayed_flush import (
     DelayedFlush,
     UnflushedRecords,
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.partition import READ_COMMITTED, Partition, PartitionContext
+from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
-from ottla.storage.errors import LogDirectoryOffline, OffsetOutOfRange
+from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation_budget import (
     DEFAULT_BUDGET,
@@ -358,12 +363,16 @@ class ReplicaManager:
         size = 0
         immediate = False
         results: list[FetchResult] = []
+        # Once for all partitions, of which a follower fetches thousands.
+        now_ms = self.context.now_ms() if params.is_follower else 0
         for item in items:
             topic, topic_id, position = item
             # Null, not empty: only readers with READ_COMMITTED get a list.
             data = PartitionData(position.partition, aborted_transactions=None)
             try:
-                taken = self._read_partition(params, topic, position, data, left, size == 0)
+                taken = self._read_partition(
+                    params, topic, position, data, left, is_first=size == 0, now_ms=now_ms
+                )
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                     immediate = True
             except Exception as error:
@@ -382,7 +391,9 @@ class ReplicaManager:
         position: FetchPosition,
         data: PartitionData,
         left: int,
+        *,
         is_first: bool,
+        now_ms: int,
     ) -> int:
         """Fills `data` from one partition; returns the number of bytes."""
         partition = self.partitions.get((topic, position.partition))
@@ -400,7 +411,7 @@ class ReplicaManager:
         data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
         data.records = b""
-        if position.last_fetched_epoch >= 0 and _diverges(partition, log, position, data):
+        if position.last_fetched_epoch >= 0 and diverges(partition, log, position, data):
             return 0
         if follower is None and self.read_replica is not None and partition.is_leader:
             preferred = self.read_replica.choose(
@@ -409,32 +420,23 @@ class ReplicaManager:
             if preferred >= 0:
                 data.preferred_read_replica = preferred
                 return 0
-        limit = min(position.partition_max_bytes, left)
-        read = log.read(
-            position.fetch_offset,
-            limit,
-            up_to=read_bound(log, params.isolation),
-            min_one_batch=is_first and not params.hard_limit,
-            read_committed=params.isolation == READ_COMMITTED,
-        )
-        if params.isolation == READ_COMMITTED:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id, first_offset)
-                for producer_id, first_offset in read.aborted_transactions
-            ]
         taken = 0
-        if read.slice is not None and not (
-            follower is not None and self._should_leader_throttle(partition, follower.broker_id)
+        # Most partitions of a follower's fetch have nothing new.
+        if follower is None or position.fetch_offset != end_offset:
+            taken = read_records(log, params, position, data, left, is_first)
+        if (
+            taken
+            and follower is not None
+            and self._should_leader_throttle(partition, follower.broker_id)
         ):
-            data.records = read.slice
-            taken = len(read.slice)
+            data.records, taken = b"", 0
         if follower is not None:
             self._record_copied(partition, taken)
             follower.broker_epoch = params.replica_epoch
             before = follower.log_end_offset
             start_before = follower.log_start_offset
             follower.record_fetch(
-                position.fetch_offset, position.log_start_offset, end_offset, self.context.now_ms()
+                position.fetch_offset, position.log_start_offset, end_offset, now_ms
             )
             self._follower_moved(partition, follower.broker_id, before)
             if follower.log_start_offset != start_before:
@@ -486,16 +488,3 @@ class ReplicaManager:
         """The local log of a partition, or None."""
         partition = self.partitions.get(key)
         return None if partition is None else partition.log
-
-
-def _diverges(partition: Partition, log: Log, position: FetchPosition, data: PartitionData) -> bool:
-    """Whether the last fetched epoch diverges (KIP-595); sets the diverging epoch in `data`."""
-    epoch, end_offset = partition.end_offset_for_epoch(log, position.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0 or position.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(
-            str(partition.key), position.fetch_offset, log.log_start_offset, log.log_end_offset
-        )
-    if epoch < position.last_fetched_epoch or end_offset < position.fetch_offset:
-        data.diverging_epoch = EpochEndOffset(epoch, end_offset)
-        return True
-    return False

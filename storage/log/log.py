@@ -297,6 +297,7 @@ class Log:
     ) -> AppendInfo:
         """Appends batches from the leader unchanged. Their offsets must continue this log.
 
+        Also a batch that is larger than `segment.bytes`: the leader has it from before a change.
         Raises CorruptRecordError, UnexpectedAppendOffset, OffsetsOutOfOrder and what `append`
         raises about the disk.
         """

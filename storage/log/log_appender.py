@@ -126,8 +126,9 @@ class LogAppender:
         first, last = accepted.batches[0].first_offset, accepted.batches[-1].last_offset
         if first < end:
             raise UnexpectedAppendOffset(local.directory.name, first, last, end)
+        # A batch that is larger than segment.bytes gets a segment of its own: the leader has it
+        # from before a change. Kafka rejects it, and the replica never catches up.
         for run in _runs(accepted, local.config.segment_bytes):
-            self._check_fits(run)
             changes = self._changes(AppendOrigin.REPLICATION, None)
             changes.check(run)
             info = self._write(run, changes, now_ms)
@@ -196,7 +197,8 @@ class LogAppender:
 
 
 def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
-    """The batches in runs that each fit into a segment: the leader may have larger segments."""
+    """The batches in runs that each fit into a segment, or are one batch: the leader may have
+    larger segments."""
     view = memoryview(accepted.buffer)
     if len(view) <= limit:
         yield accepted

@@ -347,6 +347,7 @@ class TransactionalProducer(Producer):
                 )
             ],
         )
+        self.world.history.offset_sent(group, self.topic, 0, self.position)
         response = await self.until_known(
             request, lambda found: found.topics[0].partitions[0].error_code, group=group
         )

@@ -80,7 +80,8 @@ class TailReader(Consumer):
 
     async def step(self) -> None:
         size = self.random.choice([200, 2_000, 100_000])
-        row = FetchPartition(self.partition, fetch_offset=self.position, partition_max_bytes=size)
+        position = self.position
+        row = FetchPartition(self.partition, fetch_offset=position, partition_max_bytes=size)
         request = FetchRequest(
             max_wait_ms=500,
             min_bytes=1,
@@ -89,7 +90,7 @@ class TailReader(Consumer):
             topics=[FetchTopic(self.topic, partitions=[row])],
         )
         found = await self.fetch(request)
-        if found is None:
+        if found is None or self.position != position:  # as a client that seeks meanwhile
             return
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and found.log_start_offset >= 0:
             self.position = max(self.position, found.log_start_offset)
@@ -229,11 +230,13 @@ class GroupMember(Consumer):
             self.member_id,
             topics=[OffsetCommitRequestTopic(self.topic, rows)],
         )
+        history = self.world.history
+        history.offset_sent(self.group, self.topic, self.partition, self.committed)
         response = await self.coordinator(request, self.commit_versions)
         code = response.topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             self.acknowledged += 1
-            self.world.history.offset_committed(self.name, self.committed)
+            history.offset_committed(self.name, self.committed)
         else:
             await self.heartbeat_or_rejoin(code)
 

@@ -80,6 +80,8 @@ class SharingMember(Consumer):
             self.member_id,
             topics=[OffsetCommitRequestTopic(self.topic, rows)],
         )
+        for partition in self.owned:
+            self.world.history.offset_sent(self.group, self.topic, partition, number)
         response = await self.send(request, self.commit_versions)
         for row in response.topics[0].partitions:
             if row.error_code == ErrorCode.NONE:

@@ -45,6 +45,7 @@ class History:
         self._offsets: dict[str, int] = {}
         #: The least offset of each partition, by group and partition, of groups that share them.
         self.shared_offsets: dict[tuple[str, str], int] = {}
+        self._sent_offsets: dict[tuple[str, str], set[int]] = {}
 
     def sends_once(self, producer: str) -> None:
         """The records of this producer must not be doubled."""
@@ -67,6 +68,26 @@ class History:
         transaction = Transaction(topic)
         self.transactions.append(transaction)
         return transaction
+
+    def offset_sent(self, group: str, topic: str, partition: int, number: int) -> None:
+        """A commit is sent, with an outcome that may stay unknown."""
+        key = group, str(TopicPartition(topic, partition))
+        self._sent_offsets.setdefault(key, set()).add(number)
+
+    def may_appear(self, key: tuple[str, str], number: int | None, known: int | None) -> bool:
+        """Whether the coordinator may find this offset in its log, with `known` in memory.
+
+        A commit whose append times out is in the log, and not in memory until the next load
+        (Kafka: `GroupMetadata.failPendingOffsetWrite`). It was sent, later than the one in memory,
+        and never acknowledged.
+        """
+        least = max(self.shared_offsets.get(key, -1), self._offsets.get(key[0], -1))
+        return (
+            number is not None
+            and number > (-1 if known is None else known)
+            and number > least
+            and number in self._sent_offsets.get(key, ())
+        )
 
     def offset_committed(self, producer: str, position: int) -> None:
         self._offsets[f"group-{producer}"] = position

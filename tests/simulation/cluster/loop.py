@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TextIO
-from zlib import crc32
 
 # A reading of the clock takes this long on average, so that work that watches the clock is sliced.
 READING_SECONDS = 2e-6
@@ -140,15 +139,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...]
     ) -> None:
         """Runs a callback of a process and keeps account of it."""
-        name = _name_of(callback)
-        line = f"{self.now!r} {name}"
-        self.checksum = crc32(line.encode(), self.checksum)
+        # Strings have the same hash in every run (__main__.py); this is cheaper than to write them.
+        self.checksum = hash((self.checksum, self.now, *_names_of(callback)))
         if self.log is not None:
-            self.log.write(line + "\n")
+            self.log.write(f"{self.now!r} {_name_of(callback)}\n")
         before = self.steps
         callback(*args)
         steps = self.steps - before
         if steps > self.longest_turn.steps and process is not None and process.is_serving:
+            name = _name_of(callback)
             self.longest_turn = LongestTurn(steps, name)
             if steps > STEP_BUDGET:
                 self.too_long.append(f"{process.name}: {name} took {steps} steps in one turn")
@@ -262,10 +261,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return run
 
 
-def _name_of(callback: Callable[..., object]) -> str:
+def _names_of(callback: Callable[..., object]) -> tuple[str, ...]:
     """The same in every run: no addresses."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
         coroutine: Any = owner.get_coro()
-        return f"{coroutine.__qualname__} in {owner.get_name()}"
-    return getattr(callback, "__qualname__", None) or type(callback).__name__
+        return coroutine.__qualname__, owner.get_name()
+    return (getattr(callback, "__qualname__", None) or type(callback).__name__,)
+
+
+def _name_of(callback: Callable[..., object]) -> str:
+    return " in ".join(_names_of(callback))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.topics import TopicPartition
@@ -62,9 +63,7 @@ def _above(disk: Disk, log: Any, index: int) -> str:
     file = _file(disk, f"{log.log_directory.path}/{RECOVERY_POINT_CHECKPOINT}")
     if file is None:
         return ""
-    for line in file.content().decode().splitlines():
-        if line.startswith(f"{TOPIC} {index} "):
-            stored = int(line.rsplit(" ", 1)[1])
-            if stored > log.recovery_point:
-                return f"has the recovery point {stored} on disk, {log.recovery_point} in memory"
+    match = re.search(rb"^%s %d (\d+)$" % (TOPIC.encode(), index), file.content(), re.MULTILINE)
+    if match is not None and int(match[1]) > log.recovery_point:
+        return f"has the recovery point {int(match[1])} on disk, {log.recovery_point} in memory"
     return ""

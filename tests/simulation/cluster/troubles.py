@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
-# Not `short_return`, which is played with --kinds only: offset commits that time out are in the log
-# and not in memory until the next load, as in Kafka, and the comparison of both complains.
-NETWORK = ("cut", "isolate", "lag", "leader_lost", "away")
+NETWORK = ("cut", "isolate", "lag", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
 DISK = ("no_space", "full", "no_inodes", "slow_sync", "input_output_errors", "failing_sync")
 ADMIN = (

@@ -15,9 +15,10 @@ from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
+from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on
+from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on, plain
 
 KEY = TopicPartition("t", 0)
 
@@ -111,6 +112,14 @@ async def test_a_log_that_starts_inside_of_a_batch_moves(scene: Scene) -> None:
     scene.log.delete_records_before(4)
     moved = await scene.move()
     assert (moved.log_start_offset, moved.log_end_offset) == (4, 20)
+
+
+async def test_a_batch_larger_than_segment_bytes_moves(scene: Scene) -> None:
+    """segment.bytes was lowered after it was written; the move waited for ever."""
+    scene.log.append(batch_of(plain(1, size=3000)), leader_epoch=0, now_ms=NOW_MS)
+    scene.log.update_config(LogConfig(segment_bytes=1000))
+    moved = await scene.move()
+    assert (moved.path, moved.log_end_offset) == ("/b/t-0", 1)
 
 
 async def test_what_is_deleted_and_written_meanwhile_counts(scene: Scene) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.protocol.records.batch import patch_base_offset
-from ottla.storage.errors import BatchTooLargeForSegment, UnexpectedAppendOffset
+from ottla.storage.errors import UnexpectedAppendOffset
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, batch_of, fetched, marker, new_log, plain
@@ -72,10 +72,21 @@ def test_a_batch_as_large_as_a_segment() -> None:
     log = new_log(segment_bytes=len(batch))
     log.append_as_follower(bytes(batch), now_ms=NOW_MS)
     assert log.log_end_offset == 1
-    log = new_log(segment_bytes=len(batch) - 1)
-    with pytest.raises(BatchTooLargeForSegment):
-        log.append_as_follower(bytes(batch), now_ms=NOW_MS)
-    assert log.log_end_offset == 0
+
+
+def test_batches_larger_than_a_segment_get_segments_of_their_own() -> None:
+    """segment.bytes was lowered after the leader had appended them."""
+    batches = leaders_batches([10, 500, 10, 500, 500])
+    sizes = [len(batch) for batch in batches]
+    log = new_log(segment_bytes=300)
+    log.append_as_follower(b"".join(batches[:3]), now_ms=NOW_MS)
+    log.append_as_follower(b"".join(batches[3:]), now_ms=NOW_MS)
+    assert segments(log) == list(enumerate(sizes))
+    assert [record.offset for record in fetched(log)] == list(range(5))
+    log = new_log(segment_bytes=300)
+    log.append_as_follower(bytes(batches[0]), now_ms=NOW_MS)
+    log.append_as_follower(bytes(batches[1]), now_ms=NOW_MS)
+    assert segments(log) == [(0, sizes[0]), (1, sizes[1])]
 
 
 def test_nothing_and_what_is_there_already() -> None:
