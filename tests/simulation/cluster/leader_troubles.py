@@ -13,6 +13,7 @@ from tests.simulation.cluster.node import Node, rack_of
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
+    from ottla.controller.model import LeaderAndIsr
     from tests.simulation.cluster.admin import Admin
     from tests.simulation.cluster.world import World
 
@@ -28,7 +29,10 @@ class LeaderTroubles:
         self.random = Random(f"leader troubles {world.seed}")
 
     async def lag(self, _node: Node) -> None:
-        """A follower leaves the ISR and stays registered, and consumers in its rack read again."""
+        """A follower leaves the ISR and stays registered, and consumers in its rack read again.
+
+        The leader may die in the moment in which the follower is in the ISR again.
+        """
         leader, others = self._replicas(0)
         if leader is None or not others:
             return
@@ -42,6 +46,19 @@ class LeaderTroubles:
             reader.read_again()
         await asyncio.sleep(self.random.uniform(1, 4))
         self.world.network.heal()
+        if self.random.random() < 0.5:
+            await self._joined(0, follower)
+            leader.kill()
+            await asyncio.sleep(self.random.uniform(2, 8))
+            if not leader.is_up:
+                leader.start()
+
+    async def _joined(self, index: int, follower: Node) -> None:
+        for _ in range(1000):
+            state = self._state(index)
+            if state is None or follower.broker_id in state.isr:
+                return
+            await asyncio.sleep(0.003)
 
     async def leader_lost(self, _node: Node) -> None:
         """A leader loses a follower, maybe ZooKeeper too, and dies before they can come back.
@@ -81,11 +98,15 @@ class LeaderTroubles:
 
     def _replicas(self, index: int) -> tuple[Node | None, list[Node]]:
         """The leader of a partition, and the other brokers."""
-        nodes, where = self.world.nodes, TopicPartition(TOPIC, index)
-        state = self.world.ensemble.tree.nodes.get(znodes.state_path(where))
-        leader = None if state is None else znodes.decode_state(where, state.data, 0).leader
+        nodes, state = self.world.nodes, self._state(index)
+        leader = None if state is None else state.leader
         others = [found for each, found in nodes.items() if each != leader]
         return (None if leader is None else nodes.get(leader)), others
+
+    def _state(self, index: int) -> LeaderAndIsr | None:
+        where = TopicPartition(TOPIC, index)
+        found = self.world.ensemble.tree.nodes.get(znodes.state_path(where))
+        return None if found is None else znodes.decode_state(where, found.data, 0)
 
     def _session(self, node: Node) -> Any:
         if not node.is_up or node.running is None:
