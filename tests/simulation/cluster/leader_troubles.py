@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,19 @@ from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 if TYPE_CHECKING:
     from ottla.controller.model import LeaderAndIsr
     from tests.simulation.cluster.admin import Admin
+    from tests.simulation.cluster.disk_troubles import DiskTroubles
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
+POLL_SECONDS = 0.003
 
 
 class LeaderTroubles:
     """One method for each; the network is whole again when it returns."""
 
-    def __init__(self, world: World, admin: Admin) -> None:
+    def __init__(self, world: World, admin: Admin, disks: DiskTroubles) -> None:
         self.world = world
+        self.disks = disks
         self.admin = admin
         self.random = Random(f"leader troubles {world.seed}")
 
@@ -47,18 +51,61 @@ class LeaderTroubles:
         await asyncio.sleep(self.random.uniform(1, 4))
         self.world.network.heal()
         if self.random.random() < 0.5:
-            await self._joined(0, follower)
+            await self._until(lambda: self._in_isr(0, follower), 3)
             leader.kill()
             await asyncio.sleep(self.random.uniform(2, 8))
             if not leader.is_up:
                 leader.start()
 
-    async def _joined(self, index: int, follower: Node) -> None:
-        for _ in range(1000):
-            state = self._state(index)
-            if state is None or follower.broker_id in state.isr:
+    async def stale_member(self, _node: Node) -> None:
+        """A follower has caught up and gets an empty disk before the controller hears of it.
+
+        When the proposal to take it into the ISR arrives, the leader dies (KIP-903).
+        """
+        index, network = self.random.randrange(self.world.shape.partitions), self.world.network
+        leader, others = self._replicas(index)
+        controller = self._controller()
+        others = [each for each in others if each is not controller and each.is_up]
+        if leader is None or controller is None or not others:
+            return
+        follower = self.random.choice(others)
+        network.cut(leader.host, follower.host)
+        await self._until(lambda: not self._in_isr(index, follower), 15)
+        session = self._session(leader) if controller is leader else None
+        network.heal()
+        if session is not None:
+            session.cut()
+        else:
+            network.cut(leader.host, controller.host)
+        await asyncio.sleep(self.random.uniform(0.3, 1.5))
+        if follower.is_up and not self._in_isr(index, follower):
+            network.cut(leader.host, follower.host)
+            await self.disks.new_disk(follower)
+            await self._until(lambda: follower.ready, 2)
+        network.heal()
+        if session is not None:
+            session.heal()
+        network.cut(leader.host, follower.host)
+        await self._until(lambda: self._in_isr(index, follower), 1.5)
+        leader.kill()
+        network.heal()
+        await asyncio.sleep(self.random.uniform(2, 8))
+        if not leader.is_up:
+            leader.start()
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        for _ in range(int(seconds / POLL_SECONDS)):
+            if condition():
                 return
-            await asyncio.sleep(0.003)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _in_isr(self, index: int, node: Node) -> bool:
+        state = self._state(index)
+        return state is not None and node.broker_id in state.isr
+
+    def _controller(self) -> Node | None:
+        found = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
+        return None if found is None else self.world.nodes[znodes.decode_controller(found.data)]
 
     async def leader_lost(self, _node: Node) -> None:
         """A leader loses a follower, maybe ZooKeeper too, and dies before they can come back.

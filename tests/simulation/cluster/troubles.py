@@ -54,7 +54,7 @@ class Troubles:
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
         self.disks = DiskTroubles(world)
-        self.leaders = LeaderTroubles(world, self.admin)
+        self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.count = 0
 
     async def one(self) -> None:
@@ -65,7 +65,7 @@ class Troubles:
         if self.world.shape.power_loss:
             kinds += ["power", "power", "power"]
         if self.world.shape.brokers > 1:
-            kinds += ["replaced_disk"]
+            kinds += ["replaced_disk", "stale_member"]
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
