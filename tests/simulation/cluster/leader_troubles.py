@@ -57,6 +57,25 @@ class LeaderTroubles:
             if not leader.is_up:
                 leader.start()
 
+    async def offline(self, _node: Node) -> None:
+        """Both brokers that have a partition are away, so that it has no leader for a while."""
+        index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
+        chosen = self.random.sample(list(nodes), 2)
+        await self.admin.reassign_to(index, chosen)
+
+        def is_moved() -> bool:
+            state = self._state(index)
+            return state is not None and set(state.isr) == set(chosen)
+
+        await self._until(is_moved, 10)
+        await asyncio.sleep(self.random.uniform(0, 2))
+        for each in chosen:
+            nodes[each].kill()
+        await asyncio.sleep(self.random.uniform(3, 15))
+        for each in chosen:
+            if not nodes[each].is_up:
+                nodes[each].start()
+
     async def stale_member(self, _node: Node) -> None:
         """A follower has caught up and gets an empty disk before the controller hears of it.
 

@@ -37,7 +37,7 @@ ADMIN = (
 )
 # What may happen while something else happens. Not what may lose data then.
 TOGETHER = frozenset(
-    ("cut", "isolate", "zookeeper", "expire", "depose", "no_space", "full", "no_inodes")
+    ("cut", "isolate", "zookeeper", "expire", "depose", "lossy", "no_space", "full", "no_inodes")
     + ("slow_sync", "no_descriptors", *ADMIN)
 )
 TOGETHER_SHARE = 0.3
@@ -66,6 +66,8 @@ class Troubles:
             kinds += ["power", "power", "power"]
         if self.world.shape.brokers > 1:
             kinds += ["replaced_disk", "stale_member"]
+        if self.world.shape.brokers > 3:
+            kinds += ["offline"]
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
@@ -220,8 +222,12 @@ class Troubles:
         self._start(node)
 
     async def _lossy(self, node: Node) -> None:
-        self.world.ensemble.lost_one_in = 40
-        await asyncio.sleep(self.random.uniform(0, 6))
+        self.world.ensemble.lost_one_in = self.random.choice([40, 8])
+        await asyncio.sleep(self.random.uniform(0, 3))
+        if self.random.random() < 0.5:
+            # Brokers read the configuration of a new topic before they take its partitions.
+            await self.admin.recreate()
+        await asyncio.sleep(self.random.uniform(0, 3))
         self.world.ensemble.lost_one_in = 0
 
     def _session(self, node: Node) -> Any:
