@@ -106,7 +106,10 @@ class Admin:
         index = self._partition()
         if not others:
             return
-        chosen = self.random.sample(others, min(3, len(others)))
+        await self.reassign_to(index, self.random.sample(others, min(3, len(others))))
+
+    async def reassign_to(self, index: int, chosen: list[int]) -> None:
+        """A partition gets these replicas."""
         self.world.note(f"reassign {index} to {chosen}")
         row = ReassignablePartition(index, chosen)
         request = AlterPartitionReassignmentsRequest(REQUEST_MS, [ReassignableTopic(TOPIC, [row])])

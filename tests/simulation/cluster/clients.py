@@ -223,7 +223,7 @@ class TransactionalProducer(Producer):
             await self.take_over()
             transaction.aborted()
             return
-        committed = done and self.random.random() < 0.8
+        committed = done and self.random.random() < 0.65
         if done:
             outcome = await self.end(committed=committed)
         else:

@@ -244,10 +244,8 @@ class SimulatedFileSystem:
                 file.resize(0)
                 file.size = os.pwrite(file.descriptor, file.synced, 0)
             raise
+        # Its name need not be on disk: POSIX does not promise that, though ext4 and XFS do it.
         file.synced = file.content()
-        names, name = self._names(file.path)
-        if names.live.get(name) is file:
-            names.durable[name] = file
 
     def sync_directory(self, path: str) -> None:
         self._call("sync_directory", path)

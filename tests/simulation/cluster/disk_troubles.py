@@ -139,6 +139,15 @@ class DiskTroubles:
             lambda: node.ready and (not self._has_isrs(node) or self._is_whole(node, epochs))
         )
 
+    async def new_disk(self, node: Node) -> None:
+        """The machine comes back at once, with empty disks if other brokers have all it has."""
+        node.kill(power=True, loses_unsynced=self.world.shape.power_loss)
+        await asyncio.sleep(0.3)  # for what it has sent
+        if all(self._has_survivor(state, node) for _, state in self._states()):
+            self.world.note(f"{node.host} has empty disks")
+            node.disk.erase()
+        node.start()
+
     def _has_survivor(self, state: dict[str, Any], node: Node) -> bool:
         """Whether another broker can lead, if the node is in the ISR."""
         isr, tree = state["isr"], self.world.ensemble.tree.nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +14,29 @@ from tests.simulation.cluster.node import Node, rack_of
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
+    from ottla.controller.model import LeaderAndIsr
     from tests.simulation.cluster.admin import Admin
+    from tests.simulation.cluster.disk_troubles import DiskTroubles
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
+POLL_SECONDS = 0.003
 
 
 class LeaderTroubles:
     """One method for each; the network is whole again when it returns."""
 
-    def __init__(self, world: World, admin: Admin) -> None:
+    def __init__(self, world: World, admin: Admin, disks: DiskTroubles) -> None:
         self.world = world
+        self.disks = disks
         self.admin = admin
         self.random = Random(f"leader troubles {world.seed}")
 
     async def lag(self, _node: Node) -> None:
-        """A follower leaves the ISR and stays registered, and consumers in its rack read again."""
+        """A follower leaves the ISR and stays registered, and consumers in its rack read again.
+
+        The leader may die in the moment in which the follower is in the ISR again.
+        """
         leader, others = self._replicas(0)
         if leader is None or not others:
             return
@@ -42,6 +50,81 @@ class LeaderTroubles:
             reader.read_again()
         await asyncio.sleep(self.random.uniform(1, 4))
         self.world.network.heal()
+        if self.random.random() < 0.5:
+            await self._until(lambda: self._in_isr(0, follower), 3)
+            leader.kill()
+            await asyncio.sleep(self.random.uniform(2, 8))
+            if not leader.is_up:
+                leader.start()
+
+    async def offline(self, _node: Node) -> None:
+        """Both brokers that have a partition are away, so that it has no leader for a while."""
+        index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
+        chosen = self.random.sample(list(nodes), 2)
+        await self.admin.reassign_to(index, chosen)
+
+        def is_moved() -> bool:
+            state = self._state(index)
+            return state is not None and set(state.isr) == set(chosen)
+
+        await self._until(is_moved, 10)
+        await asyncio.sleep(self.random.uniform(0, 2))
+        for each in chosen:
+            nodes[each].kill()
+        await asyncio.sleep(self.random.uniform(3, 15))
+        for each in chosen:
+            if not nodes[each].is_up:
+                nodes[each].start()
+
+    async def stale_member(self, _node: Node) -> None:
+        """A follower has caught up and gets an empty disk before the controller hears of it.
+
+        When the proposal to take it into the ISR arrives, the leader dies (KIP-903).
+        """
+        index, network = self.random.randrange(self.world.shape.partitions), self.world.network
+        leader, others = self._replicas(index)
+        controller = self._controller()
+        others = [each for each in others if each is not controller and each.is_up]
+        if leader is None or controller is None or not others:
+            return
+        follower = self.random.choice(others)
+        network.cut(leader.host, follower.host)
+        await self._until(lambda: not self._in_isr(index, follower), 15)
+        session = self._session(leader) if controller is leader else None
+        network.heal()
+        if session is not None:
+            session.cut()
+        else:
+            network.cut(leader.host, controller.host)
+        await asyncio.sleep(self.random.uniform(0.3, 1.5))
+        if follower.is_up and not self._in_isr(index, follower):
+            network.cut(leader.host, follower.host)
+            await self.disks.new_disk(follower)
+            await self._until(lambda: follower.ready, 2)
+        network.heal()
+        if session is not None:
+            session.heal()
+        network.cut(leader.host, follower.host)
+        await self._until(lambda: self._in_isr(index, follower), 1.5)
+        leader.kill()
+        network.heal()
+        await asyncio.sleep(self.random.uniform(2, 8))
+        if not leader.is_up:
+            leader.start()
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        for _ in range(int(seconds / POLL_SECONDS)):
+            if condition():
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _in_isr(self, index: int, node: Node) -> bool:
+        state = self._state(index)
+        return state is not None and node.broker_id in state.isr
+
+    def _controller(self) -> Node | None:
+        found = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
+        return None if found is None else self.world.nodes[znodes.decode_controller(found.data)]
 
     async def leader_lost(self, _node: Node) -> None:
         """A leader loses a follower, maybe ZooKeeper too, and dies before they can come back.
@@ -81,11 +164,15 @@ class LeaderTroubles:
 
     def _replicas(self, index: int) -> tuple[Node | None, list[Node]]:
         """The leader of a partition, and the other brokers."""
-        nodes, where = self.world.nodes, TopicPartition(TOPIC, index)
-        state = self.world.ensemble.tree.nodes.get(znodes.state_path(where))
-        leader = None if state is None else znodes.decode_state(where, state.data, 0).leader
+        nodes, state = self.world.nodes, self._state(index)
+        leader = None if state is None else state.leader
         others = [found for each, found in nodes.items() if each != leader]
         return (None if leader is None else nodes.get(leader)), others
+
+    def _state(self, index: int) -> LeaderAndIsr | None:
+        where = TopicPartition(TOPIC, index)
+        found = self.world.ensemble.tree.nodes.get(znodes.state_path(where))
+        return None if found is None else znodes.decode_state(where, found.data, 0)
 
     def _session(self, node: Node) -> Any:
         if not node.is_up or node.running is None:

@@ -35,7 +35,7 @@ ADMIN = (
 )
 # What may happen while something else happens. Not what may lose data then.
 TOGETHER = frozenset(
-    ("cut", "isolate", "zookeeper", "expire", "depose", "no_space", "full", "no_inodes")
+    ("cut", "isolate", "zookeeper", "expire", "depose", "lossy", "no_space", "full", "no_inodes")
     + ("slow_sync", "no_descriptors", *ADMIN)
 )
 TOGETHER_SHARE = 0.3
@@ -52,7 +52,7 @@ class Troubles:
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
         self.disks = DiskTroubles(world)
-        self.leaders = LeaderTroubles(world, self.admin)
+        self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.count = 0
 
     async def one(self) -> None:
@@ -63,7 +63,9 @@ class Troubles:
         if self.world.shape.power_loss:
             kinds += ["power", "power", "power"]
         if self.world.shape.brokers > 1:
-            kinds += ["replaced_disk"]
+            kinds += ["replaced_disk", "stale_member"]
+        if self.world.shape.brokers > 3:
+            kinds += ["offline"]
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
@@ -218,8 +220,12 @@ class Troubles:
         self._start(node)
 
     async def _lossy(self, node: Node) -> None:
-        self.world.ensemble.lost_one_in = 40
-        await asyncio.sleep(self.random.uniform(0, 6))
+        self.world.ensemble.lost_one_in = self.random.choice([40, 8])
+        await asyncio.sleep(self.random.uniform(0, 3))
+        if self.random.random() < 0.5:
+            # Brokers read the configuration of a new topic before they take its partitions.
+            await self.admin.recreate()
+        await asyncio.sleep(self.random.uniform(0, 3))
         self.world.ensemble.lost_one_in = 0
 
     def _session(self, node: Node) -> Any:

@@ -88,6 +88,9 @@ class World:
             "request.timeout.ms": "5000",
             "controller.socket.timeout.ms": "5000",
             "log.segment.bytes": "4096",
+            # A follower that was away catches up in many steps.
+            "replica.fetch.max.bytes": "1500",
+            "replica.fetch.response.max.bytes": "4000",
             "log.index.size.max.bytes": "1024",
             "log.index.interval.bytes": "256",
             "log.flush.offset.checkpoint.interval.ms": "3000",
