@@ -1,4 +1,4 @@
-"""Warnings of the connector as lines of Spark's own form, where nobody has configured logging.
+"""Warnings of the connector as lines of Spark's own form, where logging is not configured.
 
 Spark's Python processes have no log handler by default. Python then prints the bare text of a
 warning, which does not look like one among Spark's lines.

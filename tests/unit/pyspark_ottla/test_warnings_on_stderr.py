@@ -1,4 +1,4 @@
-"""Warnings as lines where nobody has configured logging, and once where somebody has."""
+"""Warnings as lines where logging is not configured, and once where a job configures it."""
 
 from __future__ import annotations
 
