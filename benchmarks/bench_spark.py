@@ -250,10 +250,14 @@ def cold_starts(
 
 
 def measure(
-    sessions: list[Session], chosen: argparse.Namespace, deadline: float
-) -> dict[str, list[Sample]]:
-    """All chosen lines in turns; see the module."""
-    samples: dict[str, list[Sample]] = {session.kind: [] for session in sessions}
+    sessions: list[Session],
+    chosen: argparse.Namespace,
+    deadline: float,
+    samples: dict[str, list[Sample]],
+) -> None:
+    """All chosen lines in turns, into `samples`; see the module."""
+    for session in sessions:
+        samples.setdefault(session.kind, [])
     names = [name for name in sessions[0].lines if any(text in name for text in chosen.lines)]
     for done, name in enumerate(names):
         able = [session for session in sessions if name in session.lines]
@@ -276,7 +280,6 @@ def measure(
             spent = time.monotonic() - begun
             if spent + spent / (repetition + 2) > share:
                 break
-    return samples
 
 
 @contextmanager
@@ -301,13 +304,17 @@ def in_turns(
     jars: list[Path],
     chosen: argparse.Namespace,
     deadline: float,
-) -> dict[str, list[Sample]]:
-    """A session of each kind on that master, and all chosen lines in turns."""
+    samples: dict[str, list[Sample]],
+) -> None:
+    """A session of each kind on that master, and all chosen lines in turns. If a session ends or
+    hangs, what was measured before is kept."""
     sessions: list[Session] = []
     try:
         for kind in kinds:
             sessions.append(Session(launcher, kind, delayed, master, jars))
-        return measure(sessions, chosen, deadline)
+        measure(sessions, chosen, deadline, samples)
+    except SystemExit as error:
+        console.print(f"{error}", style="bold")
     finally:
         for session in sessions:
             session.close()
@@ -365,15 +372,12 @@ def run(python: Path, jars: list[Path], chosen: argparse.Namespace, deadline: fl
             until = time.monotonic() + COLD_STARTS_MAX_SHARE * (deadline - time.monotonic())
             cold_starts(launcher, jars, until, samples)
         delayed = f"127.0.0.1:{proxy}"
-        share = 1 - CLUSTER_SHARE * any(text in CLUSTER for text in chosen.lines)
+        share = 1 - CLUSTER_SHARE * any(text in CLUSTER or CLUSTER in text for text in chosen.lines)
         until = time.monotonic() + share * (deadline - time.monotonic())
-        for kind, found in in_turns(launcher, kinds, delayed, LOCAL, jars, chosen, until).items():
-            samples.setdefault(kind, []).extend(found)
+        in_turns(launcher, kinds, delayed, LOCAL, jars, chosen, until, samples)
         if share < 1:
             with two_workers(python, work) as master:
-                more = in_turns(launcher, kinds, delayed, master, jars, chosen, deadline)
-            for kind, found in more.items():
-                samples.setdefault(kind, []).extend(found)
+                in_turns(launcher, kinds, delayed, master, jars, chosen, deadline, samples)
     chosen.json.write_text(json.dumps(samples))
     print_figures(console, samples)
 

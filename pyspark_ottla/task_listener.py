@@ -12,7 +12,6 @@ not counted. The address ends with a secret: datagrams without it are ignored.
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import socket
 import threading
@@ -20,7 +19,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-logger = logging.getLogger("ottla.spark")
+from pyspark_ottla.warnings_on_stderr import spark_logger
+
+logger = spark_logger()
 
 # An object of a task has some 400 bytes, and a topic name at most 249.
 DATAGRAM_BYTES_MAX = 8192

@@ -6,7 +6,6 @@ how many, `permissive` keeps them with null and with why in the column `_corrupt
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -24,8 +23,9 @@ from pyspark_ottla.offsets import describe
 from pyspark_ottla.options.decode_options import DROP_MALFORMED, FAIL_FAST
 from pyspark_ottla.read.arrays import numbers, truths
 from pyspark_ottla.read.task_metrics import TaskMetrics
+from pyspark_ottla.warnings_on_stderr import spark_logger
 
-log = logging.getLogger("ottla.spark")
+log = spark_logger()
 
 # pyarrow has no type annotations; the aliases name its classes.
 RecordBatch = Any

@@ -5,7 +5,6 @@ Works on a `Cluster`, the few requests that a reader makes; nothing here opens a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -14,8 +13,9 @@ from pyspark_ottla import errors, offsets
 from pyspark_ottla.errors import DATA_LOSS_WARNING, ConnectorError, data_loss
 from pyspark_ottla.offsets import EARLIEST, LATEST, OffsetRange, Offsets, describe, describe_all
 from pyspark_ottla.options.options import Position, Subscription
+from pyspark_ottla.warnings_on_stderr import spark_logger
 
-logger = logging.getLogger("ottla.spark")
+logger = spark_logger()
 
 
 class Cluster(Protocol):

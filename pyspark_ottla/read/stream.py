@@ -10,7 +10,6 @@ keep the position they had; whether that is a loss is decided when a batch is pl
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -30,8 +29,9 @@ from pyspark_ottla.offsets import (
 from pyspark_ottla.options.options import Position, SourceOptions
 from pyspark_ottla.read.planning import Cluster, LossReport, all_at, resolve
 from pyspark_ottla.read.splitting import backlog, limit_offsets
+from pyspark_ottla.warnings_on_stderr import spark_logger
 
-logger = logging.getLogger("ottla.spark")
+logger = spark_logger()
 
 # Commits only show the position to other tools: they may not hold up a batch for long, and after a
 # failure they are left alone for a while.

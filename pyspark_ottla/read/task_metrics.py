@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark_ottla.lag import TASK_LOGGER
 from pyspark_ottla.offsets import OffsetRange, describe
+from pyspark_ottla.warnings_on_stderr import is_handled
 
 logger = logging.getLogger(TASK_LOGGER)
 # Without a handler, as in Spark's workers by default, Python prints warnings and errors only.
@@ -39,7 +40,7 @@ class TaskMetrics:
     ) -> None:
         """Logs the totals of the task that read `wanted`; to the standard error if no handler is
         configured and `to_stderr` is set. Sends them to the `TaskListener` at `address`."""
-        if address is None and not to_stderr and not logger.hasHandlers():
+        if address is None and not to_stderr and not is_handled(logger):
             return
         numbers = {
             name: round(value, 6) if isinstance(value, float) else value
@@ -51,7 +52,7 @@ class TaskMetrics:
             from pyspark_ottla import task_listener
 
             task_listener.send(address, report)
-        if not logger.hasHandlers():
+        if not is_handled(logger):
             if not to_stderr:
                 return
             handler = logging.StreamHandler()

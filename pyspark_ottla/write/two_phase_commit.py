@@ -26,7 +26,6 @@ docs/spark.md has the table of the steps and of what a crash at each of them lea
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -40,6 +39,7 @@ from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import client_of
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.sink_options import SinkOptions
+from pyspark_ottla.warnings_on_stderr import spark_logger
 from pyspark_ottla.write.decisions import (
     Decision,
     Prepared,
@@ -49,7 +49,7 @@ from pyspark_ottla.write.decisions import (
 )
 from pyspark_ottla.write.transactions import OPEN, FencedError, Transactions
 
-logger = logging.getLogger("ottla.spark")
+logger = spark_logger()
 
 # The driver's own transaction takes some requests; one that was left open blocks no readers.
 DECISION_TIMEOUT_MS = 60_000

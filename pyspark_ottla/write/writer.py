@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,12 +26,13 @@ from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.schema import headers_type
+from pyspark_ottla.warnings_on_stderr import spark_logger
 
 if TYPE_CHECKING:
     from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
     from pyspark_ottla.write.two_phase_commit import BatchCommit
 
-logger = logging.getLogger("ottla.spark")
+logger = spark_logger()
 
 # Exists only for Python; an Arrow RecordBatch as far as Spark is concerned.
 RecordBatch = Any
