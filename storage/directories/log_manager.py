@@ -39,6 +39,7 @@ from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
+from ottla.storage.recovery.load_progress import LoadProgress
 from ottla.storage.recovery.recovery import Opening, open_log
 
 logger = logging.getLogger("ottla.storage")
@@ -99,12 +100,13 @@ class LogManager:
         *,
         config_of: ConfigOf | None = None,
         run_all: RunAll = _run_in_order,
-        progress: Callable[[int], None] | None = None,
+        progress: LoadProgress | None = None,
     ) -> None:
         """Opens all logs. Recovers those of directories that were not shut down cleanly.
 
         `config_of` returns the settings of a topic. `run_all` may open the directories in worker
-        threads, one job each. Directories that cannot be read are offline afterwards.
+        threads, one job each. Directories that cannot be read are offline afterwards. `progress`
+        has the sums of logs and bytes while they are loaded.
         """
         opening = Opening(
             clean=False,
@@ -113,7 +115,6 @@ class LogManager:
             now_ms=now_ms,
             producer_expiration_ms=self._producer_expiration_ms,
             verification_enabled=self._transaction_verification,
-            progress=progress,
         )
         settings = config_of if config_of is not None else (lambda _: self.default_config)
         found: list[LoadedDirectory] = []
@@ -125,7 +126,9 @@ class LogManager:
                 directory.fail(error)
                 return
             files = self.directories.files_of(directory)
-            loaded = load_directory(directory, settings, opening, files, self.deletions)
+            part = None if progress is None else progress.of_directory(directory.path)
+            own = opening._replace(progress=part)
+            loaded = load_directory(directory, settings, own, files, self.deletions)
             if loaded is not None:
                 found.append(loaded)
 

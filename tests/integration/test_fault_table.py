@@ -270,7 +270,9 @@ async def starting_broker(
     may_load, load = threading.Event(), LogManager.load
 
     def load_when_allowed(logs: LogManager, *arguments: Any, **options: Any) -> None:
-        options["progress"](5 << 20)
+        part = options["progress"].of_directory("/data")
+        part.logs, part.loaded_logs, part.recovery_bytes = 9, 2, 40 << 20
+        part.add_recovered(5 << 20)
         assert may_load.wait(60)
         load(logs, *arguments, **options)
 
@@ -286,8 +288,12 @@ async def starting_broker(
             await target.observe("ZooKeeper is away at the start", "the broker waits for ZooKeeper")
         )
         await zookeeper.start(port=zookeeper_port)
-        await until(target, "recovery has read 5 MiB")
-        rows.append(await target.observe("recovery runs", "recovery has read 5 MiB"))
+        await until(target, "2 of 9 logs are loaded, recovery has read 5 of 40 MiB")
+        rows.append(
+            await target.observe(
+                "recovery runs", "2 of 9 logs are loaded, recovery has read 5 of 40 MiB"
+            )
+        )
         may_load.set()
         ports = await starting
         yield server, Target(server.metrics_port, ports["PLAINTEXT"]), zookeeper
