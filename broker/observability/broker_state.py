@@ -29,6 +29,7 @@ from ottla.storage.recovery.load_progress import LoadProgress
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.loop_health import LoopHealth
+    from ottla.broker.metrics.traffic import Traffic
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
 
@@ -65,6 +66,7 @@ class Observed(NamedTuple):
     certificates: Callable[[], Mapping[str, CertificateDates]]
     descriptors: Callable[[], Descriptors]
     loop: LoopHealth
+    traffic: Callable[[], Traffic]
 
 
 class BrokerState:
@@ -154,6 +156,7 @@ class BrokerState:
         if observed is not None:
             longest = observed.loop.longest()
             found["descriptors"] = observed.descriptors()._asdict()
+            found["traffic"] = observed.traffic()._asdict()
             found["event_loop"] = {
                 "lag_seconds": round(observed.loop.lag_seconds, 3),
                 "longest_turn_seconds": 0.0 if longest is None else round(longest.seconds, 3),
