@@ -431,11 +431,7 @@ class LogManager:
             try:
                 deleted += log.delete_old_segments(now_ms)
             except (StorageError, CorruptLog) as error:
-                logger.error(
-                    "%s: Failed to delete old segments, retrying at the next check: %s",
-                    log.name,
-                    error,
-                )
+                logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted
 
     def remove_expired_producers(self, now_ms: int) -> int:

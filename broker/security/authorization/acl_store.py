@@ -148,7 +148,7 @@ class AclStore:
                 # What was in force stays: forgetting a denial would open a door.
                 logger.error(
                     "Keeping the previous ACLs of %s %s, repair or delete the znode: %s",
-                    resource.resource_type.name,
+                    resource.resource_type,
                     resource.name,
                     error,
                 )

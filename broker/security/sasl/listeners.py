@@ -158,7 +158,7 @@ class PlainPasswords:
                 self._passwords = plain_passwords(self._config, self._listener_name)
             except ConfigError as error:
                 logger.error(
-                    "listener %s keeps its previous users of PLAIN, correct the changed setting: %s",
+                    "listener %s keeps its previous PLAIN users, correct the changed setting: %s",
                     self._listener_name,
                     error,
                 )
