@@ -11,6 +11,8 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: hostile simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
+.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos compat-kafka-tests
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: audit constraints check-alerts
@@ -93,6 +95,9 @@ spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-fi
 
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
+
+compat-kafka-tests: $(STAMP) ## Kafka's own broker tests against Kafka and Ottla (ARGUMENTS=class; hours; Java, Maven)
+	@$(RUN) -m tests.compat.kafka_tests.run $(ARGUMENTS)
 
 compat-kerberos: $(STAMP) ## Kerberos: clients, brokers, ZooKeeper and Kafka with a real KDC (Debian, Java)
 	@$(RUN) tools/kerberos.py

@@ -20,6 +20,7 @@ from ottla.controller.tree.entity_configs import (
     read_configs,
     write_config,
 )
+from ottla.controller.tree.store import StoreError
 from ottla.protocol.listed import listed
 
 if TYPE_CHECKING:
@@ -99,6 +100,20 @@ class DynamicConfig:
     async def read(self, entity: str) -> Properties:
         """What an entity's node holds now; empty when there is none."""
         return await read_config(self._store, entity)
+
+    async def read_topics(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """The settings of topics as the znode tree has them now, by topic; while it is away, as
+        far as they are known here.
+
+        A broker follows the settings of all topics, but a tool or a broker of Kafka that creates
+        a topic with settings does not announce them: only the brokers with a replica read them.
+        """
+        wanted = {f"{znodes.ENTITY_TOPICS}/{topic}": topic for topic in topics}
+        try:
+            found = await read_configs(self._store, wanted)
+        except StoreError:
+            return {topic: self.topic_overrides(topic) for topic in wanted.values()}
+        return {topic: found[entity] for entity, topic in wanted.items()}
 
     async def read_all(self, kind: str) -> dict[str, Properties]:
         """What all entities of a type (`users` with their clients, ...) hold now, by path."""

@@ -9,8 +9,13 @@ from ottla.broker.config.errors import ConfigError
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 
+class InvalidTopicValue(KafkaError):
+    """A value that a setting cannot have; Kafka's ConfigException."""
+
+
 def validate_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> None:
-    """Raises KafkaError INVALID_CONFIG with a sentence when an override may not be set.
+    """Raises KafkaError INVALID_CONFIG with a sentence when an override may not be set;
+    InvalidTopicValue when the setting exists and the value is wrong.
 
     `defaults` are the settings that hold where nothing is overridden.
     """
@@ -27,7 +32,7 @@ def validate_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, s
             if name in table
         }
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise InvalidTopicValue(ErrorCode.INVALID_CONFIG, str(error)) from None
     problem = _contradiction(values)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, problem)

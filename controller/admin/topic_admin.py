@@ -304,7 +304,7 @@ class TopicAdmin:
         except NoNode:
             raise unknown from None
         if name in self.context.topics_to_delete:
-            raise unknown
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         state = znodes.decode_topic(name, data)
         added = self._plan_partitions(request, state)
         if validate_only:

@@ -97,12 +97,18 @@ class LeaderElections:
         if isinstance(outcome, LeaderAndIsr):
             return OK
         if outcome is None or isinstance(outcome, StateChangeFailed):
-            code = (
-                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-                if election_type == PREFERRED
-                else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            code, strategy = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ElectionStrategy.UNCLEAN
+            if election_type == PREFERRED:
+                code, strategy = (
+                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                    ElectionStrategy.PREFERRED,
+                )
+            # Kafka's words, and then the reason.
+            return ApiError(
+                code,
+                f"Failed to elect leader for partition {partition} under strategy "
+                f"{strategy.value}: {outcome or 'it has no leader.'}",
             )
-            return ApiError(code, str(outcome or f"Partition {partition} has no leader."))
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome))
 
     async def on_znode(self) -> None:

@@ -17,7 +17,7 @@ from ottla.broker.config.definitions import Setting, split_list, topic_settings
 from ottla.broker.config.dynamic_rules import check_dynamic_setting, check_open_listener
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.listener_settings import find_broker_setting
-from ottla.broker.config.topic_config import validate_topic_config
+from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -192,7 +192,7 @@ class ConfigAlterer:
     async def _store(self, resource: Resource, wanted: dict[str, str], validate_only: bool) -> None:
         self._check_resource(resource)
         if resource.resource_type == TOPIC:
-            validate_topic_config(wanted, self._config.topic_defaults())
+            self._validate_topic(resource.resource_name, wanted)
         elif resource.resource_type == CLIENT_METRICS:
             parse_subscription(resource.resource_name, wanted)
         else:
@@ -200,6 +200,17 @@ class ConfigAlterer:
             self._validate_broker(wanted, present, per_broker=bool(resource.resource_name))
         if not validate_only:
             await self._dynamic_config.write(_entity_path(resource), wanted)
+
+    def _validate_topic(self, name: str, wanted: Mapping[str, str]) -> None:
+        try:
+            validate_topic_config(wanted, self._config.topic_defaults())
+        except InvalidTopicValue as error:
+            # The words with which Kafka begins; tools look for them.
+            raise KafkaError(
+                error.code,
+                f"Invalid config value for resource ConfigResource(type=TOPIC, name='{name}'): "
+                f"{error.message}",
+            ) from None
 
     def _validate_broker(
         self, wanted: Mapping[str, str], present: Mapping[str, str], *, per_broker: bool

@@ -117,15 +117,22 @@ class ConfigDescriber:
         #: What BROKER_EVENTS and BROKER_STATE return; set when the HTTP port serves.
         self.broker_texts: dict[str, Callable[[], str]] = {}
 
-    def handle(
+    async def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
+        topics = self._metadata.snapshot.topics
+        names = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
+        known = [name for name in names if name in topics]
+        overrides = await self._dynamic_config.read_topics(known) if known else {}
         return DescribeConfigsResponse(
-            results=[self._resource(resource, request) for resource in request.resources]
+            results=[self._resource(resource, request, overrides) for resource in request.resources]
         )
 
     def _resource(
-        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+        self,
+        resource: DescribeConfigsResource,
+        request: DescribeConfigsRequest,
+        overrides: Mapping[str, Mapping[str, str]],
     ) -> DescribeConfigsResult:
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
@@ -140,7 +147,7 @@ class ConfigDescriber:
                 (key,) = resource.configuration_keys
                 rows = self._text_of(resource.resource_name, key)
             else:
-                rows = self.rows(resource.resource_type, resource.resource_name)
+                rows = self._rows(resource.resource_type, resource.resource_name, overrides)
         except Exception as error:
             result.error_code = error_code(error)
             result.error_message = error_message(error)
@@ -156,15 +163,18 @@ class ConfigDescriber:
                 row.documentation = documentation(row.name)
         return result
 
-    def rows(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
-        """The settings of one resource; KafkaError when it does not exist."""
+    def _rows(
+        self, kind: int, name: str, overrides: Mapping[str, Mapping[str, str]]
+    ) -> list[DescribeConfigsResourceResult]:
+        """The settings of one resource; KafkaError when it does not exist. `overrides`: the
+        settings of topics in the znode tree."""
         if kind == TOPIC:
             problem = name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-            if name not in self._metadata.snapshot.topics:
+            if name not in overrides:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return self.topic_rows(self._dynamic_config.topic_overrides(name))
+            return self.topic_rows(overrides[name])
         if kind == BROKER:
             if not name:
                 return [self._cluster_row(each) for each in sorted(self._config.cluster_dynamic)]

@@ -260,7 +260,7 @@ async def test_growth_while_partitions_move_or_topics_go(cluster: Cluster) -> No
     await cluster.remove_broker(3)
     cluster.create_node(znodes.delete_topic_path("u"))
     await settle()
-    assert await grow(cluster, NewPartitions("u", 2)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await grow(cluster, NewPartitions("u", 2)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
 async def test_growth_that_is_only_validated(cluster: Cluster) -> None:

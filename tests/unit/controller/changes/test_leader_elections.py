@@ -197,3 +197,12 @@ async def test_fenced_controller_balances_nothing(balancing: Cluster) -> None:
     await settle()
     assert balancing.runtime.next_due_in_ms() is None
     await balancing.stop()
+
+
+async def test_refusal_in_kafkas_words(cluster: Cluster) -> None:
+    await led_by_another(cluster)
+    rows = await cluster.controller.elect_leaders([T0], PREFERRED, timeout_ms=1000)
+    assert (rows[T0].message or "").startswith(
+        "Failed to elect leader for partition t-0 under strategy "
+        "PreferredReplicaPartitionLeaderElectionStrategy: "
+    )

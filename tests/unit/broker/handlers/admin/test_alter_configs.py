@@ -261,3 +261,14 @@ def test_a_change_reaches_other_brokers() -> None:
         assert scene.dynamic.topic_overrides("t") == {"retention.ms": "7"}
 
     run(body)
+
+
+def test_a_value_that_a_topic_cannot_have_is_named_in_kafkas_words() -> None:
+    async def body(scene: Scene) -> None:
+        code, message = await scene.incrementally(TOPIC, "t", ("compression.type", SET, "zip"))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert (message or "").startswith(
+            "Invalid config value for resource ConfigResource(type=TOPIC, name='t'): "
+        )
+
+    run(body)

@@ -20,6 +20,8 @@ from ottla.broker.handlers.admin.describe_configs import (
     TOPIC,
     ConfigDescriber,
 )
+from ottla.controller.tree import znodes
+from ottla.controller.tree.entity_configs import encode_config
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -218,3 +220,18 @@ def test_synonyms_on_request_only() -> None:
 def test_what_cannot_be_described(kind: int, name: str, code: int) -> None:
     result = describe(Entities(), kind, name)
     assert (result.error_code, result.configs) == (code, [])
+
+
+def test_settings_that_were_not_announced() -> None:
+    """As a broker of Kafka or a tool creates a topic: only brokers with a replica read them."""
+
+    async def whole() -> None:
+        entities = await Entities().start()
+        path = znodes.config_path("topics/t")
+        await entities.store.create(path, encode_config({"max.message.bytes": "500000"}))
+        assert entities.dynamic.topic_overrides("t") == {}
+        row = rows(entities, TOPIC, "t")["max.message.bytes"]
+        assert (row.value, row.config_source) == ("500000", FROM_TOPIC)
+        await entities.stop()
+
+    asyncio.run(whole())

@@ -1,0 +1,232 @@
+"""Brokers for Kafka's own tests: `ottla start`, with a port that shows what those tests read.
+
+    python -m tests.compat.kafka_tests.broker
+
+The harness of Kafka's tests runs its brokers in the JVM of the test and reads their metadata
+cache, the offsets of their logs and their producer state. This process starts brokers as processes,
+and each has a loopback port that shows the same things: a test waits for the true state.
+
+Each line of the standard input is a JSON object, {"properties": FILE, "log": FILE, "state": FILE,
+"options": TEXT}, and makes one broker with this settings file; `options` is its KAFKA_OPTS. Its
+process id is the response, a line of the standard output. Two more fields, `principals` and
+`builders`, are a loopback port and Java classes by prefix of a setting: the broker asks there who
+a client is, where a test has a principal builder of its own. When the broker serves clients it
+writes `state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}.
+All brokers are forks of this process, which has imported the modules already: a test starts up to
+six. They end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+from weakref import WeakKeyDictionary
+
+import ottla.broker.__main__ as start
+from ottla.broker.net.connection import Connection
+from ottla.broker.requests.request_context import Principal
+from ottla.broker.server import broker_server
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.storage.log.log import Log
+
+# What a fork should not import once more.
+_WARM = (
+    "ottla.broker.handlers.table",
+    "ottla.broker.observability.banner",
+    "ottla.broker.server.parts",
+    "ottla.controller.tree.zookeeper_store",
+)
+
+
+class InspectedBroker(broker_server.BrokerServer):
+    """A broker with the port that shows its state."""
+
+    state_file = Path("state.json")
+
+    async def start(self) -> dict[str, int]:
+        """Starts the broker, then writes the state file."""
+        ports = await super().start()
+        server = await asyncio.start_server(self._serve_inspection, "127.0.0.1", 0)
+        state = {
+            "ports": ports,
+            "inspection": server.sockets[0].getsockname()[1],
+            "cluster_id": self.parts.base.cluster_id,
+            "broker_id": self.parts.base.broker_id,
+        }
+        partial = self.state_file.with_suffix(".partial")
+        partial.write_text(json.dumps(state))
+        partial.rename(self.state_file)
+        return ports
+
+    async def _serve_inspection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                question = json.loads(line)
+                shown = getattr(self, f"_show_{question[0]}")(*question[1:])
+                writer.write(json.dumps(shown).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    def _show_metadata(self) -> object:
+        known = self.parts.base.metadata.snapshot
+        brokers = [
+            {
+                "id": broker.broker_id,
+                "rack": broker.rack,
+                "endpoints": [[name, *where] for name, where in broker.endpoints.items()],
+            }
+            for broker in known.brokers.values()
+        ]
+        topics = [
+            {
+                "name": topic.name,
+                "id": base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+                "partitions": [list(each) for each in topic.partitions.values()],
+            }
+            for topic in known.topics.values()
+        ]
+        return {
+            "controller_id": known.controller_id,
+            "controller_epoch": known.controller_epoch,
+            "brokers": brokers,
+            "topics": topics,
+        }
+
+    def _show_settings(self) -> object:
+        """The settings in use that tests read in objects of the server."""
+        config = self.config
+        return {
+            "producer.id.expiration.ms": config.producer_id_expiration_ms,
+            "transaction.partition.verification.enable": (
+                config.transaction_partition_verification_enable
+            ),
+        }
+
+    def _show_partition(self, topic: str, index: int) -> object:
+        """The replica and the log of a partition, null where there is none."""
+        key = TopicPartition(topic, index)
+        partition = self.parts.replicas.manager.partitions.get(key)
+        log = self.parts.base.logs.get(topic, index)
+        shown = None
+        if partition is not None and not partition.offline:
+            shown = {
+                "is_leader": partition.is_leader,
+                "leader": partition.leader_id,
+                "leader_epoch": partition.leader_epoch,
+                "isr": sorted(partition.isr),
+                "replicas": partition.replicas,
+            }
+        return {"partition": shown, "log": None if log is None else _shown_log(log)}
+
+
+def _shown_log(log: Log) -> object:
+    return {
+        "directory": log.path,
+        "start": log.log_start_offset,
+        "end": log.log_end_offset,
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": log.last_stable_offset,
+        "segments": len(log.segments),
+        "producers": [
+            [each.producer_id, each.epoch, each.last_sequence, each.last_offset]
+            for each in log.producer_state.producers.values()
+        ],
+    }
+
+
+class PrincipalBuilders:
+    """Asks the JVM of the test for the principals of clients: its principal builders."""
+
+    def __init__(self, port: int, classes: dict[str, str]) -> None:
+        self._port = port
+        self._classes = classes
+        self._stream: BinaryIO | None = None
+        self._slot: Any = Connection.__dict__["principal"]
+        self._built: WeakKeyDictionary[Connection, Principal] = WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Every principal of a connection is the builder's from now on."""
+        Connection.principal = property(self._get, self._set)  # type: ignore[assignment]
+
+    def _set(self, connection: Connection, principal: Principal) -> None:
+        self._slot.__set__(connection, principal)
+        self._built.pop(connection, None)
+
+    def _get(self, connection: Connection) -> Principal:
+        plain: Principal = self._slot.__get__(connection, Connection)
+        name = connection.listener_name
+        classes = self._classes
+        builder = classes.get(f"listener.name.{name.lower()}.", classes.get(""))
+        if builder is None or not connection.authenticated:
+            return plain
+        found = self._built.get(connection)
+        if found is None:
+            protocol = connection.listener.security_protocol
+            question = [builder, name, protocol, connection.client_host, plain.name]
+            found = self._built[connection] = Principal(*self._ask(question))
+        return found
+
+    def _ask(self, question: list[str]) -> list[str]:
+        # It blocks the event loop for the time that Kafka's own thread needs.
+        if self._stream is None:
+            self._stream = socket.create_connection(("127.0.0.1", self._port)).makefile("rwb")
+        self._stream.write(json.dumps(question).encode() + b"\n")
+        self._stream.flush()
+        principal: list[str] = json.loads(self._stream.readline())
+        return principal
+
+
+def _run_broker(order: dict[str, Any]) -> int:
+    """One broker in this process, which is a fork."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with open(order["log"], "ab") as log, open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.environ["KAFKA_OPTS"] = order.get("options", "")
+    InspectedBroker.state_file = Path(order["state"])
+    if "principals" in order:
+        PrincipalBuilders(order["principals"], order["builders"]).install()
+    return start.main([order["properties"]])
+
+
+def main() -> None:
+    """Starts a broker for each line; kills all of them at the end of the input."""
+    for name in _WARM:
+        __import__(name)
+    broker_server.BrokerServer = InspectedBroker  # type: ignore[misc]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
+    gc.freeze()
+    started = []
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = _run_broker(json.loads(line))
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        started.append(child)
+        print(child, flush=True)
+    for child in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Kafka's own tests as jars, and the classes of this folder compiled for them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
+from tests.doubles.maven import fetch_jars
+
+FOLDER = Path(__file__).parent
+CACHE = REPOSITORY / ".cache" / f"kafka-tests-{KAFKA_VERSION}"
+
+_TESTS = "<classifier>test</classifier>"
+_KAFKA = "org.apache.kafka"
+#: What Maven Central has of Kafka's tests, what runs them, and the compiler of Kafka's Scala.
+_DEPENDENCIES = [
+    (_KAFKA, "kafka_2.13", KAFKA_VERSION, ""),
+    *(
+        (_KAFKA, name, KAFKA_VERSION, _TESTS)
+        for name in (
+            "kafka_2.13",
+            "kafka-clients",
+            "kafka-server-common",
+            "kafka-raft",
+            "kafka-metadata",
+        )
+    ),
+    (_KAFKA, "kafka-tools", KAFKA_VERSION, ""),
+    ("org.junit.platform", "junit-platform-console-standalone", "1.10.2", ""),
+    ("org.mockito", "mockito-core", "5.10.0", ""),
+    ("org.hamcrest", "hamcrest", "2.2", ""),
+    ("org.bouncycastle", "bcpkix-jdk18on", "1.78.1", ""),
+    ("org.apache.directory.api", "api-all", "2.1.5", ""),
+    ("org.apache.commons", "commons-lang3", "3.14.0", ""),
+    ("org.scala-lang", "scala-compiler", "2.13.15", ""),
+    ("org.slf4j", "slf4j-reload4j", "1.7.36", ""),
+]
+
+
+def library() -> Path:
+    """The directory of the jars, downloaded once."""
+    found = CACHE / "lib"
+    if not found.exists():
+        fetch_jars(found, _DEPENDENCIES)
+    return found
+
+
+def class_path(*, with_shim: bool) -> str:
+    """The class path of the tests; with the shim they run against Ottla."""
+    places = [str(compiled("runner")), str(FOLDER / "runner"), f"{library()}/*"]
+    if with_shim:
+        places.insert(0, str(compiled("shim")))
+    return os.pathsep.join(places)
+
+
+def compiled(name: str) -> Path:
+    """The directory with the classes of `runner` or `shim`, compiled when their source changed."""
+    sources = sorted((FOLDER / name).glob("*.scala"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    classes = CACHE / "classes" / f"{name}-{digest[:16]}"
+    if classes.exists():
+        return classes
+    # Beside it and renamed: an interrupted compiler leaves no half of the classes.
+    partial = classes.with_suffix(f".{os.getpid()}")
+    partial.mkdir(parents=True)
+    jars = os.pathsep.join(str(jar) for jar in sorted(library().glob("*.jar")))
+    compiler = ["java", "-Xmx900m", "-cp", jars, "scala.tools.nsc.Main", "-cp", jars, "-nowarn"]
+    try:
+        subprocess.run([*compiler, "-d", str(partial), *map(str, sources)], check=True)
+        partial.rename(classes)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return classes

@@ -1,0 +1,141 @@
+package ottla.shim
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+
+import java.io.{BufferedReader, File, InputStreamReader, OutputStreamWriter, PrintWriter, Writer}
+import java.net.{InetAddress, Socket}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.Files
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.atomic.AtomicInteger
+import scala.jdk.CollectionConverters._
+
+/** The process that forks brokers (`python -m tests.compat.kafka_tests.broker`): one for this JVM. */
+object Launcher {
+  val json = new ObjectMapper
+
+  /** Directory for settings files and logs of brokers. */
+  val directory = new File(System.getProperty("ottla.directory"))
+  private val numbers = new AtomicInteger
+
+  private lazy val process: Process = {
+    val builder = new ProcessBuilder(
+      System.getProperty("ottla.python"), "-m", "tests.compat.kafka_tests.broker")
+    builder.environment.put("PYTHONPATH", System.getProperty("ottla.repository"))
+    builder.redirectError(ProcessBuilder.Redirect.INHERIT)
+    builder.start()
+  }
+  private lazy val orders: Writer = new OutputStreamWriter(process.getOutputStream, UTF_8)
+  private lazy val answers = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
+
+  /** A new directory for one start of a broker. */
+  def newDirectory(brokerId: Int): File = {
+    val made = new File(directory, s"start-${numbers.incrementAndGet()}-broker-$brokerId")
+    made.mkdirs()
+    made
+  }
+
+  /** Starts a broker; returns its process. */
+  def start(properties: File, log: File, state: File, options: String,
+            builders: collection.Map[String, String]): ProcessHandle = synchronized {
+    val order = json.createObjectNode()
+    if (builders.nonEmpty) {
+      order.put("principals", PrincipalBuilders.port)
+      val named = order.putObject("builders")
+      builders.foreach { case (prefix, name) => named.put(prefix, name) }
+    }
+    order.put("properties", properties.getPath).put("log", log.getPath)
+    order.put("state", state.getPath).put("options", options)
+    orders.write(json.writeValueAsString(order) + "\n")
+    orders.flush()
+    val pid = answers.readLine().trim.toLong
+    ProcessHandle.of(pid).orElseThrow(() => new org.apache.kafka.common.config.ConfigException(
+      s"the broker did not start: ${new String(java.nio.file.Files.readAllBytes(log.toPath), UTF_8)}"))
+  }
+}
+
+/** One broker process, from its start to its end. */
+class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
+  private val directory = Launcher.newDirectory(brokerId)
+  private val log = new File(directory, "broker.log")
+  private val stateFile = new File(directory, "state.json")
+  private val handle = launch()
+  /** What the broker wrote when it began to serve clients. */
+  val state: JsonNode = awaitState()
+  private var inspection: Option[(Socket, BufferedReader, Writer)] = None
+
+  def isAlive: Boolean = handle.isAlive
+
+  /** The port of a listener. */
+  def port(listener: String): Int = {
+    val found = state.get("ports").get(listener)
+    if (found == null) throw new NoSuchElementException(s"no listener $listener: ${state.get("ports")}")
+    found.asInt
+  }
+
+  /** The answer of the broker to a question: its metadata cache, the state of a partition. */
+  def ask(question: Any*): JsonNode = synchronized {
+    val (_, reader, writer) = inspection.getOrElse {
+      val socket = new Socket(InetAddress.getLoopbackAddress, state.get("inspection").asInt)
+      socket.setSoTimeout(30000)
+      val opened = (socket,
+        new BufferedReader(new InputStreamReader(socket.getInputStream, UTF_8)),
+        new OutputStreamWriter(socket.getOutputStream, UTF_8))
+      inspection = Some(opened)
+      opened
+    }
+    writer.write(Launcher.json.writeValueAsString(question.asJava) + "\n")
+    writer.flush()
+    val line = reader.readLine()
+    if (line == null) throw new IllegalStateException(s"broker $brokerId has ended: ${lastLines()}")
+    Launcher.json.readTree(line)
+  }
+
+  /** Asks the broker to stop; kills it when it has not stopped after the timeout. */
+  def stop(timeoutMs: Long): Unit = {
+    handle.destroy()
+    if (!hasEnded(timeoutMs)) {
+      System.err.println(s"broker $brokerId did not stop in $timeoutMs ms and is killed: $log")
+      handle.destroyForcibly()
+      hasEnded(10000)
+    }
+    inspection.foreach(_._1.close())
+  }
+
+  private def hasEnded(timeoutMs: Long): Boolean = {
+    val until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs)
+    while (handle.isAlive && System.nanoTime() < until) Thread.sleep(10)
+    !handle.isAlive
+  }
+
+  private def launch(): ProcessHandle = {
+    val (builders, plain) = settings.toSeq.sorted.partition { case (name, value) =>
+      name.endsWith("principal.builder.class") && !value.startsWith("org.apache.kafka.common.")
+    }
+    val properties = new File(directory, "server.properties")
+    val out = new PrintWriter(properties, UTF_8)
+    plain.foreach { case (name, value) =>
+      out.println(name + "=" + value.replace("\\", "\\\\").replace("\n", "\\n"))
+    }
+    out.close()
+    val jaas = System.getProperty("java.security.auth.login.config")
+    val options = if (jaas == null) "" else s"-Djava.security.auth.login.config=$jaas"
+    Launcher.start(properties, log, stateFile, options,
+      builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap)
+  }
+
+  private def awaitState(): JsonNode = {
+    val until = System.nanoTime() + TimeUnit.SECONDS.toNanos(60)
+    while (!stateFile.exists()) {
+      if (!handle.isAlive) throw new org.apache.kafka.common.config.ConfigException(
+        s"the broker did not start: ${lastLines()}")
+      if (System.nanoTime() > until) throw new IllegalStateException(
+        s"the broker is not ready after 60 s: ${lastLines()}")
+      Thread.sleep(5)
+    }
+    Launcher.json.readTree(stateFile)
+  }
+
+  private def lastLines(): String =
+    if (log.exists()) Files.readAllLines(log.toPath).asScala.takeRight(5).mkString(" | ") else ""
+}

@@ -1,0 +1,196 @@
+package ottla.shim
+
+import com.fasterxml.jackson.databind.JsonNode
+import kafka.cluster.Partition
+import kafka.controller.{ControllerContext, KafkaController}
+import kafka.coordinator.transaction.TransactionCoordinator
+import kafka.log.{LogManager, UnifiedLog}
+import kafka.server.{BrokerFeatures, KafkaApis, KafkaConfig, ReplicaManager}
+import kafka.server.metadata.ZkMetadataCache
+import kafka.zk.KafkaZkClient
+import org.apache.kafka.common.message.UpdateMetadataRequestData.{UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataPartitionState}
+import org.apache.kafka.common.protocol.ApiKeys
+import org.apache.kafka.common.record.RecordBatch
+import org.apache.kafka.common.requests.UpdateMetadataRequest
+import org.apache.kafka.common.{TopicPartition, Uuid}
+import org.apache.kafka.coordinator.group.GroupCoordinator
+import org.apache.kafka.server.authorizer.Authorizer
+import org.apache.kafka.storage.internals.log.{BatchMetadata, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.mockito.Mockito
+import org.mockito.invocation.InvocationOnMock
+
+import java.io.File
+import java.util
+import java.util.{Optional, OptionalLong, Properties}
+import scala.jdk.CollectionConverters._
+import scala.reflect.ClassTag
+
+/** What a test reads that exists only where the broker runs in its JVM. */
+class ServerInternals(what: String)
+  extends UnsupportedOperationException(s"the test reaches into server internals: $what")
+
+object Internals {
+  type Answers = PartialFunction[(String, Seq[AnyRef]), Any]
+
+  /** An object of a server's class that answers some calls; the others throw ServerInternals. */
+  def only[T <: AnyRef](answers: Answers)(implicit tag: ClassTag[T]): T = {
+    val kind = tag.runtimeClass.asInstanceOf[Class[T]]
+    Mockito.mock(kind, Mockito.withSettings().stubOnly().defaultAnswer { (call: InvocationOnMock) =>
+      val name = call.getMethod.getName
+      val key = (name, call.getArguments.toSeq.asInstanceOf[Seq[AnyRef]])
+      if (answers.isDefinedAt(key)) answers(key).asInstanceOf[AnyRef]
+      else if (name == "toString") s"${kind.getSimpleName} of a process"
+      else throw new ServerInternals(s"${kind.getSimpleName}.$name")
+    })
+  }
+}
+
+/** The server's objects that tests read, with the answers of the process. */
+class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () => KafkaZkClient,
+                authorizer: () => Option[Authorizer]) {
+  import Internals.only
+
+  def metadataCache: ZkMetadataCache = {
+    val known = process().ask("metadata")
+    val brokers = known.get("brokers").elements().asScala.map { broker =>
+      val endpoints = broker.get("endpoints").elements().asScala.map { each =>
+        new UpdateMetadataEndpoint().setListener(each.get(0).asText).setHost(each.get(1).asText)
+          .setPort(each.get(2).asInt).setSecurityProtocol(each.get(3).asInt.toShort)
+      }.toList.asJava
+      val rack = if (broker.get("rack").isNull) null else broker.get("rack").asText
+      new UpdateMetadataBroker().setId(broker.get("id").asInt).setRack(rack).setEndpoints(endpoints)
+    }.toList.asJava
+    val ids = new util.HashMap[String, Uuid]
+    val states = known.get("topics").elements().asScala.flatMap { topic =>
+      ids.put(topic.get("name").asText, Uuid.fromString(topic.get("id").asText))
+      topic.get("partitions").elements().asScala.map(partitionState(topic.get("name").asText, _))
+    }.toList.asJava
+    val controller = known.get("controller_id").asInt
+    val request = new UpdateMetadataRequest.Builder(ApiKeys.UPDATE_METADATA.latestVersion, controller,
+      known.get("controller_epoch").asInt, 0L, states, brokers, ids).build()
+    val cache = new ZkMetadataCache(config.brokerId, config.interBrokerProtocolVersion,
+      BrokerFeatures.createEmpty(), false)
+    cache.updateMetadata(0, request)
+    cache
+  }
+
+  private def partitionState(topic: String, row: JsonNode): UpdateMetadataPartitionState =
+    new UpdateMetadataPartitionState().setTopicName(topic).setPartitionIndex(row.get(0).asInt)
+      .setLeader(row.get(1).asInt).setLeaderEpoch(row.get(2).asInt).setIsr(numbers(row.get(3)))
+      .setReplicas(numbers(row.get(4))).setOfflineReplicas(numbers(row.get(5)))
+      .setControllerEpoch(row.get(6).asInt).setZkVersion(row.get(7).asInt)
+
+  private def numbers(row: JsonNode): util.List[Integer] =
+    row.elements().asScala.map(each => Integer.valueOf(each.asInt)).toList.asJava
+
+  val requestProcessor: KafkaApis = only[KafkaApis] {
+    case ("metadataCache", _) => metadataCache
+    case ("authorizer", _) => authorizer()
+    case ("clusterId", _) => process().state.get("cluster_id").asText
+    case ("brokerId", _) => config.brokerId
+    case ("config", _) => config
+  }
+
+  private def shown(tp: TopicPartition): JsonNode = process().ask("partition", tp.topic, tp.partition)
+
+  private def logOf(tp: TopicPartition): Option[UnifiedLog] = {
+    val log = shown(tp).get("log")
+    if (log.isNull) None else Some(log).map(unifiedLog(tp, _))
+  }
+
+  private def unifiedLog(tp: TopicPartition, shown: JsonNode): UnifiedLog = only[UnifiedLog] {
+    case ("dir", _) => new File(shown.get("directory").asText)
+    case ("parentDir", _) => new File(shown.get("directory").asText).getParent
+    case ("topicPartition", _) => tp
+    case ("logStartOffset", _) => shown.get("start").asLong
+    case ("logEndOffset", _) => shown.get("end").asLong
+    case ("highWatermark", _) => shown.get("high_watermark").asLong
+    case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
+    case ("numberOfSegments", _) => shown.get("segments").asInt
+    case ("producerStateManager", _) => producers(shown.get("producers"))
+  }
+
+  private def producers(rows: JsonNode): ProducerStateManager = only[ProducerStateManager] {
+    case ("activeProducers", _) =>
+      val found = new util.HashMap[java.lang.Long, ProducerStateEntry]
+      rows.elements().asScala.foreach { row =>
+        val epoch = row.get(1).asInt.toShort
+        val last = new BatchMetadata(row.get(2).asInt, row.get(3).asLong, 0, RecordBatch.NO_TIMESTAMP)
+        found.put(row.get(0).asLong, new ProducerStateEntry(row.get(0).asLong, epoch, 0,
+          RecordBatch.NO_TIMESTAMP, OptionalLong.empty, Optional.of(last)))
+      }
+      found
+  }
+
+  val logManager: LogManager = only[LogManager] {
+    case ("getLog$default$2", _) => false
+    case ("getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
+    case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
+    case ("cleaner", _) => null
+    case ("producerStateManagerConfig", _) =>
+      val used = process().ask("settings")
+      new ProducerStateManagerConfig(used.get("producer.id.expiration.ms").asInt,
+        used.get("transaction.partition.verification.enable").asBoolean)
+  }
+
+  val replicaManager: ReplicaManager = only[ReplicaManager] {
+    case ("localLog" | "getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
+    case ("localLogOrException", tp +: _) => logOf(tp.asInstanceOf[TopicPartition]).get
+    case ("onlinePartition", tp +: _) => partition(tp.asInstanceOf[TopicPartition])
+    case ("getPartitionOrException", tp +: _) => partition(tp.asInstanceOf[TopicPartition]).get
+    case ("logManager", _) => logManager
+    case ("metadataCache", _) => metadataCache
+  }
+
+  private def partition(tp: TopicPartition): Option[Partition] = {
+    val found = shown(tp)
+    val state = found.get("partition")
+    val log = found.get("log")
+    if (state.isNull || log.isNull) None
+    else Some(only[Partition] {
+      case ("topicPartition", _) => tp
+      case ("leaderReplicaIdOpt", _) => Some(state.get("leader").asInt).filter(_ >= 0)
+      case ("getLeaderEpoch", _) => state.get("leader_epoch").asInt
+      case ("inSyncReplicaIds", _) => numbers(state.get("isr")).asScala.map(_.intValue).toSet
+      case ("isLeader", _) => state.get("is_leader").asBoolean
+      case ("leaderLogIfLocal", _) =>
+        if (state.get("is_leader").asBoolean) Some(unifiedLog(tp, log)) else None
+      case ("localLogOrException", _) => unifiedLog(tp, log)
+    })
+  }
+
+  val groupCoordinator: GroupCoordinator = only[GroupCoordinator] {
+    case ("groupMetadataTopicConfigs", _) =>
+      val configs = new Properties
+      configs.put("cleanup.policy", "compact")
+      configs.put("compression.type", "producer")
+      configs.put("segment.bytes", config.groupCoordinatorConfig.offsetsTopicSegmentBytes.toString)
+      configs
+    case ("partitionFor", group +: _) =>
+      org.apache.kafka.common.utils.Utils.abs(group.hashCode) %
+        config.groupCoordinatorConfig.offsetsTopicPartitions
+  }
+
+  val transactionCoordinator: TransactionCoordinator = only[TransactionCoordinator] {
+    case ("partitionFor", id +: _) =>
+      org.apache.kafka.common.utils.Utils.abs(id.hashCode) % config.transactionTopicPartitions
+  }
+
+  val controller: KafkaController = only[KafkaController] {
+    case ("isActive", _) => zkClient().getControllerId.contains(config.brokerId)
+    case ("activeControllerId", _) => zkClient().getControllerId.getOrElse(-1)
+    case ("controllerContext", _) => context
+  }
+
+  private val context: ControllerContext = only[ControllerContext] {
+    case ("topicIds", _) => mutableCopy(topicIds)
+    case ("topicNames", _) => mutableCopy(topicIds.map(_.swap))
+    case ("allTopics", _) => zkClient().getAllTopicsInCluster()
+  }
+
+  private def topicIds: Map[String, Uuid] =
+    zkClient().getTopicIdsForTopics(zkClient().getAllTopicsInCluster()).toMap
+
+  private def mutableCopy[K, V](from: Map[K, V]): collection.mutable.Map[K, V] =
+    collection.mutable.Map.from(from)
+}
