@@ -33,7 +33,7 @@ FROM ${BASE}
 ARG EXTRAS=kerberos,keystores,oauth
 RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
     && apt-get install -y --no-install-recommends libgssapi-krb5-2 \
-    && rm -rf /var/lib/apt/lists/* ;; esac
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* ;; esac
 # A fixed number, so that a volume written by one version is readable by the next.
 RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \

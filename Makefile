@@ -10,6 +10,9 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
 .PHONY: bench-cluster bench-curves chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos
+.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos compat-kafka-tests
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
@@ -49,6 +52,9 @@ console-screenshots: $(STAMP) ## the pictures of docs/console.md, with headless 
 
 test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there is one
 	@$(RUN) -m tests.compose.check $(ARGUMENTS)
+
+test-image: $(STAMP) ## the image alone: SASL only, full disk, slow recovery (CONTAINER_ENGINE=podman for Podman)
+	@$(RUN) -m tests.compose.image $(ARGUMENTS)
 
 site: $(STAMP) ## the documentation as a web site in site/ (ARGUMENTS=serve shows it while you write)
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs $(or $(ARGUMENTS),build)

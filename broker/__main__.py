@@ -146,12 +146,17 @@ def _allow_many_files() -> None:
     """Segments and connections take descriptors: as many as the system lets us have."""
     import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (ValueError, OSError) as error:
-        logger.warning("cannot raise the limit of open files: %s", error)
+        logger.warning(
+            "cannot raise the limit of open files above %d: %s; raise it with ulimit -n, or with "
+            "LimitNOFILE= of the systemd unit",
+            soft,
+            error,
+        )
 
 
 def _run(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from ottla.cli.health import (
     HEALTHY,
@@ -28,8 +29,10 @@ USAGE = """\
 Usage: ottla healthcheck [--bootstrap host:port] [--http host:port] [--timeout seconds]
                          [--json] [--command-config file]
 
-Checks whether a broker serves clients: its API versions, its brokers and its controller, and
-whether its HTTP port says that it is ready, which it is not if its log directories are full.
+Checks whether a broker serves clients: its API versions and its metadata, and whether its HTTP
+port says that it is ready, which it is not if its log directories are full. What does not work
+although the broker serves clients, such as a cluster without a controller, is a warning, as in
+the response to /readyz.
 
 The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener of KAFKA_LISTENERS
 (in a container), or 127.0.0.1:9092. The HTTP port is --http, or without --bootstrap
@@ -44,7 +47,6 @@ Examples:
 """
 
 _DEFAULT_TIMEOUT_SECONDS = 5.0
-_OPTIONS = ("bootstrap", "http", "timeout", "command-config")
 _OPTIONS = ("bootstrap", "http", "timeout", "command-config")
 
 
@@ -65,14 +67,15 @@ def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         return USAGE_ERROR
     started = time.monotonic()
     try:
-        found = _check(options, environment)
+        found = check(options, environment)
     except Unhealthy as error:
         return _report(options, {"healthy": False, "reason": str(error)}, error.code)
     found["milliseconds"] = round((time.monotonic() - started) * 1000, 1)
     return _report(options, found, HEALTHY)
 
 
-def _check(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
+def check(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
+    """The fields of a healthy broker, with `warnings` of its faults; raises Unhealthy."""
     timeout_seconds = float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS))
     config = options.get("command-config") or environment.get("OTTLA_COMMAND_CONFIG", "")
     address = options.get("bootstrap") or environment.get("OTTLA_BOOTSTRAP")
@@ -90,9 +93,12 @@ def _check(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[s
     if http:
         from ottla.cli.healthcheck_guarded import check_readiness
 
-        check_readiness(http, timeout_seconds)
+        warnings = check_readiness(http, timeout_seconds).get("warnings")
     address = address or default_address(environment)
-    return check_metadata(address, request_metadata(address, timeout_seconds, config))
+    found = check_metadata(address, request_metadata(address, timeout_seconds, config))
+    if http and warnings:
+        found["warnings"] = warnings  # those of the metadata are among them
+    return found
 
 
 def parse(arguments: Sequence[str]) -> dict[str, str]:
@@ -212,15 +218,19 @@ def check_metadata(address: str, response: MetadataResponse) -> dict[str, object
             raise Unhealthy(f"{address}: {error_name(topic.error_code)}.", UNHEALTHY)
     if not response.brokers:
         raise Unhealthy(f"{address} responds, but has no metadata yet: it is starting.", UNHEALTHY)
-    if response.controller_id < 0:
-        raise Unhealthy(f"{address} responds, but the cluster has no controller.", UNHEALTHY)
-    return {
+    found: dict[str, object] = {
         "healthy": True,
         "address": address,
         "brokers": len(response.brokers),
         "controller": response.controller_id,
         "cluster_id": response.cluster_id,
     }
+    if response.controller_id < 0:
+        # As for /readyz: produce and fetch requests continue.
+        from ottla.broker.observability.faults import controller_fault
+
+        found["warnings"] = [controller_fault().problem]
+    return found
 
 
 def _report(options: Mapping[str, str], found: Mapping[str, object], code: int) -> int:
@@ -234,6 +244,8 @@ def _report(options: Mapping[str, str], found: Mapping[str, object], code: int) 
         else:
             details = f"{found['brokers']} broker(s), controller {found['controller']}, "
         print(f"healthy: {found['address']}, {details}{found['milliseconds']} ms")
+        for warning in cast("list[str]", found.get("warnings", ())):
+            print(f"warning: {warning}")
     else:
         print(f"ottla: not healthy: {found['reason']}", file=sys.stderr)
     return code

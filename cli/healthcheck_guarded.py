@@ -115,7 +115,11 @@ def _request_readiness(address: str, timeout_seconds: float) -> dict[str, object
     if " 200 " not in head.partition("\r\n")[0]:
         reason = body.strip() or "there is no response to /readyz"
         raise Unhealthy(f"{address}: {reason}.", UNHEALTHY)
-    return {"healthy": True, "address": address, "checked": "/readyz"}
+    found: dict[str, object] = {"healthy": True, "address": address, "checked": "/readyz"}
+    _, *warnings = body.strip().splitlines() or ("",)
+    if warnings:
+        found["warnings"] = warnings
+    return found
 
 
 def _request_versions(listener: Guarded, timeout_seconds: float) -> dict[str, object]:

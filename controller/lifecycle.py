@@ -199,7 +199,11 @@ class Lifecycle:
             await self._maybe_resign()
             await self._elect()
         elif isinstance(event, Expire):
-            logger.warning("The session of the znode store has expired")
+            logger.warning(
+                "The ZooKeeper session of broker %d has expired, registering it with a new one; if "
+                "this repeats, raise zookeeper.session.timeout.ms or find what stops this process",
+                self.registration.info.broker_id,
+            )
             self._registered = False
             self._resign(election.NO_CONTROLLER)
         elif isinstance(event, ForceResign):

@@ -27,7 +27,9 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
                 left = await channel.controlled_shutdown()
         except Exception as error:
             logger.warning(
-                "cannot send ControlledShutdown to the controller: %s",
+                "Failed to send ControlledShutdown to the controller, attempt %d of %d: %s",
+                attempt + 1,
+                config.controlled_shutdown_max_retries,
                 str(error) or type(error).__name__,
             )
             continue
@@ -35,5 +37,8 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
             logger.info("Controlled shutdown succeeded: this broker leads no partition")
             return True
         logger.warning("Controlled shutdown: %d partitions have no other in-sync replica", left)
-    logger.warning("Proceeding to shut down although controlled shutdown failed")
+    logger.warning(
+        "Proceeding to shut down although controlled shutdown failed: partitions without another "
+        "in-sync replica have no leader until this broker is back"
+    )
     return False

@@ -81,7 +81,12 @@ class ProducerIdManager:
         try:
             block = await asyncio.wait_for(self._allocate(), ALLOCATION_DEADLINE_SECONDS)
         except Exception as problem:
-            logger.warning("cannot allocate a block of producer ids: %s", problem or "timed out")
+            logger.warning(
+                "Failed to allocate a block of producer ids, %d producers get "
+                "COORDINATOR_LOAD_IN_PROGRESS and retry: %s",
+                len(self._waiting),
+                problem or "timed out",
+            )
             waiting, self._waiting = self._waiting, deque()
             for reply in waiting:
                 reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)

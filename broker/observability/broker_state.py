@@ -25,9 +25,11 @@ from ottla.broker.observability.faults import (
 )
 from ottla.controller.tree.store import SESSION_CONNECTED
 from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.recovery.load_progress import LoadProgress
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.loop_health import LoopHealth
+    from ottla.broker.metrics.traffic import Traffic
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
 
@@ -64,10 +66,11 @@ class Observed(NamedTuple):
     certificates: Callable[[], Mapping[str, CertificateDates]]
     descriptors: Callable[[], Descriptors]
     loop: LoopHealth
+    traffic: Callable[[], Traffic]
 
 
 class BrokerState:
-    """Written by the server that starts and stops; any thread may report recovered bytes."""
+    """Written by the server that starts and stops."""
 
     def __init__(
         self, directories: Sequence[LogDirectory], now: Callable[[], float] = time.time
@@ -75,8 +78,8 @@ class BrokerState:
         """`now` is the time in seconds since 1970."""
         self.directories = directories
         self.phase = Phase.STARTING
-        #: Bytes of segments that recovery has read after an unclean shutdown.
-        self.recovered_bytes = 0
+        #: How far the load of the logs is, with recovery after an unclean shutdown.
+        self.load = LoadProgress()
         #: Whether the session with ZooKeeper is connected; true for a broker without ZooKeeper.
         self.zookeeper_connected = False
         #: None until the broker has its parts.
@@ -90,10 +93,6 @@ class BrokerState:
 
     def _session_changed(self, event: str) -> None:
         self.zookeeper_connected = event == SESSION_CONNECTED
-
-    def add_recovered_bytes(self, count: int) -> None:
-        """A worker thread has read that much. Two threads may lose a count: it is for people."""
-        self.recovered_bytes += count
 
     def faults(self) -> list[Fault]:
         """What is wrong now, in the order of `FAULTS`."""
@@ -117,9 +116,8 @@ class BrokerState:
         return self._reason(self.faults())
 
     def _reason(self, faults: Sequence[Fault]) -> str | None:
-        if self.phase is Phase.LOADING and self.recovered_bytes:
-            recovered = self.recovered_bytes // _MEBIBYTE
-            return f"{self.phase.value}: recovery has read {recovered} MiB"
+        if self.phase is Phase.LOADING and self.load.logs:
+            return f"{self.phase.value}: {progress_of(self.load)}"
         if self.phase is not Phase.RUNNING:
             return str(self.phase.value)
         return "; ".join(fault.problem for fault in faults if fault.stops) or None
@@ -144,7 +142,10 @@ class BrokerState:
                 {"path": each.path, "state": state_of(each), "reason": each.append_error_reason}
                 for each in self.directories
             ],
-            "recovered_bytes": self.recovered_bytes,
+            "logs": self.load.logs,
+            "loaded_logs": self.load.loaded_logs,
+            "recovery_bytes": self.load.recovery_bytes,
+            "recovered_bytes": self.load.recovered_bytes,
             "zookeeper_connected": self.zookeeper_connected,
             "controller_id": -1 if observed is None else observed.controller_id(),
             "certificates": [
@@ -155,6 +156,7 @@ class BrokerState:
         if observed is not None:
             longest = observed.loop.longest()
             found["descriptors"] = observed.descriptors()._asdict()
+            found["traffic"] = observed.traffic()._asdict()
             found["event_loop"] = {
                 "lag_seconds": round(observed.loop.lag_seconds, 3),
                 "longest_turn_seconds": 0.0 if longest is None else round(longest.seconds, 3),
@@ -180,6 +182,16 @@ class BrokerState:
             for state in ("accepting", "full", "offline"):
                 states[each.path, state] = int(state == now)
         return states
+
+
+def progress_of(load: LoadProgress) -> str:
+    """`3 of 40 logs are loaded`, and how much of the bytes to recover has been read."""
+    text = f"{load.loaded_logs} of {load.logs} logs are loaded"
+    whole = load.recovery_bytes
+    if not whole:
+        return text
+    read, in_all = load.recovered_bytes // _MEBIBYTE, -(-whole // _MEBIBYTE)
+    return f"{text}, recovery has read {read} of {in_all} MiB"
 
 
 def state_of(directory: LogDirectory) -> str:

@@ -183,7 +183,7 @@ class HttpEndpoint:
         except OSError:  # the timeout, too
             raise
         except Exception:
-            logger.exception("cannot respond to %s %s", method, path)
+            logger.exception("The HTTP port cannot respond to %s %s", method, path)
             await _send(writer, method, "500 Internal Server Error", TEXT, b"see the log\n")
         finally:
             self._responding -= is_counted

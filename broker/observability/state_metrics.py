@@ -40,7 +40,19 @@ def add_state(registry: MetricsRegistry, state: BrokerState) -> None:
     registry.gauge(
         "ottla_recovered_bytes",
         "Bytes that the recovery of the logs read at the last start.",
-        lambda: state.recovered_bytes,
+        lambda: state.load.recovered_bytes,
+    )
+    registry.gauge(
+        "ottla_remaining_logs_to_load",
+        "Logs that the start has not loaded yet.",
+        lambda: {(path,): part.remaining_logs for path, part in state.load.directories.items()},
+        "path",
+    )
+    registry.gauge(
+        "ottla_remaining_bytes_to_recover",
+        "Bytes that the recovery of the logs has not read yet.",
+        lambda: {(path,): part.remaining_bytes for path, part in state.load.directories.items()},
+        "path",
     )
 
     def certificates() -> Reading:

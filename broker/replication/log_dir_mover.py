@@ -145,12 +145,22 @@ class LogDirMover:
             isinstance(error, OSError) and is_exhausted(error)
         )
         if not passes:
-            logger.error("Failed to move %s: %s", key, error, extra=key._asdict())
+            logger.error(
+                "Failed to move %s to another log dir, request the move again: %s",
+                key,
+                error,
+                extra=key._asdict(),
+            )
             self._moving.discard(key)
             self._retries.pop(key, None)
             return
         if key not in self._retries:
-            logger.warning("The move of %s waits: %s", key, error, extra=key._asdict())
+            logger.warning(
+                "The move of %s to another log dir waits, retrying: %s",
+                key,
+                error,
+                extra=key._asdict(),
+            )
         self._retries[key] = now + _RETRY_SECONDS
 
     async def _copy_chunk(self, key: TopicPartition) -> None:

@@ -34,6 +34,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.recovery.load_progress import LoadProgress
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -216,16 +217,20 @@ class BrokerServer:
             parts.base.clock.now_ms(),
             config_of=parts.base.dynamic_config.log_config,
             run_all=run_in_threads,
-            progress=self._recovered,
+            progress=self._load_progress(),
         )
         self._logs_loaded = True
 
-    def _recovered(self, count: int) -> None:
+    def _load_progress(self) -> LoadProgress:
+        progress = LoadProgress(self._check_cancelled)
+        if self._state is not None:
+            self._state.load = progress
+        return progress
+
+    def _check_cancelled(self) -> None:
         """In a worker thread, after each part of a segment."""
         if self._start_is_cancelled:
             raise StartCancelled
-        if self._state is not None:
-            self._state.add_recovered_bytes(count)
 
     async def stop(self, *, crash: bool = False) -> None:
         """Stops everything that was started. The data is closed cleanly, so that the next start

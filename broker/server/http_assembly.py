@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS, BROKER_STATE
+from ottla.broker.metrics.traffic import Traffic
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
 from ottla.broker.observability.session_statistics import SessionStatistics
@@ -31,7 +33,15 @@ def observe(parts: BrokerParts) -> Observed:
         certificates=dict if tls is None else tls.certificates,
         descriptors=parts.network.server.descriptors,
         loop=parts.network.stalls.health,
+        traffic=partial(_traffic, parts),
     )
+
+
+def _traffic(parts: BrokerParts) -> Traffic:
+    network = parts.network.server.statistics
+    routes = parts.network.request_channel.routes.values()
+    requests = sum(route.statistics.count for route in routes)
+    return Traffic(network.bytes_in, network.bytes_out, requests)
 
 
 def serve_parts(

@@ -136,7 +136,7 @@ class BrokerScheduler:
             except (DiskFull, ResourceExhausted):
                 continue  # logged once for the whole disk
             except StorageError as error:
-                logger.error("cannot flush %s: %s", log.name, error)
+                logger.error("Failed to flush %s, retrying at its next flush: %s", log.name, error)
 
     async def _expire(self) -> None:
         self._log_manager.remove_expired_producers(self._clock.now_ms())

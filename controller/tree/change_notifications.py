@@ -79,7 +79,9 @@ class ChangeNotifications:
                     await self._process_parent(parent)
         except StoreError as error:
             # The watch is set again after the reconnection, and fires then.
-            logger.warning("Failed to read %s: %s", self._name, error)
+            logger.warning(
+                "Failed to read %s, reading again after the reconnection: %s", self._name, error
+            )
         finally:
             self._busy = False
 

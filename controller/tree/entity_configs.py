@@ -67,7 +67,7 @@ async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, 
         try:
             found[entity] = {} if node is None else decode_config(path, node[0])
         except MalformedZnode as error:
-            logger.error("Ignoring malformed configuration: %s", error)
+            logger.error("Ignoring malformed configuration, defaults apply: %s", error)
             found[entity] = {}
     return found
 

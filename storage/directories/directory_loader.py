@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.storage.config import LogConfig
@@ -25,6 +25,7 @@ from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.recovery.load_progress import DirectoryProgress, bytes_to_recover
 from ottla.storage.recovery.recovery import Opening, open_log
 
 logger = logging.getLogger("ottla.storage")
@@ -101,6 +102,8 @@ def _load(
     names = fs.list_directories(root)
     if not clean and any(parse_partition_directory(name) for name in names):
         logger.warning("Log dir %s was not shut down cleanly, recovering its logs", root)
+    progress = opening.progress
+    planned = {} if progress is None else _plan(directory, names, clean, checkpoints, progress)
     for name in names:
         parsed = parse_partition_directory(name)
         if parsed is None:
@@ -118,6 +121,7 @@ def _load(
             # The offsets of a future log are not in the checkpoints. What is there under its name
             # is from before, when this directory had the partition.
             known = _NO_CHECKPOINTS if is_future else checkpoints
+            read_before = 0 if progress is None else progress.recovered_bytes
             log = open_log(
                 PartitionDirectory(directory, path, topic, partition, files),
                 config_of(topic),
@@ -129,12 +133,39 @@ def _load(
                 ),
                 deletions,
             )
+            if progress is not None:
+                progress.add_loaded(planned.get(name, 0), progress.recovered_bytes - read_before)
             if is_future:
                 loaded.future.append(log)
             else:
                 log.update_high_watermark(known.high_watermarks.get(key, 0))
                 loaded.logs[key] = log
     return loaded
+
+
+def _plan(
+    directory: LogDirectory,
+    names: Sequence[str],
+    clean: bool,
+    checkpoints: _Checkpoints,
+    progress: DirectoryProgress,
+) -> dict[str, int]:
+    """The bytes that recovery will read of each log, by its directory; says so to `progress`."""
+    planned: dict[str, int] = {}
+    logs = 0
+    for name in names:
+        parsed = parse_partition_directory(name)
+        if parsed is None or parsed[2] in (DELETE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX):
+            continue
+        logs += 1
+        if not clean:
+            is_future = parsed[2] == FUTURE_DIRECTORY_SUFFIX
+            point = 0 if is_future else checkpoints.recovery_points.get(parsed[:2], 0)
+            files = directory.fs.list_files(f"{directory.path}/{name}")
+            planned[name] = bytes_to_recover(files, point)
+    progress.recovery_bytes = sum(planned.values())
+    progress.logs = logs
+    return planned
 
 
 def _offsets(directory: LogDirectory, name: str) -> Offsets:

@@ -41,6 +41,7 @@ from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
+from ottla.storage.recovery.load_progress import LoadProgress
 from ottla.storage.recovery.recovery import Opening, open_log
 
 logger = logging.getLogger("ottla.storage")
@@ -103,14 +104,15 @@ class LogManager:
         *,
         config_of: ConfigOf | None = None,
         run_all: RunAll = _run_in_order,
-        progress: Callable[[int], None] | None = None,
+        progress: LoadProgress | None = None,
     ) -> None:
         """Opens all logs. Recovers those of directories that were not shut down cleanly.
 
         `config_of` returns the settings of a topic. `run_all` may open the directories in worker
-        threads, one job each. Directories that cannot be read are offline afterwards.
+        threads, one job each. Directories that cannot be read are offline afterwards. `progress`
+        has the sums of logs and bytes while they are loaded.
         """
-        opening = self._opening(now_ms, clean=False, progress=progress)
+        opening = self._opening(now_ms, clean=False)
         settings = config_of if config_of is not None else (lambda _: self.default_config)
         found: list[LoadedDirectory] = []
 
@@ -121,7 +123,9 @@ class LogManager:
                 directory.fail(error)
                 return
             files = self.directories.files_of(directory)
-            loaded = load_directory(directory, settings, opening, files, self.deletions)
+            part = None if progress is None else progress.of_directory(directory.path)
+            own = opening._replace(progress=part)
+            loaded = load_directory(directory, settings, own, files, self.deletions)
             if loaded is not None:
                 found.append(loaded)
 
@@ -258,9 +262,7 @@ class LogManager:
         except OSError as error:
             raise directory.write_failed(error) from error
 
-    def _opening(
-        self, now_ms: int, *, clean: bool, progress: Callable[[int], None] | None = None
-    ) -> Opening:
+    def _opening(self, now_ms: int, *, clean: bool) -> Opening:
         return Opening(
             clean=clean,
             recovery_point=0,
@@ -268,7 +270,6 @@ class LogManager:
             now_ms=now_ms,
             producer_expiration_ms=self._producer_expiration_ms,
             verification_enabled=self._transaction_verification,
-            progress=progress,
             flush_later=self.flush_later,
         )
 
@@ -426,7 +427,7 @@ class LogManager:
             try:
                 deleted += yield from log.delete_old_segments(now_ms)
             except (StorageError, CorruptLog) as error:
-                logger.error("%s: Retention failed: %s", log.name, error)
+                logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted
 
     def remove_expired_producers(self, now_ms: int) -> int:

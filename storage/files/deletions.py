@@ -47,7 +47,7 @@ class Deletions:
             except FileNotFoundError:
                 pass  # deleted with its directory
             except OSError as error:
-                logger.warning("Could not delete %s: %s", path, error)
+                logger.warning("Could not delete %s, the next start deletes it: %s", path, error)
             if entry in self._due:
                 self._due.remove(entry)
         return len(due)

@@ -12,7 +12,6 @@ that share `OpenFiles` run one after the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.protocol.records.errors import RecordsError
@@ -41,6 +40,7 @@ from ottla.storage.log.segment_list import SegmentList
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS, ProducerState
 from ottla.storage.producer.verification import Verifications
 from ottla.storage.recovery.directory_repair import clean_directory
+from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery_scan import SegmentScan
 
 logger = logging.getLogger("ottla.storage")
@@ -57,8 +57,8 @@ class Opening(NamedTuple):
     compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
     verification_enabled: bool = False
-    # Called with the number of bytes that recovery has read; possibly from a worker thread.
-    progress: Callable[[int], None] | None = None
+    # How far the load of the log directory is; written by the thread that opens its logs.
+    progress: DirectoryProgress | None = None
     flush_later: FlushLater | None = None
 
 
@@ -352,7 +352,9 @@ class _Loader:
         """Reads from `position`, where `offset` begins. Returns (next offset, valid bytes)."""
         logger.info("%s: Recovering unflushed segment %d", self.name, segment.base_offset)
         self._prepare(segment, position, offset)
-        scan = SegmentScan(segment, self.producers, self.epochs, position, offset)
+        progress = self.opening.progress
+        report = None if progress is None else progress.add_recovered
+        scan = SegmentScan(segment, self.producers, self.epochs, position, offset, report)
         try:
             scan.run()
         except (CorruptLog, RecordsError) as damage:
@@ -366,8 +368,6 @@ class _Loader:
                 segment.base_offset,
                 damage,
             )
-        if self.opening.progress is not None:
-            self.opening.progress(scan.position - position)
         return scan.next_offset, scan.position
 
     def _prepare(self, segment: Segment, position: int, offset: int) -> None:

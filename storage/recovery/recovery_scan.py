@@ -6,6 +6,8 @@ offsets, indexes, leader epochs and producer state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.protocol.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -50,21 +52,29 @@ class SegmentScan:
         epochs: LeaderEpochs,
         position: int,
         next_offset: int,
+        report: Callable[[int], None] | None = None,
     ) -> None:
+        """`report` is called with the bytes of each chunk that has been read."""
         self._segment = segment
         self._producers = producers
         self._epochs = epochs
         self._latest_epoch = epochs.latest_epoch
         self.position = position
         self.next_offset = next_offset
+        self._report = report
 
     def run(self) -> None:
         """Reads up to the end of the file. Raises CorruptLog, RecordsError, OSError."""
         log = self._segment.log
         while self.position < log.size:
-            chunk = log.read(self.position, CHUNK_BYTES)
-            if not self._scan_chunk(chunk):
-                self._scan_one()
+            position = self.position
+            chunk = log.read(position, CHUNK_BYTES)
+            try:
+                if not self._scan_chunk(chunk):
+                    self._scan_one()
+            finally:
+                if self._report is not None:
+                    self._report(self.position - position)
 
     def _scan_chunk(self, chunk: bytes) -> bool:
         """Applies the batches of magic 2 that are complete in the chunk. False if none are."""

@@ -28,6 +28,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.compose import image
+from tests.compose.wrong import Wrong
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "ottla-check"
 SECURE_PROJECT = "ottla-secure-check"
@@ -42,10 +45,6 @@ STOP_GRACE_S = 30.0  # stop_grace_period of the file
 USER_ID = "10001"
 MEGABYTE = 1_000_000
 EXIT_WRONG, EXIT_NOT_RUN = 1, 2
-
-
-class Wrong(Exception):
-    """What did not hold, in a sentence."""
 
 
 def run(command: Sequence[str], timeout_s: float = DEADLINE_S) -> str:
@@ -91,14 +90,14 @@ def why_not() -> str:
         docker("compose", "version", timeout_s=30)
     except (Wrong, subprocess.TimeoutExpired) as error:
         return f"no Docker engine with compose responds: {str(error).splitlines()[-1]}"
-    for image in base_images():
+    for base in base_images():
         try:
-            docker("image", "inspect", image, timeout_s=30)
+            docker("image", "inspect", base, timeout_s=30)
         except Wrong:
             try:
-                docker("pull", "-q", image, timeout_s=600)
+                docker("pull", "-q", base, timeout_s=600)
             except (Wrong, subprocess.TimeoutExpired):
-                return f"the image {image} is not here and cannot be pulled"
+                return f"the image {base} is not here and cannot be pulled"
     return ""
 
 
@@ -275,6 +274,7 @@ def main() -> int:
     try:
         if not options.no_build:
             build(shlex.split(options.build_arguments))
+        image.run()
         compose("down", "--volumes")
         story()
         secure_story()

@@ -24,6 +24,8 @@ from ottla.broker.net.descriptors import DescriptorReserve
 from ottla.broker.observability.broker_state import BrokerState
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.server.broker_server import BrokerServer
+from ottla.cli.health import Unhealthy
+from ottla.cli.healthcheck import check
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.storage.directories.log_manager import LogManager
@@ -55,6 +57,7 @@ class Row(NamedTuple):
 
     fault: str
     readyz: str
+    healthcheck: str
     healthz: str
     metrics: str
     doctor: str
@@ -99,12 +102,28 @@ class Target:
         return Row(
             fault,
             readyz,
+            await asyncio.to_thread(self._healthcheck, text, status, seconds),
             NO_RESPONSE if not healthz else str(healthz),
             _metrics_of(scrape) if scraped == 200 else NO_RESPONSE,
             "names it",
             await self._console(text, seconds),
             ", ".join(f"`{name}`" for name in alerts) or "none",
         )
+
+    def _healthcheck(self, text: str, status: int, seconds: float) -> str:
+        """It agrees with /readyz."""
+        options = {"http": f"127.0.0.1:{self.http_port}", "timeout": str(seconds)}
+        options["bootstrap"] = f"127.0.0.1:{self.port}"
+        try:
+            found: Any = check(options, {})
+        except Unhealthy as error:
+            assert status != 200
+            if not status:
+                return f"{error.code}, {NO_RESPONSE}"
+            return f"{error.code}, {'names it' if text in str(error) else error}"
+        assert status == 200
+        assert any(text in warning for warning in found["warnings"]), found
+        return "0, names it"
 
     def _doctor(self, seconds: float) -> list[dict[str, str]]:
         options = ["--json", "--wait", str(seconds), "--timeout", str(seconds)]
@@ -270,7 +289,9 @@ async def starting_broker(
     may_load, load = threading.Event(), LogManager.load
 
     def load_when_allowed(logs: LogManager, *arguments: Any, **options: Any) -> None:
-        options["progress"](5 << 20)
+        part = options["progress"].of_directory("/data")
+        part.logs, part.loaded_logs, part.recovery_bytes = 9, 2, 40 << 20
+        part.add_recovered(5 << 20)
         assert may_load.wait(60)
         load(logs, *arguments, **options)
 
@@ -286,8 +307,12 @@ async def starting_broker(
             await target.observe("ZooKeeper is away at the start", "the broker waits for ZooKeeper")
         )
         await zookeeper.start(port=zookeeper_port)
-        await until(target, "recovery has read 5 MiB")
-        rows.append(await target.observe("recovery runs", "recovery has read 5 MiB"))
+        await until(target, "2 of 9 logs are loaded, recovery has read 5 of 40 MiB")
+        rows.append(
+            await target.observe(
+                "recovery runs", "2 of 9 logs are loaded, recovery has read 5 of 40 MiB"
+            )
+        )
         may_load.set()
         ports = await starting
         yield server, Target(server.metrics_port, ports["PLAINTEXT"]), zookeeper
@@ -331,8 +356,9 @@ async def observed(directory: Path) -> str:
     for name in ("one", "two"):
         (directory / name).mkdir()
     rows = await in_process(directory / "one") + await stopped_process(directory / "two")
-    heading = ["fault", "`/readyz`", "`/healthz`", "`/metrics`", "`ottla doctor`", "console"]
-    lines = [[*heading, "alerts"], ["---"] * 7, *rows]
+    heading = ["fault", "`/readyz`", "`ottla healthcheck`", "`/healthz`", "`/metrics`"]
+    heading += ["`ottla doctor`", "console", "alerts"]
+    lines = [heading, ["---"] * len(heading), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

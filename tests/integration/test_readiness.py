@@ -168,8 +168,10 @@ async def test_a_start_that_recovers_can_be_given_up(
 
     def load_for_ever(logs: LogManager, *arguments: object, **options: Any) -> None:
         try:
+            part = options["progress"].of_directory("/data")
+            part.logs, part.recovery_bytes = 1, 1 << 40
             while True:
-                options["progress"](1 << 20)
+                part.add_recovered(1 << 20)
                 time.sleep(0.001)
         finally:
             ended.append("load")
@@ -178,7 +180,7 @@ async def test_a_start_that_recovers_can_be_given_up(
     server = broker(tmp_path)
     starting = spawn(server.start(), name="start")
     await eventually_async(lambda: server.metrics_port > 0)
-    await until(server, "the broker is loading its logs: recovery has read")
+    await until(server, "the broker is loading its logs: 0 of 1 logs are loaded, recovery has read")
     server.cancel_start(starting)
     with pytest.raises(asyncio.CancelledError):
         await starting

@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.groups.lag import LogEndHistory
@@ -23,6 +22,7 @@ from ottla.broker.observability.console.groups_of_cluster import (
     list_groups,
 )
 from ottla.broker.observability.console.settings_views import broker_texts
+from ottla.broker.observability.console.traffic import ClusterTraffic
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.security.authorization.acl_types import Operation
 from ottla.protocol.messages.describe_log_dirs import (
@@ -45,7 +45,7 @@ QUIET_INTERVAL_MS = 30_000
 QUIET_AFTER_MS = 60_000
 # What a page waits for a sample.
 FRESH_SECONDS = 5.0
-# An hour. A point of the broker is four numbers, one of a group is two.
+# An hour. A point of the traffic is five numbers, one of a group is two.
 MAX_POINTS = 720
 # With the points above about 15 MB at worst.
 MAX_GROUPS = 200
@@ -88,8 +88,7 @@ class History:
         self.states: dict[int, dict[str, Any]] = {}
         self.problems: list[str] = []
         self.started_ms = parts.now_ms()
-        #: (time in ms, bytes in, bytes out, requests) since the start, oldest first.
-        self.totals: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_POINTS)
+        self.traffic = ClusterTraffic(MAX_POINTS)
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
         self._lags: dict[str, dict[TopicPartition, Lag]] = {}
         self._ends: dict[TopicPartition, LogEndHistory] = {}
@@ -148,9 +147,9 @@ class History:
 
     async def _sample(self) -> None:
         now_ms = self._parts.now_ms()
-        self._note_totals(now_ms)
         problems = await self._ask_disks()
         await self._ask_states()
+        self.traffic.add(self._parts.now_ms(), self.states)
         listed, more = await list_groups(self._client, self._viewer)
         self.groups = listed
         problems += more
@@ -168,15 +167,6 @@ class History:
         self._note_lags(now_ms, committed, ends)
         self.problems = list(dict.fromkeys(problems))
         self._sampled_ms = max(1, now_ms)
-
-    def _note_totals(self, now_ms: int) -> None:
-        statistics = self._parts.network.statistics
-        requests = sum(
-            count
-            for route in self._parts.request_channel.routes.values()
-            for count in route.statistics.by_version.values()
-        )
-        self.totals.append((now_ms, statistics.bytes_in, statistics.bytes_out, requests))
 
     async def _ask_disks(self) -> list[str]:
         """An empty list of topics: the directories alone."""
@@ -330,22 +320,6 @@ class History:
     def topic_rate(self, topic: str) -> list[tuple[int, float]]:
         """The same of one topic; empty for one that is not measured."""
         return list(self._topic_rates.get(topic, ()))
-
-    def rates(self) -> list[dict[str, float]]:
-        """Of this broker, per second between one point and the next, oldest first."""
-        found = []
-        for before, after in pairwise(list(self.totals)):
-            seconds = (after[0] - before[0]) / 1000
-            if seconds > 0:
-                found.append(
-                    {
-                        "time_ms": after[0],
-                        "bytes_in": (after[1] - before[1]) / seconds,
-                        "bytes_out": (after[2] - before[2]) / seconds,
-                        "requests": (after[3] - before[3]) / seconds,
-                    }
-                )
-        return found
 
 
 def _disks(response: DescribeLogDirsResponse) -> Disks:

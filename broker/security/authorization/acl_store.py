@@ -146,7 +146,12 @@ class AclStore:
                 self._rules.replace(resource, decode_acls(path, node[0]) if node else ())
             except MalformedZnode as error:
                 # What was in force stays: forgetting a denial would open a door.
-                logger.error("Ignoring ACLs that cannot be decoded: %s", error)
+                logger.error(
+                    "Keeping the previous ACLs of %s %s, repair or delete the znode: %s",
+                    resource.resource_type,
+                    resource.name,
+                    error,
+                )
 
     async def _reload(self, announced: Announced) -> None:
         resources: list[AclResource] = []

@@ -266,7 +266,7 @@ class DelegationTokens:
         try:
             await self.remove_expired()
         except (StoreError, NodeExists) as error:
-            logger.warning("expired delegation tokens cannot be removed now: %s", error)
+            logger.warning("Failed to remove expired delegation tokens, retrying: %s", error)
 
 
 def _announcement(token_id: str) -> CreateOp:

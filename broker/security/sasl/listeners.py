@@ -157,5 +157,9 @@ class PlainPasswords:
             try:
                 self._passwords = plain_passwords(self._config, self._listener_name)
             except ConfigError as error:
-                logger.error("keeping the previous users: %s", error)
+                logger.error(
+                    "listener %s keeps its previous PLAIN users, correct the changed setting: %s",
+                    self._listener_name,
+                    error,
+                )
         return self._passwords

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.observability.faults import controller_fault
 from ottla.cli.health import Unhealthy
 from ottla.cli.healthcheck import check_metadata, default_address, main, parse
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -52,5 +53,6 @@ def test_check_metadata() -> None:
     with pytest.raises(Unhealthy, match="has no metadata yet") as starting:
         check_metadata("a", MetadataResponse(controller_id=-1))
     assert starting.value.code == 1
-    with pytest.raises(Unhealthy, match="has no controller"):
-        check_metadata("a", MetadataResponse(brokers=[broker], controller_id=-1))
+    warned = check_metadata("a", MetadataResponse(brokers=[broker], controller_id=-1))
+    assert warned["healthy"] is True
+    assert warned["warnings"] == [controller_fault().problem]

@@ -43,6 +43,8 @@ export async function cluster(context) {
   const found = await ask('overview')
   const line = (name) => found.rates.map((point) => [point.time_ms, point[name]])
   const alive = found.brokers.filter((each) => each.alive).length
+  // Kafka brokers, and brokers of Ottla without an HTTP port, do not report theirs.
+  const reporting = found.rates_of_brokers < alive ? `${number(found.rates_of_brokers)} of ${number(alive)} brokers` : 'cluster'
   return [
     heading([], `Cluster ${found.cluster_id}`, found.read_only ? badge('read-only') : null),
     verdict(found), notes(found.problems),
@@ -55,8 +57,8 @@ export async function cluster(context) {
       card('Groups', number(found.groups))),
     el('div', { class: 'row' },
       panel('Records appended, cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
-      panel(`Traffic of broker ${found.broker_id}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
-      panel(`Requests to broker ${found.broker_id}`, chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
+      panel(`Traffic, ${reporting}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
+      panel(`Requests, ${reporting}`, chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
     faults(found),
     panel('Brokers', table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],

@@ -31,8 +31,15 @@ def test_a_broker_that_does_not_run_says_what_it_does(tmp_path: Path, phase: Pha
 def test_recovery_shows_its_progress(tmp_path: Path) -> None:
     state = BrokerState(directories(tmp_path, 1))
     state.phase = Phase.LOADING
-    state.add_recovered_bytes(5 << 20)
-    assert state.not_ready() == "the broker is loading its logs: recovery has read 5 MiB"
+    part = state.load.of_directory("/data")
+    part.logs, part.loaded_logs = 40, 3
+    loading = "the broker is loading its logs: 3 of 40 logs are loaded"
+    assert state.not_ready() == loading
+    part.recovery_bytes = (120 << 20) - 1
+    part.add_recovered(5 << 20)
+    assert state.not_ready() == f"{loading}, recovery has read 5 of 120 MiB"
+    fields = ("logs", "loaded_logs", "recovery_bytes", "recovered_bytes")
+    assert [state.document()[name] for name in fields] == [40, 3, (120 << 20) - 1, 5 << 20]
 
 
 def test_a_full_directory_of_two_is_a_warning_and_both_are_not(tmp_path: Path) -> None:

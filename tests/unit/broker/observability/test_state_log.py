@@ -58,15 +58,17 @@ def test_a_long_start_says_what_it_does(tmp_path: Path, caplog: pytest.LogCaptur
     now = 0.0
     state = BrokerState([LogDirectory(RealFileSystem(), str(tmp_path))])
     state.phase = Phase.LOADING
-    state.add_recovered_bytes(7 << 20)
+    part = state.load.of_directory("/data")
+    part.logs, part.recovery_bytes = 3, 8 << 20
+    part.add_recovered(7 << 20)
     log = StateLog(state, lambda: now)
     log.check()
     assert caplog.messages == []
     now = PROGRESS_SECONDS
     log.check()
     log.check()
-    line = "Not ready yet: the broker is loading its logs: recovery has read 7 MiB"
-    assert caplog.messages == [line]
+    progress = "0 of 3 logs are loaded, recovery has read 7 of 8 MiB"
+    assert caplog.messages == [f"Not ready yet: the broker is loading its logs: {progress}"]
 
 
 async def test_it_runs_until_it_is_stopped(tmp_path: Path) -> None:

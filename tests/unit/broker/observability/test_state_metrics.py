@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ottla.broker.metrics.loop_health import LoopHealth
 from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.broker.metrics.traffic import Traffic
 from ottla.broker.net.descriptors import Descriptors
 from ottla.broker.observability.broker_state import BrokerState, Observed, Phase
 from ottla.broker.observability.faults import FAULTS
@@ -32,7 +33,8 @@ def test_readings(tmp_path: Path) -> None:
     health.lag_seconds = 0.5
     certificates = {"SSL": CertificateDates(0.0, 9.0 * DAY)}
     state.observed = Observed(
-        1, "c", 2, lambda: -1, lambda: certificates, lambda: Descriptors(1, 100, 10), health
+        *(1, "c", 2, lambda: -1, lambda: certificates, lambda: Descriptors(1, 100, 10), health),
+        traffic=lambda: Traffic(3, 4, 5),
     )
     state.phase = Phase.RUNNING
     directory.mark_full("no room")
@@ -51,5 +53,6 @@ def test_readings(tmp_path: Path) -> None:
     document = state.document()
     assert document["ready"] is False
     assert document["descriptors"] == {"used": 1, "limit": 100, "reserved": 10}
+    assert document["traffic"] == {"received_bytes": 3, "sent_bytes": 4, "requests": 5}
     assert document["certificates"] == [{"listener": "SSL", "expires_in_days": -1.0}]
     assert document["event_loop"]["longest_turn"] == "Fetch"

@@ -270,7 +270,7 @@ async def test_a_move_waits_for_descriptors(
     scene.workers.before = lacking
     moved = await scene.move()
     assert moved.log_end_offset == 10
-    assert caplog.text.count("The move of t-0 waits") == 1
+    assert caplog.text.count("The move of t-0 to another log dir waits") == 1
 
 
 async def test_a_move_from_a_broken_disk_ends(scene: Scene) -> None:

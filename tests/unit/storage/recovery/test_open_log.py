@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +13,7 @@ from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery import Opening, open_log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, ROOT, batch_of, marker, records_in
@@ -29,7 +29,7 @@ def opened(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     compacted_to: int = -1,
-    progress: Callable[[int], None] | None = None,
+    progress: DirectoryProgress | None = None,
     **settings: object,
 ) -> Log:
     fs.make_directory(PATH)
@@ -292,10 +292,10 @@ def test_what_was_flushed_is_not_read_again(recovery_point: int) -> None:
     fs = MemoryFileSystem()
     segments_of(fs, (0, 6))
     flip(fs, 0, 1)
-    read: list[int] = []
-    log = opened(fs, recovery_point=recovery_point, progress=read.append)
+    progress = DirectoryProgress()
+    log = opened(fs, recovery_point=recovery_point, progress=progress)
     assert log.log_end_offset == 6
-    assert sum(read) == (6 - recovery_point) * len(batches(0, 1)[0])
+    assert progress.recovered_bytes == (6 - recovery_point) * len(batches(0, 1)[0])
     assert log.active_segment.newest() == (NOW_MS + 5, 5)
     segment = log.active_segment
     entries = [segment.offset_index.entry(n)[0] for n in range(segment.offset_index.entries)]

@@ -8,6 +8,7 @@ from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.checkpoints import write_offset_checkpoint
 from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
 from ottla.storage.log.log import Log
+from ottla.storage.recovery.load_progress import LoadProgress
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -287,10 +288,14 @@ def test_progress_is_reported() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
     fill(log)
-    reported: list[int] = []
+    planned: list[int] = []
+    progress = LoadProgress(lambda: planned.append(progress.recovery_bytes))
     manager = LogManager(["/disk"], fs=fs.after_kill())
-    manager.load(NOW_MS, progress=reported.append)
-    assert sum(reported) == log.size_in_bytes
+    manager.load(NOW_MS, progress=progress)
+    assert set(planned) == {log.size_in_bytes}
+    assert (progress.logs, progress.loaded_logs) == (1, 1)
+    assert progress.recovered_bytes == progress.recovery_bytes == log.size_in_bytes
+    assert progress.directories["/disk"].remaining_bytes == 0
 
 
 @pytest.mark.parametrize(("compacted_to", "end"), [(-1, 4), (5, 4), (6, 6)])
