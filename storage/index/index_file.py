@@ -86,7 +86,9 @@ class IndexFile:
             return
         descriptor = self._fs.open(self.path, CREATE)
         try:
-            write_fully(self._fs, descriptor, self._tail, self._stored_bytes)
+            # A copy: the traceback of a failed write may keep a view of what it wrote, and the
+            # bytearray of a view cannot take more entries.
+            write_fully(self._fs, descriptor, bytes(self._tail), self._stored_bytes)
         finally:
             self._fs.close(descriptor)
         self._stored_bytes += len(self._tail)

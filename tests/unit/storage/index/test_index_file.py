@@ -1,5 +1,10 @@
 """What both indexes share: blocks in memory, giving up and opening the file again."""
 
+import errno
+from typing import Any
+
+import pytest
+
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.index.offset_index import OffsetIndex
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -38,3 +43,26 @@ def test_discard_forgets_what_was_not_written() -> None:
     index.discard()
     assert index.entries == 0
     assert index.size_in_bytes == 0
+
+
+class NearlyFull(MemoryFileSystem):
+    """Writes a part, then finds no space."""
+
+    full = False
+
+    def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
+        if not self.full:
+            self.full = True
+            return super().pwrite(descriptor, bytes(data)[:3], offset)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_entries_are_taken_after_a_short_write_whose_error_is_kept() -> None:
+    fs = NearlyFull()
+    fs.make_directory("/d")
+    index = OffsetIndex(fs, "/d/i", 0, 0, 1 << 20, OpenFiles())
+    index.append(1, 10)
+    with pytest.raises(OSError, match="No space left") as kept:
+        index.write()
+    index.append(2, 20)
+    assert index.entries == 2, kept
