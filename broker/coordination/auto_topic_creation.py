@@ -61,8 +61,8 @@ class AutoTopicCreation:
         """Creates topics; returns the error code for the response, by name.
 
         LEADER_NOT_AVAILABLE is that of a topic that was created or that still may be; another code
-        says why a topic cannot be created, as INVALID_TOPIC_EXCEPTION does if its name collides with
-        that of another topic.
+        says why a topic cannot be created: INVALID_TOPIC_EXCEPTION if its name collides with that
+        of another topic.
         """
         codes = self.create_in_background(names)
         tasks = {name: self._in_progress[name] for name in names if name in self._in_progress}

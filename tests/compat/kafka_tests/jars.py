@@ -88,7 +88,8 @@ def compiled(name: str) -> Path:
     compiler = ["java", "-Xmx900m", "-cp", jars, "scala.tools.nsc.Main", "-cp", jars, "-nowarn"]
     try:
         subprocess.run([*compiler, "-d", str(partial), *map(str, sources)], check=True)
-        partial.rename(classes)
+        if not classes.exists():  # another run may have compiled them meanwhile
+            partial.rename(classes)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return classes
