@@ -3,8 +3,9 @@
 Each connector runs in a Spark session of its own (`spark_child`), both on the same pyspark: 4.2.0,
 the newest that Spark's connector is published for, in an environment of its own below .cache. Both
 sessions are warm, and take turns line by line: first a repetition of each that is not counted, then
-ours, theirs, theirs, ours. Every figure is the median of the counted repetitions. What there is no
-time for (`--minutes`) is left out and printed.
+ours, theirs, theirs, ours. Every figure is the median of the counted repetitions. Then some of the
+lines follow on a standalone cluster of two workers. What there is no time for (`--minutes`) is left
+out and printed. The last output is the table of docs/performance.md.
 
 `--lines drain "1 ms"` measures the lines with one of these texts in their names. `--only-ottla`
 measures Ottla alone, `--rows` and `--repetitions` change the amount. `--this-python` takes the
@@ -37,6 +38,7 @@ from benchmarks.spark_report import Sample, print_figures
 from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import start_broker
 from tests.doubles.spark_kafka_jars import connector_jars
+from tests.doubles.standalone_spark import standalone_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 PYSPARK = "4.2.0"
@@ -49,6 +51,10 @@ COLD_STARTS = "cold start"
 LINE_TIMEOUT_S = 300.0
 DELAY_MS = 1
 PEAK_MEMORY = "peak memory"  # costs no time
+LOCAL = "local[2]"
+CLUSTER = "two workers"
+# Of the time: eight of some forty lines, and two more sessions.
+CLUSTER_SHARE = 0.25
 
 console = Console(highlight=False, width=130)
 
@@ -156,11 +162,13 @@ def end(process: subprocess.Popen[str]) -> None:
 class Session:
     """A warm Spark session in a process of its own, which runs one line at a time."""
 
-    def __init__(self, launcher: Launcher, kind: str, delayed: str, jars: list[Path]) -> None:
+    def __init__(
+        self, launcher: Launcher, kind: str, delayed: str, master: str, jars: list[Path]
+    ) -> None:
         self.kind = kind
         more = [",".join(map(str, jars))] if kind == "kafka" else []
         self._process, self._log = launcher.start(
-            "serve", kind, launcher.bootstrap, delayed, str(launcher.work), *more
+            "serve", kind, launcher.bootstrap, delayed, str(launcher.work), master, *more
         )
         self._responses: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -285,6 +293,45 @@ def delayed_way(broker_port: int, port: int) -> Iterator[None]:
         process.wait()
 
 
+def in_turns(
+    launcher: Launcher,
+    kinds: list[str],
+    delayed: str,
+    master: str,
+    jars: list[Path],
+    chosen: argparse.Namespace,
+    deadline: float,
+) -> dict[str, list[Sample]]:
+    """A session of each kind on that master, and all chosen lines in turns."""
+    sessions: list[Session] = []
+    try:
+        for kind in kinds:
+            sessions.append(Session(launcher, kind, delayed, master, jars))
+        return measure(sessions, chosen, deadline)
+    finally:
+        for session in sessions:
+            session.close()
+
+
+@contextmanager
+def two_workers(python: Path, work: Path) -> Iterator[str]:
+    """A master and two workers as processes, each with a core for either session."""
+    place = work / "cluster"
+    place.mkdir()
+    command = "import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)"
+    home = subprocess.run([str(python), "-c", command], capture_output=True, text=True, check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(place),
+    }
+    with standalone_cluster(
+        place, environment, spark_home=Path(home.stdout.strip()), cores=2, memory="3g"
+    ) as master:
+        yield master
+
+
 def run(python: Path, jars: list[Path], chosen: argparse.Namespace, deadline: float) -> None:
     """Everything from filling the topics to the table."""
     cache = ROOT / ".cache" / "bench-spark"
@@ -317,15 +364,16 @@ def run(python: Path, jars: list[Path], chosen: argparse.Namespace, deadline: fl
         if any(text in COLD_STARTS for text in chosen.lines):
             until = time.monotonic() + COLD_STARTS_MAX_SHARE * (deadline - time.monotonic())
             cold_starts(launcher, jars, until, samples)
-        sessions: list[Session] = []
-        try:
-            for kind in kinds:
-                sessions.append(Session(launcher, kind, f"127.0.0.1:{proxy}", jars))
-            for kind, found in measure(sessions, chosen, deadline).items():
-                samples[kind] = samples.get(kind, []) + found
-        finally:
-            for session in sessions:
-                session.close()
+        delayed = f"127.0.0.1:{proxy}"
+        share = 1 - CLUSTER_SHARE * any(text in CLUSTER for text in chosen.lines)
+        until = time.monotonic() + share * (deadline - time.monotonic())
+        for kind, found in in_turns(launcher, kinds, delayed, LOCAL, jars, chosen, until).items():
+            samples.setdefault(kind, []).extend(found)
+        if share < 1:
+            with two_workers(python, work) as master:
+                more = in_turns(launcher, kinds, delayed, master, jars, chosen, deadline)
+            for kind, found in more.items():
+                samples.setdefault(kind, []).extend(found)
     chosen.json.write_text(json.dumps(samples))
     print_figures(console, samples)
 
@@ -334,7 +382,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=400_000, help="of 1 KiB in each topic")
     parser.add_argument("--repetitions", type=int, default=4, help="that count, of each line")
-    parser.add_argument("--minutes", type=float, default=14.0)
+    parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--lines", nargs="+", default=[""], help="texts in the names of lines")
     parser.add_argument("--this-python", action="store_true", help="the pyspark installed here")
     parser.add_argument("--only-ottla", action="store_true")
@@ -347,7 +395,7 @@ def main() -> None:
         console.print(f"{jars}: ours is measured alone")
         jars = []
     version = "of this environment" if chosen.this_python else PYSPARK
-    console.print(f"{machine.describe()}, pyspark {version}, local[2]")
+    console.print(f"{machine.describe()}, pyspark {version}, {LOCAL}")
     run(python, jars, chosen, time.monotonic() + chosen.minutes * 60)
     console.print(f"load at the end {os.getloadavg()[0]:.1f}")
 

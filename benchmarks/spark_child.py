@@ -1,6 +1,6 @@
 """One Spark session that measures one connector; started by `bench_spark`.
 
-    python -m benchmarks.spark_child serve FORMAT BOOTSTRAP DELAYED WORK_DIRECTORY [JAR,JAR,...]
+    python -m benchmarks.spark_child serve FORMAT BOOTSTRAP DELAYED WORK_DIRECTORY MASTER [JAR,...]
 
 Reads the name of a line of the table from the standard input, runs it once, and writes its samples
 as one line of JSON; so that `bench_spark` can let two warm sessions take turns. Processor seconds
@@ -21,7 +21,10 @@ from pathlib import Path
 import psutil
 from pyspark.sql import SparkSession
 
-from benchmarks.spark_lines import Bench, all_lines
+from benchmarks.spark_lines import Bench, all_lines, cluster_lines, warm_up
+
+# Two cores of this machine; any other master is a cluster of two workers.
+LOCAL = "local[2]"
 
 # Java compiles what it has run often enough: without these the first measurement is of that.
 WARM_UP_RUNS = 2
@@ -74,15 +77,21 @@ def proportional_bytes(pid: int) -> int:
     return sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:"))
 
 
-def build_session(work: Path, jars: str, packages: str = "") -> SparkSession:
+def build_session(
+    work: Path, jars: str, packages: str = "", *, master: str = LOCAL
+) -> SparkSession:
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
+        .config("spark.cores.max", "2")  # of a cluster: one of each worker
+        .config("spark.executor.cores", "1")
+        .config("spark.executor.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(work / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-XX:-UsePerfData -Djava.io.tmpdir={work}")
+        .config("spark.executor.extraJavaOptions", "-XX:-UsePerfData")
         .config("spark.jars", jars)
     )
     if packages:
@@ -99,13 +108,15 @@ def say(message: object) -> None:
     print(MARK + json.dumps(message), flush=True)
 
 
-def serve(kind: str, bootstrap: str, delayed: str, work: str, jars: str = "") -> None:
+def serve(kind: str, bootstrap: str, delayed: str, work: str, master: str, jars: str = "") -> None:
     """Runs lines as they are requested; ends with the input."""
     tree = Tree()
-    bench = Bench(kind, bootstrap, delayed, Path(work), build_session(Path(work), jars), tree)
-    lines = {line.name: line for line in all_lines(bench)}
+    spark = build_session(Path(work), jars, master=master)
+    bench = Bench(kind, bootstrap, delayed, Path(work), spark, tree)
+    found = all_lines(bench) if master == LOCAL else cluster_lines(bench)
+    lines = {line.name: line for line in found}
     for _ in range(WARM_UP_RUNS):
-        lines["drain 1 KiB, 2 partitions"].run()
+        warm_up(bench)
     tree.peak_megabytes = 0.0
     say({"lines": [[line.name, line.is_repeated] for line in lines.values()]})
     for request in sys.stdin:

@@ -18,10 +18,24 @@ from pyspark.sql import DataFrame, SparkSession
 STEADY_ROWS_PER_SECOND = 10_000
 STEADY_SECONDS = 15
 STEADY_WARM_SECONDS = 5
+STEADY = "10,000 rows/s"
 SHUFFLE_PARTITIONS = 200
 
 # The drain of a source whose rows cost nothing: what the API itself can do here and now.
 CEILING = "ceiling of the API, 1 KiB, 1 task"
+
+# Measured on a cluster of two workers, too.
+CLUSTER = "two workers"
+ON_CLUSTER = (
+    "drain 1 KiB, 2 partitions",
+    "drain 100 B, 2 partitions",
+    "mapInArrow 1 KiB, 2 partitions",
+    "write 1 KiB, acks=all",
+    "write 1 KiB, exactly once",
+    "AvailableNow, 10 triggers",
+    "trigger of 10 rows",
+    "trigger of 10 rows to a topic (Ottla: exactly once)",
+)
 
 Sample = dict[str, float | str]
 
@@ -249,11 +263,30 @@ def trigger_lines(bench: Bench) -> list[Line]:
     ]
 
 
+def feed(bench: Bench, topic: str) -> None:
+    """Rows at a steady rate, until the time of the line is over."""
+    command = [os.environ["BENCH_PRODUCER"], "-m", "benchmarks.steady_producer", bench.bootstrap]
+    command += [topic, str(STEADY_ROWS_PER_SECOND), str(STEADY_SECONDS + STEADY_WARM_SECONDS)]
+    producer = subprocess.Popen(command)
+    bench.tree.ignored.add(producer.pid)
+    try:
+        producer.wait(timeout=STEADY_SECONDS + 60)
+    finally:
+        producer.kill()
+        producer.wait()
+
+
+def trigger_seconds(query: Any) -> list[float]:
+    """Of the triggers with rows, without those of the time of warming up."""
+    progress = [json.loads(found.json) for found in query.recentProgress]
+    times = [p["durationMs"]["triggerExecution"] / 1000 for p in progress if p["numInputRows"]]
+    warm = STEADY_WARM_SECONDS / (STEADY_SECONDS + STEADY_WARM_SECONDS)
+    return times[int(warm * len(times)) :]
+
+
 def steady_stream(bench: Bench) -> list[Sample]:
     """Rows come at a steady rate; how old is each when its batch is with the query's own code?"""
-    topic = f"steady-{bench.kind}"
     ages: list[tuple[int, int]] = []  # (milliseconds, rows)
-    triggers: list[float] = []
     begun = time.monotonic()
 
     def look(batch: DataFrame, number: int) -> None:
@@ -263,23 +296,14 @@ def steady_stream(bench: Bench) -> list[Sample]:
         if time.monotonic() - begun > STEADY_WARM_SECONDS:
             ages.extend((now - row["ms"], row["count"]) for row in counted)
 
-    frame = bench.stream(topic, startingOffsets="latest")
-    writer = frame.writeStream.foreachBatch(look)
+    topic = f"steady-{bench.kind}"
+    writer = bench.stream(topic, startingOffsets="latest").writeStream.foreachBatch(look)
     query = writer.option("checkpointLocation", bench.checkpoint()).start()
-    command = [os.environ["BENCH_PRODUCER"], "-m", "benchmarks.steady_producer", bench.bootstrap]
-    command += [topic, str(STEADY_ROWS_PER_SECOND), str(STEADY_SECONDS + STEADY_WARM_SECONDS)]
-    producer = subprocess.Popen(command)
-    bench.tree.ignored.add(producer.pid)
     try:
-        producer.wait(timeout=STEADY_SECONDS + 60)
-        for progress in query.recentProgress:
-            found = json.loads(progress.json)
-            if found["numInputRows"]:
-                triggers.append(found["durationMs"]["triggerExecution"])
+        feed(bench, topic)
+        triggers = trigger_seconds(query)
     finally:
-        producer.kill()
         query.stop()
-    name = "10,000 rows/s"
     if not ages or not triggers:
         raise RuntimeError("no row came in time")
     ages.sort()
@@ -290,10 +314,28 @@ def steady_stream(bench: Bench) -> list[Sample]:
         for age, rows in ages:
             seen += rows
             if seen >= part * total:
-                samples.append({"name": f"{name}: age of a row, {label}", "seconds": age / 1000})
+                samples.append({"name": f"{STEADY}: age of a row, {label}", "seconds": age / 1000})
                 break
-    samples.append({"name": f"{name}: trigger, median", "seconds": median(triggers) / 1000})
+    samples.append({"name": f"{STEADY}: trigger, median", "seconds": median(triggers)})
     return samples
+
+
+def steady_copy(bench: Bench) -> list[Sample]:
+    """Rows come at a steady rate, and each trigger writes them to a topic; ours exactly once."""
+    topic = f"steady-{bench.kind}"
+    writer = bench.stream(topic, startingOffsets="latest").writeStream.format(bench.kind)
+    writer = writer.option("kafka.bootstrap.servers", bench.bootstrap)
+    if bench.is_ottla:
+        writer = writer.option("delivery", "exactly-once")
+    writer = writer.option("topic", f"sink-{bench.kind}")
+    query = writer.option("checkpointLocation", bench.checkpoint()).start()
+    try:
+        feed(bench, topic)
+        triggers = trigger_seconds(query)
+    finally:
+        query.stop()
+    name = f"{STEADY} to a topic (Ottla: exactly once): trigger, median"
+    return [{"name": name, "seconds": median(triggers)}]
 
 
 def peak_memory(bench: Bench) -> list[Sample]:
@@ -309,5 +351,31 @@ def all_lines(bench: Bench) -> list[Line]:
     found += reads[6:]
     if bench.is_ottla:
         found.insert(1, ceiling(bench))
-    steady = Line("10,000 rows/s", partial(steady_stream, bench), is_repeated=False)
-    return [*found, steady, Line("peak memory", partial(peak_memory, bench), is_repeated=False)]
+    found.append(Line(STEADY, partial(steady_stream, bench), is_repeated=False))
+    found.append(Line(f"{STEADY} to a topic", partial(steady_copy, bench), is_repeated=False))
+    return [*found, Line("peak memory", partial(peak_memory, bench), is_repeated=False)]
+
+
+def warm_up(bench: Bench) -> None:
+    drain(bench.frame("k1-2"))
+
+
+def on_cluster(line: Line) -> Line:
+    """The line under another name, and without CPU time: executors are no children of the
+    session."""
+
+    def once() -> list[Sample]:
+        renamed: list[Sample] = []
+        for sample in line.run():
+            kept = {key: value for key, value in sample.items() if key != "processor_us"}
+            renamed.append({**kept, "name": f"{CLUSTER}: {sample['name']}"})
+        return renamed
+
+    return Line(f"{CLUSTER}: {line.name}", once, line.is_repeated)
+
+
+def cluster_lines(bench: Bench) -> list[Line]:
+    """Those that two workers are measured with."""
+    reads, writes, triggers = read_lines(bench), write_lines(bench), trigger_lines(bench)
+    chosen = [line for line in (*reads, *writes, *triggers) if line.name in ON_CLUSTER]
+    return [on_cluster(line) for line in chosen]

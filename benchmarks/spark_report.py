@@ -6,12 +6,14 @@ from collections.abc import Callable
 from statistics import median
 
 from rich.console import Console
-from rich.table import Table
 
 Sample = dict[str, float | str]
 
 # What the API moved at most where it was first measured, on a machine with nothing else to do.
 API_CEILING_ROWS_S = 450_000
+
+# Beside our own at-least-once, which stands in the column of Spark's connector.
+EXACTLY_ONCE = "write 1 KiB, exactly once beside at-least-once of Ottla"
 
 # (beginning of the name, figure, at least, at most): the aims, as ratios to Spark's own connector.
 AIMS: tuple[tuple[str, str, float | None, float | None], ...] = (
@@ -23,6 +25,7 @@ AIMS: tuple[tuple[str, str, float | None, float | None], ...] = (
     ("trigger of 10 rows, median", "s", None, 1.1),
     ("AvailableNow, 10 triggers", "rows/s", 0.9, None),
     ("write 1 KiB, acks=all", "rows/s", 2.0, None),
+    (EXACTLY_ONCE, "rows/s", 0.9, None),
     ("cold start, jars from Ivy", "s", None, 0.5),
     ("peak proportional memory", "MB", None, 1.2),
 )
@@ -80,28 +83,32 @@ def print_figures(console: Console, samples: dict[str, list[Sample]]) -> None:
     own = ours.get(("cold start", "s"))
     if own is not None:
         rows.insert(2, ("cold start, jars from Ivy", "s", own, by_ivy))
-    table = Table("what (medians)", "unit", "ottla", "Spark's own", "ratio", "aim")
+    once = ours.get(("write 1 KiB, exactly once", "rows/s"))
+    if once is not None:
+        least = ours.get(("write 1 KiB, acks=all", "rows/s"))
+        place = [row[0] for row in rows].index("write 1 KiB, exactly once")
+        rows.insert(place, (EXACTLY_ONCE, "rows/s", once, least))
+    # As in docs/performance.md, and without a terminal's width.
+    print("| what (medians) | unit | ottla | Spark's own | ratio | aim |", flush=True)
+    print("|---|---|---|---|---|---|")
     last = ""
     for name, unit, value, other in rows:
         ratio = value / other if other else None
-        table.add_row(
-            "" if name == last else name,
+        cells = [
+            "the same" if name == last else name,
             unit,
             shown(value),
             shown(other),
             "" if ratio is None else f"{ratio:.2f}",
             verdict(name, unit, ratio),
-        )
+        ]
+        print(f"| {' | '.join(cells)} |")
         last = name
-    console.print(table)
+    print(flush=True)
     for connector, some in samples.items():
         left_out = sorted({str(sample["name"]) for sample in some if "left_out" in sample})
         if left_out:
             console.print(f"{connector}: no time was left for {', '.join(left_out)}")
-    once = ours.get(("write 1 KiB, exactly once", "rows/s"))
-    least = ours.get(("write 1 KiB, acks=all", "rows/s"))
-    if once is not None and least is not None:
-        console.print(f"exactly once reaches {once / least:.2f} of at-least-once (aim >= 0.9)")
     reached = ours.get(("drain 1 KiB, 1 partition", "rows/s"))
     ceiling = ours.get(("ceiling of the API, 1 KiB, 1 task", "rows/s"))
     if reached is not None and ceiling is not None:

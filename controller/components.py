@@ -160,7 +160,7 @@ class ControllerComponents:
             len(context.leadership),
         )
         self.batch.add_update_metadata(context.brokers, ())
-        self.batch.send(epoch)
+        await self.batch.send(epoch)
         # Before any LeaderAndIsr: a leader that lost records must not lead for a moment, as its
         # followers would truncate.
         await self.partitions.elect_after_unclean_restarts(

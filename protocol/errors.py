@@ -140,6 +140,7 @@ class ErrorCode:
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
     INVALID_REGULAR_EXPRESSION = 128
+    SHARE_SESSION_LIMIT_REACHED = 133  # Kafka 4.1, KIP-932
 
 
 #: The codes after which a client may send the same request again: what is wrong is expected to
@@ -177,6 +178,7 @@ RETRIABLE: frozenset[int] = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
         ErrorCode.SHARE_SESSION_NOT_FOUND,
         ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
 

@@ -7,7 +7,8 @@
     task_metrics(spark)                      bytes, times and retries of each task
 
 Lag is in the progress that Spark reports: the source adds the ends of the topics to every trigger,
-and no request is sent. Spark has no channel for the metrics of a Python source's tasks but its log.
+and no request is sent. Spark has no channel for the metrics of a Python source's tasks but its log;
+for streams see `task_listener`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from pyspark_ottla.offsets import Offsets, decode
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from pyspark_ottla.task_listener import TaskListener
 
 TASK_LOGGER = "ottla.spark.task"
 TASK_COLUMNS = (
@@ -81,11 +84,13 @@ class Lag(NamedTuple):
 
 
 class NamedLag(NamedTuple):
-    """The lag of a query as a listener gets it; `name` is None for a query without one."""
+    """The lag of a query as a listener gets it; `name` is None for a query without one. `tasks` has
+    the sums over the tasks of the trigger if the listener was given a `TaskListener`."""
 
     query_id: str
     name: str | None
     lag: Lag
+    tasks: Mapping[str, float] = {}  # never changed; a NamedTuple's default
 
 
 def lag(query: StreamingQuery) -> Lag:
@@ -139,9 +144,8 @@ def task_metrics(spark: SparkSession) -> DataFrame:
     """A row for each task that read in this session: what it read, how much and how long.
 
     For batch reads, with Spark 4.1 or newer and spark.sql.pyspark.worker.logging.enabled=true set
-    before the read. Spark does not collect what the tasks of a streaming query log; the source's
-    option logTaskMetrics writes the same to the standard error of the executors. Times are in
-    seconds.
+    before the read. Spark does not collect what the tasks of a streaming query log; a
+    `TaskListener` gets the same from them. Times are in seconds.
     """
     from pyspark.sql.functions import col, from_json
 
@@ -154,19 +158,25 @@ def _escape(text: str) -> str:
 
 
 class LagListener(StreamingQueryListener):
-    """Calls back with the lag of every query after each of its triggers.
+    """Calls back with the lag of every query after each of its triggers, and with what its tasks
+    read if `tasks` listens to them.
 
     The callback runs in Spark's listener thread: it must be quick and must not raise.
     """
 
-    def __init__(self, callback: Callable[[NamedLag], object]) -> None:
+    def __init__(
+        self, callback: Callable[[NamedLag], object], tasks: TaskListener | None = None
+    ) -> None:
         self._callback = callback
+        self._tasks = tasks
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
         found = lag_of_progress(json.loads(progress.json))
         if found.partitions:
-            self._callback(NamedLag(str(progress.id), progress.name, found))
+            query_id = str(progress.id)
+            sums = {} if self._tasks is None else self._tasks.totals(query_id, progress.batchId)
+            self._callback(NamedLag(query_id, progress.name, found, sums))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing to tell yet."""

@@ -20,6 +20,7 @@ EXIT_CODES = {
     "UnknownSetting": 17,
     "AdvertisedAddressError": 18,
     "CertificateExpired": 19,
+    "BrokerIdTaken": 20,
     "ConfigError": WRONG_SETTINGS,
 }
 

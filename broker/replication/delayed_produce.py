@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.protocol.errors import ErrorCode
@@ -11,6 +11,9 @@ from ottla.protocol.messages.produce import PartitionProduceResponse
 
 if TYPE_CHECKING:
     from ottla.broker.replication.partition import Partition
+
+Waiting: TypeAlias = "tuple[Partition, int, PartitionProduceResponse]"
+"""A partition, the high watermark that its records require, its row in the response."""
 
 
 class DelayedProduce(DelayedOperation):
@@ -29,10 +32,9 @@ class DelayedProduce(DelayedOperation):
     def __init__(
         self,
         delay_ms: int,
-        waiting: list[tuple[Partition, int, PartitionProduceResponse]],
+        waiting: list[Waiting],
         callback: Callable[[], None],
     ) -> None:
-        """`waiting`: (partition, required high watermark, its row in the response)."""
         super().__init__(delay_ms)
         self._waiting = waiting
         self._callback = callback

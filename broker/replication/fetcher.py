@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.replication.fetcher_settings import FetcherSettings
+    from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.protocol.client.aio_connection import AsyncConnection
+    from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.replication")
@@ -81,11 +83,13 @@ class Fetcher:
         address: tuple[str, int],
         settings: FetcherSettings,
         replica_manager: ReplicaManager,
+        group_commit: GroupCommit,
         now_ms: Callable[[], int],
     ) -> None:
         self._address = address
         self._settings = settings
         self._replica_manager = replica_manager
+        self._group_commit = group_commit
         self._now_ms = now_ms
         self._partitions: dict[TopicPartition, Partition] = {}
         # Partitions after an error, with the monotonic time of their next fetch.
@@ -94,6 +98,8 @@ class Fetcher:
         self._errors: dict[int, list[TopicPartition]] = {}
         # By how much the log end offset of a partition is below the leader's high watermark.
         self._lagging: dict[TopicPartition, int] = {}
+        # Logs of the current response that `flush.messages` requires to be flushed.
+        self._unflushed: list[LogFlusher] = []
         # Partitions that are not fetched before the log is truncated to its high watermark.
         self._truncate_first: set[TopicPartition] = set()
         self._truncation = FollowerTruncation(replica_manager.on_truncated)
@@ -205,6 +211,8 @@ class Fetcher:
             log = partition.log
             if log is None or partition.offline or self._should_follower_throttle(key):
                 continue
+            if log.offsets.flush_required:
+                continue  # the last flush failed
             fetch_states[key] = PartitionFetchState(
                 partition.topic_id,
                 log.log_end_offset,
@@ -272,6 +280,10 @@ class Fetcher:
                 if fetch_state is not None and partition is not None:
                     await self._process_partition_data(partition, fetch_state, data)
         self._log_errors()
+        # The next fetch reports to the leader that the records are in this log.
+        unflushed, self._unflushed = self._unflushed, []
+        if unflushed:
+            await self._group_commit.wait(unflushed)
 
     # -- responses ------------------------------------------------------------------------------
 
@@ -357,6 +369,8 @@ class Fetcher:
         assert log is not None
         if data.records:
             self._append_records(log, cast("memoryview", data.records))
+            if log.offsets.flush_required:
+                self._unflushed.append(log.flusher)
             partition.context.topics.replicated_in_bytes += len(data.records)
         lag = data.high_watermark - log.log_end_offset
         self._record_fetched(partition.key, len(data.records or b""), lag)

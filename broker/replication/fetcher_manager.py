@@ -12,6 +12,7 @@ from ottla.broker.replication.partition import NO_LEADER, Partition
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger("ottla.replication")
@@ -26,6 +27,7 @@ class FetcherManager:
         self,
         settings: FetcherSettings,
         replica_manager: ReplicaManager,
+        group_commit: GroupCommit,
         metadata: MetadataCache,
         listener_name: str,
         now_ms: Callable[[], int],
@@ -34,6 +36,7 @@ class FetcherManager:
         """`listener_name` is the inter-broker listener."""
         self.settings = settings
         self._replica_manager = replica_manager
+        self._group_commit = group_commit
         self._metadata = metadata
         self._listener_name = listener_name
         self._now_ms = now_ms
@@ -100,7 +103,11 @@ class FetcherManager:
         fetcher = self._fetchers.get(key)
         if fetcher is None:
             fetcher = self._fetchers[key] = Fetcher(
-                (endpoint.host, endpoint.port), self.settings, self._replica_manager, self._now_ms
+                (endpoint.host, endpoint.port),
+                self.settings,
+                self._replica_manager,
+                self._group_commit,
+                self._now_ms,
             )
         fetcher.add(partition)
 

@@ -218,20 +218,24 @@ class Partition:
             )
 
     def after_append(self, log: Log) -> None:
-        """Advances the high watermark: to the log end offset if there are no followers."""
-        if self._alone:
+        """Advances the high watermark: without followers to the log end offset, if no flush is
+        required first."""
+        if self._alone and not log.offsets.flush_required:
             log.update_high_watermark(log.log_end_offset)
         else:
             self.maybe_increment_high_watermark()
 
     def maybe_increment_high_watermark(self) -> bool:
-        """Computes the leader's high watermark; returns whether it advanced. It never decreases."""
+        """Computes the leader's high watermark; returns whether it advanced. It never decreases.
+
+        It waits for the leader's own flush, if `flush.messages` requires one.
+        """
         log = self.log
         if log is None or len(self.isr) < self.effective_min_isr():
             return False
         context = self.context
         end_offset = log.log_end_offset
-        new = end_offset
+        new = log.offsets.acknowledgeable_offset
         if self.followers:
             now_ms = context.now_ms()
             for follower in self.followers.values():

@@ -16,7 +16,12 @@ from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
-from ottla.broker.replication.delayed_produce import DelayedProduce
+from ottla.broker.replication.delayed_flush import (
+    DelayedFlush,
+    UnflushedRecords,
+    respond_after_flush,
+)
+from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
 from ottla.broker.replication.partition import READ_COMMITTED, Partition, PartitionContext
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -106,7 +111,7 @@ class ReplicaManager:
         # Of the current request: nothing awaits, so there is never more than one.
         self._budget = ValidationBudget()
         produce_interval, fetch_interval = purge_intervals
-        self.produce_purgatory: Purgatory[DelayedProduce] = Purgatory(
+        self.produce_purgatory: Purgatory[DelayedFlush | DelayedProduce] = Purgatory(
             "produce", timer, purge_interval=produce_interval
         )
         self.fetch_purgatory: Purgatory[DelayedFetch] = Purgatory(
@@ -170,15 +175,16 @@ class ReplicaManager:
 
         Offsets and leader epoch are set in the given buffers. With acks -1 the callback runs when
         the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0 and 1 it
-        runs at once. `guards` are those of verified transactions. Batches of clients that take long
-        to validate are appended later, after deferred validation; `validated` is its result, for a
-        call with one entry.
+        runs at once, or when the flush that `flush.messages` requires has ended. `guards` are those
+        of verified transactions. Batches of clients that take long to validate are appended later,
+        after deferred validation; `validated` is its result, for a call with one entry.
         """
         now_ms = self._clock.now_ms()
         partitions = self.partitions
-        waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        waiting: list[Waiting] = []
         appended: list[Partition] = []
         deferred: list[ProduceEntry] = []
+        unflushed: list[UnflushedRecords] = []
         budget = None
         if origin is _CLIENT and self._deferred_validation is not None:
             budget = self._budget
@@ -223,8 +229,13 @@ class ReplicaManager:
             response.base_offset = info.first_offset
             response.log_append_time_ms = info.log_append_time
             response.log_start_offset = log.log_start_offset
-            if required_acks == -1 and log.high_watermark <= info.last_offset:
-                waiting.append((partition, info.last_offset + 1, response))
+            offsets, end_offset = log.offsets, info.last_offset + 1
+            if offsets.flush_required and offsets.recovery_point < end_offset:
+                failed = offsets.failed_flushes
+                row = UnflushedRecords(partition, offsets, end_offset, failed, response)
+                unflushed.append(row)
+            elif required_acks == -1 and offsets.high_watermark < end_offset:
+                waiting.append((partition, end_offset, response))
         for partition in appended:
             self.complete_delayed_requests(partition)
         if deferred:
@@ -232,6 +243,21 @@ class ReplicaManager:
             callback = self._deferred_validation.start(
                 self, required_acks, timeout_ms, deferred, callback, guards
             )
+        if unflushed:
+            respond_after_flush(
+                self.produce_purgatory,
+                required_acks,
+                unflushed,
+                waiting,
+                lambda waiting: self._respond_after_replication(timeout_ms, waiting, callback),
+            )
+        else:
+            self._respond_after_replication(timeout_ms, waiting, callback)
+
+    def _respond_after_replication(
+        self, timeout_ms: int, waiting: list[Waiting], callback: Callable[[], None]
+    ) -> None:
+        """Calls back when the records are committed, or after `timeout_ms`."""
         if not waiting:
             callback()
             return

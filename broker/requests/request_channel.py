@@ -9,8 +9,13 @@ stops reading its socket until the channel has room: so the back pressure reache
 
 Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
 that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
-Requests of many elements have a queue of their own, and a turn each. Turns of small requests
-alternate with them: however many clients send long ones, a small one waits for one at the most.
+Long requests have a queue of their own, and a turn each: those of many elements, and those of a
+client whose requests of that API have just taken long. Turns of small requests alternate with them:
+however many clients send long ones, a small one waits for one at the most. A pause follows a turn
+of many elements, as long as the turn was, while there are small requests.
+
+When more than a few requests wait, one of each client is handled in turn. So a client with many
+connections does not make the others wait longer than with one.
 """
 
 import asyncio
@@ -23,6 +28,7 @@ from typing import Any, Protocol
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
+from ottla.broker.requests.fair_queue import EXPENSIVE_SECONDS, ExpensiveRequests, FairQueue
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     DEFERRED,
@@ -63,6 +69,21 @@ logger = logging.getLogger("ottla.requests")
 MAX_TURN_SECONDS = 0.002
 MAX_TURN_REQUESTS = 256
 
+# So many small requests are handled in the order in which they came, which costs least; at half a
+# millisecond for each, the last one waits as long as a turn takes. Those that come while so many
+# wait are handled in turns of their clients.
+FEW_REQUESTS = 4
+
+# Requests that come in together are handled in a row until the turn has taken so long.
+IN_A_ROW_SECONDS = 0.001
+
+# Small requests of so long ago need no pause between long ones.
+SMALL_SECONDS = 0.05
+# The longest pause. What takes longer is divided, or has at most 5000 elements.
+MAX_PAUSE_SECONDS = 0.01
+
+_NONE: deque[RequestContext] = deque()
+
 
 class RoomWaiter(Protocol):
     """A connection that waits for room in the channel."""
@@ -92,11 +113,19 @@ class RequestChannel:
             entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
             for entry in handler_table
         }
+        # Small requests, then those that came while more than a few waited, then long ones. All
+        # together have `max_requests` at the most.
         self._queue: deque[RequestContext] = deque()
-        # Requests of many elements. Both together have `max_requests` at the most.
-        self._long_queue: deque[RequestContext] = deque()
+        self._crowd = FairQueue()
+        self._long_queue = FairQueue()
         self._long_is_next = False
-        self.bulk = BulkRequests(error_response, early_checks, lambda: bool(self._queue))
+        self._long_not_before = 0.0  # the end of a pause
+        self._small_at = 0.0  # the last turn of small requests
+        self._turn_started_at = 0.0
+        self._expensive = ExpensiveRequests()
+        self.bulk = BulkRequests(
+            error_response, early_checks, lambda: bool(self._queue or self._crowd.length)
+        )
         self.stalls = StallStatistics()
         self.in_progress_bytes = 0  # frames received or being received, until the response is sent
         self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
@@ -123,6 +152,7 @@ class RequestChannel:
         await stop(*tasks)
         self._idle.clear()
         self._queue.clear()
+        self._crowd.clear()
         self._long_queue.clear()
         self._waiting_for_place.clear()
         self._waiting_for_bytes.clear()
@@ -130,12 +160,12 @@ class RequestChannel:
     @property
     def queued(self) -> int:
         """How many requests wait for a handler (Kafka's RequestQueueSize)."""
-        return len(self._queue) + len(self._long_queue)
+        return len(self._queue) + self._crowd.length + self._long_queue.length
 
     @property
     def is_full(self) -> bool:
         """The queue has no place for one more request."""
-        return len(self._queue) + len(self._long_queue) >= self._max_requests
+        return len(self._queue) + self._crowd.length + self._long_queue.length >= self._max_requests
 
     @property
     def has_bytes(self) -> bool:
@@ -150,16 +180,32 @@ class RequestChannel:
 
     def put(self, context: RequestContext) -> None:
         """Queue a request. The caller has seen that the channel is not full."""
-        (self._long_queue if context.is_long else self._queue).append(context)
+        if context.is_long or (self._expensive.marks and self._expensive.includes(context)):
+            self._long_queue.append(context)
+        elif self._crowd.length or len(self._queue) >= FEW_REQUESTS:
+            self._crowd.append(context)
+        else:
+            self._queue.append(context)
         if not self._busy_tasks and self._idle:
-            self._busy_tasks += 1
-            self._idle.pop().set_result(None)
+            self._wake()
 
     def put_first(self, context: RequestContext) -> None:
         """Queue a request before all others of its kind: it came in with the one of the same client
         that was just handled, and their responses are to be sent together. The caller bounds how
-        many in a row do so."""
-        (self._long_queue if context.is_long else self._queue).appendleft(context)
+        many in a row do so. When many wait, it is put before the others of its client."""
+        if context.is_long or (self._expensive.marks and self._expensive.includes(context)):
+            self._long_queue.append_first(context)
+        elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
+            self.put(context)
+            return
+        elif self._crowd.length:
+            self._crowd.append_first(context)
+        else:
+            self._queue.appendleft(context)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let an idle handler task take what is queued, unless one is at work."""
         if not self._busy_tasks and self._idle:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
@@ -184,47 +230,67 @@ class RequestChannel:
         self._waiting_for_bytes.append(waiter)
 
     async def _handle_requests(self) -> None:
-        queue = self._queue
+        queue, crowd, long_queue = self._queue, self._crowd, self._long_queue
         loop = asyncio.get_running_loop()
         self._busy_tasks += 1
-        long_queue = self._long_queue
         while True:
-            while queue or long_queue:
-                if long_queue and (self._long_is_next or not queue):
-                    self._take_turn(long_queue, 1)
-                    self._long_is_next = False
-                else:
-                    self._take_turn(queue, MAX_TURN_REQUESTS)
+            while queue or crowd.length or long_queue.length:
+                has_small = bool(queue or crowd.length)
+                if not long_queue.length or (has_small and not self._long_is_next):
+                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
                     self._long_is_next = True
-                if queue or long_queue:
+                elif (wait := self._long_not_before - monotonic()) <= 0:
+                    self._take_long_turn()
+                    self._long_is_next = False
+                elif has_small:
+                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
+                else:
+                    loop.call_later(wait, self._wake)
+                    break
+                if queue or crowd.length or long_queue.length:
                     await asyncio.sleep(0)
             self._busy_tasks -= 1
             idle = loop.create_future()
             self._idle.append(idle)
-            await idle  # `put` counts the task as busy when it completes this
+            await idle  # `_wake` counts the task as busy when it completes this
 
-    def _take_turn(self, queue: deque[RequestContext], max_requests: int) -> None:
-        """Handle queued requests until there are none or the turn is over."""
-        started_at = now = monotonic()
+    def _take_long_turn(self) -> None:
+        """Handle one long request, and begin a pause if small ones were handled lately."""
+        context = self._take_turn(_NONE, self._long_queue, 1)
+        seconds = monotonic() - context.dequeued_at
+        if context.is_long and context.dequeued_at - self._small_at < SMALL_SECONDS:
+            self._long_not_before = context.dequeued_at + seconds + min(seconds, MAX_PAUSE_SECONDS)
+
+    def _take_turn(
+        self, queue: deque[RequestContext], others: FairQueue, max_requests: int
+    ) -> RequestContext:
+        """Handle queued requests until there are none or the turn is over; returns the last."""
+        self._turn_started_at = started_at = now = monotonic()
         self.in_turn = True
         for _ in range(max_requests):
-            context = queue.popleft()
+            context = queue.popleft() if queue else others.pop()
             context.dequeued_at = now
             self.handle(context)
             while self._waiting_for_place and not self.is_full:
                 self._waiting_for_place.popleft().room_available()
             now = monotonic()
-            if now - context.dequeued_at > STALL_SECONDS:
-                self.stalls.record(context.route.entry.name, now - context.dequeued_at)
-            if not queue or now - started_at > MAX_TURN_SECONDS:
+            taken = now - context.dequeued_at
+            if taken > EXPENSIVE_SECONDS:
+                self._expensive.record(context, now)
+                if taken > STALL_SECONDS:
+                    self.stalls.record(context.route.entry.name, taken)
+            if not (queue or others.length) or now - started_at > MAX_TURN_SECONDS:
                 break
         self.in_turn = False
         self.busy_seconds += now - started_at
+        if others is self._crowd:
+            self._small_at = now
         flushes = self.flush_at_turn_end
         if flushes:
             self.flush_at_turn_end = []
             for flush in flushes:
                 flush()
+        return context
 
     def handle(self, context: RequestContext) -> None:
         """Serve one request now, as the handler tasks do with what they take from the queue."""

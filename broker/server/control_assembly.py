@@ -133,6 +133,7 @@ def build_upkeep(
         base.clock,
         base.workers,
         base.logs,
+        replicas.group_commit,
         replicas.manager,
         replicas.isr_manager,
         replicas.compaction,

@@ -11,6 +11,7 @@ from ottla.broker.replication.alter_partition import AlterPartitionManager
 from ottla.broker.replication.deferred_validation import DeferredValidation
 from ottla.broker.replication.fetcher_manager import FetcherManager
 from ottla.broker.replication.fetcher_settings import FetcherSettings
+from ottla.broker.replication.group_commit import GroupCommit
 from ottla.broker.replication.isr import IsrManager
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover
@@ -43,6 +44,7 @@ class ReplicaParts(NamedTuple):
     throttles: ReplicationThrottles
     isr_manager: IsrManager
     manager: ReplicaManager
+    group_commit: GroupCommit
     fetchers: FetcherManager
     compaction: LogCleaner
     mover: LogDirMover
@@ -115,6 +117,8 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         leader_throttle=throttles.leader,
         read_replica=RackAwareReplicaSelector(metadata) if rack_aware else None,
     )
+    group_commit = GroupCommit(base.workers.run, clock.now_ms, manager)
+    base.logs.flush_later = group_commit.request
     fetchers = FetcherManager(
         FetcherSettings(
             config,
@@ -125,6 +129,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
             security=None if cluster.login is None else cluster.login.security,
         ),
         manager,
+        group_commit,
         metadata,
         config.inter_broker_listener(),
         clock.now_ms,
@@ -135,6 +140,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         throttles=throttles,
         isr_manager=isr_manager,
         manager=manager,
+        group_commit=group_commit,
         fetchers=fetchers,
         compaction=LogCleaner(config, clock, base.logs),
         mover=LogDirMover(base.logs, manager, base.workers, clock.now_ms),

@@ -16,12 +16,12 @@ from ottla.storage.errors import DiskFull, ResourceExhausted, StorageError
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.log_cleaner import LogCleaner
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
     from ottla.storage.directories.log_manager import LogManager
-    from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.background")
 
@@ -43,6 +43,7 @@ class BrokerScheduler:
         clock: Clock,
         workers: WorkerPool,
         log_manager: LogManager,
+        group_commit: GroupCommit,
         replica_manager: ReplicaManager,
         isr_manager: IsrManager,
         compaction: LogCleaner,
@@ -53,6 +54,7 @@ class BrokerScheduler:
         self._clock = clock
         self._workers = workers
         self._log_manager = log_manager
+        self._group_commit = group_commit
         self._replica_manager = replica_manager
         self._isr_manager = isr_manager
         self._compaction = compaction
@@ -129,17 +131,11 @@ class BrokerScheduler:
             if log.is_closed:
                 continue  # it was deleted while another one was flushed
             try:
-                await self._flush_one(log)
+                await self._group_commit.flush(log.flusher)
             except (DiskFull, ResourceExhausted):
                 continue  # logged once for the whole disk
             except StorageError as error:
                 logger.error("cannot flush %s: %s", log.name, error)
-
-    async def _flush_one(self, log: Log) -> None:
-        flush = log.begin_flush()
-        if flush is not None:
-            await self._workers.run(flush.run)
-            log.finish_flush(flush, self._clock.now_ms())
 
     async def _expire(self) -> None:
         self._log_manager.remove_expired_producers(self._clock.now_ms())

@@ -13,6 +13,7 @@ from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
@@ -155,11 +156,13 @@ class BrokerChanges:
             context.offline_directories.pop(broker_id, None)
         others = [broker_id for broker_id in context.brokers if broker_id not in broker_ids]
         self.batch.add_update_metadata(others, ())
-        self.batch.send(context.epoch)
+        await self.batch.send(context.epoch)
         # The new ones get the metadata of all partitions before any LeaderAndIsr, as a follower
         # needs the address of its leader.
-        self.batch.add_update_metadata(broker_ids, context.partitions_with_leaders())
-        self.batch.send(context.epoch)
+        self.batch.add_update_metadata(broker_ids, ())
+        async for partition in in_slices(context.partitions_with_leaders()):
+            self.batch.add_update_metadata((), (partition,))
+        await self.batch.send(context.epoch)
         replicas = context.replicas_on(broker_ids)
         await self.replicas.handle_state_changes(
             [each for each in replicas if self._can_come_online(each)], ReplicaState.ONLINE
@@ -206,7 +209,7 @@ class BrokerChanges:
         elected = any(isinstance(outcome, LeaderAndIsr) for outcome in outcomes.values())
         if not staying and not elected:  # otherwise it was sent with those changes
             self.batch.add_update_metadata(context.brokers, ())
-            self.batch.send(context.epoch)
+            await self.batch.send(context.epoch)
 
     async def on_broker_modification(self, broker_id: int) -> None:
         """A registered broker has changed its listeners or features."""
@@ -222,7 +225,7 @@ class BrokerChanges:
                 self.channels.remove_broker(broker_id)
                 self.channels.add_broker(now)
             self.batch.add_update_metadata(context.brokers, ())
-            self.batch.send(context.epoch)
+            await self.batch.send(context.epoch)
 
     async def on_resend(self, broker_id: int) -> None:
         """The request queue of the broker overflowed: handles it like a restarted one.
@@ -240,7 +243,7 @@ class BrokerChanges:
             )
             await self.on_startup([broker_id])
             self.batch.add_dropped_deletions(broker_id)
-            self.batch.send(context.epoch)
+            await self.batch.send(context.epoch)
 
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse"

@@ -63,7 +63,7 @@ class ControlledShutdown:
         )
         for partition in following:  # it stops fetching before it is removed from the ISR
             self.batch.add_stop_replica((broker_id,), partition, delete=False)
-        self.batch.send(context.epoch)
+        await self.batch.send(context.epoch)
         await self.replicas.handle_state_changes(
             [
                 replica

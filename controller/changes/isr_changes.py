@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.controller.changes.reassignment import Reassignment
 from ottla.controller.model import RECOVERED, RECOVERING, LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
@@ -44,7 +45,7 @@ async def refresh_leadership(
     wanted = list(partitions)
     changed: dict[TopicPartition, int] = {}
     nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
-    for partition, node in zip(wanted, nodes, strict=True):
+    async for partition, node in in_slices(zip(wanted, nodes, strict=True)):
         if node is None:
             continue
         try:
@@ -95,7 +96,7 @@ class IsrChanges:
             if partitions:
                 await refresh_leadership(self.context, self.writer, partitions)
                 self.batch.add_update_metadata(self.context.brokers, partitions)
-                self.batch.send(self.context.epoch)
+                await self.batch.send(self.context.epoch)
                 for partition in partitions:
                     await self.reassignment.on_isr_change(partition)
         finally:
@@ -291,4 +292,4 @@ class IsrChanges:
             await refresh_leadership(self.context, self.writer, changed_meanwhile)
         if changed:
             self.batch.add_update_metadata(self.context.brokers, changed)
-            self.batch.send(self.context.epoch)
+            await self.batch.send(self.context.epoch)

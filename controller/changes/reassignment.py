@@ -350,7 +350,7 @@ class Reassignment:
             extra=partition._asdict(),
         )
         self.batch.add_update_metadata(context.brokers, (partition,))
-        self.batch.send(context.epoch)
+        await self.batch.send(context.epoch)
         await self.deletion.resume_deletion_for_topics((partition[0],))
 
     async def _move_leader_if_required(
@@ -391,7 +391,7 @@ class Reassignment:
                 # offline, not new.
                 for ids, is_new in ((assignment.origin_replicas, False), (assignment.adding, True)):
                     self.batch.add_leader_and_isr(ids, partition, result, assignment, is_new=is_new)
-                self.batch.send(context.epoch)
+                await self.batch.send(context.epoch)
                 return
         raise StateChangeFailed(f"The state of {partition} keeps changing")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import TopicState
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
@@ -53,7 +54,7 @@ class TopicChanges:
         if self.topic_ids:
             await self._assign_topic_ids(found)
         added: list[TopicPartition] = []
-        for topic, (state, _) in found.items():
+        async for topic, (state, _) in in_slices(found.items()):
             self.context.add_topic(topic, state.topic_id)
             for index, assignment in sorted(state.assignments.items()):
                 partition = TopicPartition(topic, index)
@@ -65,7 +66,7 @@ class TopicChanges:
         """The topics that exist; malformed ones are logged and left out."""
         found: dict[str, tuple[TopicState, Stat]] = {}
         nodes = await self.writer.store.get_many([znodes.topic_path(topic) for topic in topics])
-        for topic, node in zip(topics, nodes, strict=True):
+        async for topic, node in in_slices(zip(topics, nodes, strict=True)):
             if node is None:
                 continue
             try:

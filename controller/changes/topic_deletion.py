@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
@@ -178,7 +179,7 @@ class TopicDeletion:
             return
         retry: list[PartitionReplica] = []
         start: list[str] = []
-        for topic in list(context.topics_to_delete):
+        async for topic in in_slices(list(context.topics_to_delete)):
             states = {context.replica_states.get(each) for each in context.replicas_of(topic)}
             if states <= {ReplicaState.DELETION_SUCCESSFUL}:
                 await self._complete(topic)
@@ -203,13 +204,13 @@ class TopicDeletion:
         await self.partitions.handle_state_changes(partitions, PartitionState.NON_EXISTENT)
         context.topics_with_deletion_started.update(unseen)
         # Brokers remove the topics from their metadata, so that clients stop using them.
-        self.batch.add_update_metadata(
-            context.brokers, [each for topic in topics for each in context.partitions_of(topic)]
-        )
-        self.batch.send(context.epoch)
+        self.batch.add_update_metadata(context.brokers, ())
+        async for topic in in_slices(topics):
+            self.batch.add_update_metadata((), context.partitions_of(topic))
+        await self.batch.send(context.epoch)
         dead: list[PartitionReplica] = []
         alive: list[PartitionReplica] = []
-        for topic in topics:
+        async for topic in in_slices(topics):
             for each in context.replicas_of(topic):
                 if not context.is_online(each.replica, each.partition):
                     dead.append(each)

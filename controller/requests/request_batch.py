@@ -18,6 +18,7 @@ from ottla.controller.model import (
 )
 from ottla.controller.requests.delivery import Delivery
 from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
@@ -76,6 +77,7 @@ class RequestBatch:
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
         self._metadata_brokers: dict[int, None] = {}
+        self._metadata_to_all = False
         self._metadata_partitions: dict[TopicPartition, UpdateMetadataPartitionState] = {}
         # By broker id and epoch; no more than the replicas that a broker ever had.
         self._dropped_deletions: dict[tuple[int, int], dict[TopicPartition, None]] = {}
@@ -85,6 +87,7 @@ class RequestBatch:
         self._leader_and_isr.clear()
         self._stop_replica.clear()
         self._metadata_brokers.clear()
+        self._metadata_to_all = False
         self._metadata_partitions.clear()
 
     # Adding
@@ -101,28 +104,35 @@ class RequestBatch:
         """Adds the state for the given brokers, and an UpdateMetadata for all brokers."""
         from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 
+        row: LeaderAndIsrPartitionState | None = None
         for broker_id in broker_ids:
             if broker_id < 0:
                 continue
             of_broker = self._leader_and_isr.setdefault(broker_id, {})
             before = of_broker.get(partition)
-            of_broker[partition] = LeaderAndIsrPartitionState(
-                topic_name=partition[0],
-                partition_index=partition[1],
-                controller_epoch=state.controller_epoch,
-                leader=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr=list(state.isr),
-                partition_epoch=state.partition_epoch,
-                replicas=list(assignment.replicas),
-                adding_replicas=list(assignment.adding),
-                removing_replicas=list(assignment.removing),
-                is_new=is_new or (before is not None and before.is_new),
-                leader_recovery_state=(
-                    state.recovery_state if self.versions.leader_recovery else 0
-                ),
-            )
-        self.add_update_metadata(self.context.brokers, (partition,))
+            is_new_there = is_new or (before is not None and before.is_new)
+            if row is None or row.is_new is not is_new_there:  # the requests share it
+                row = LeaderAndIsrPartitionState(
+                    topic_name=partition[0],
+                    partition_index=partition[1],
+                    controller_epoch=state.controller_epoch,
+                    leader=state.leader,
+                    leader_epoch=state.leader_epoch,
+                    isr=list(state.isr),
+                    partition_epoch=state.partition_epoch,
+                    replicas=list(assignment.replicas),
+                    adding_replicas=list(assignment.adding),
+                    removing_replicas=list(assignment.removing),
+                    is_new=is_new_there,
+                    leader_recovery_state=(
+                        state.recovery_state if self.versions.leader_recovery else 0
+                    ),
+                )
+            of_broker[partition] = row
+        # Once for all partitions: with a hundred brokers this would be most of the work.
+        brokers = () if self._metadata_to_all else self.context.brokers
+        self._metadata_to_all = True
+        self.add_update_metadata(brokers, (partition,))
 
     def add_stop_replica(
         self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool
@@ -181,25 +191,26 @@ class RequestBatch:
 
     # Sending
 
-    def send(self, epoch: int) -> None:
+    async def send(self, epoch: int) -> None:
         """Sends and clears the batch, with the given controller epoch."""
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
         for broker_id, states in leader_and_isr.items():
             if broker_id in self.context.brokers:
-                self._send_leader_and_isr(broker_id, states, epoch)
+                await self._send_leader_and_isr(broker_id, states, epoch)
         brokers, self._metadata_brokers = self._metadata_brokers, {}
+        self._metadata_to_all = False
         partitions, self._metadata_partitions = self._metadata_partitions, {}
         if brokers:
-            self._send_update_metadata(brokers, partitions, epoch)
+            await self._send_update_metadata(brokers, partitions, epoch)
         stop_replica, self._stop_replica = self._stop_replica, {}
         for broker_id, stops in stop_replica.items():
             if broker_id in self.context.brokers:
-                self._send_stop_replica(broker_id, stops, epoch)
+                await self._send_stop_replica(broker_id, stops, epoch)
 
     def _topic_id(self, topic: str) -> bytes:
         return self.context.topic_ids.get(topic, ZERO_UUID)
 
-    def _send_leader_and_isr(
+    async def _send_leader_and_isr(
         self,
         broker_id: int,
         states: "dict[TopicPartition, LeaderAndIsrPartitionState]",
@@ -231,7 +242,7 @@ class RequestBatch:
         )
         if version >= 2:
             topics: dict[str, LeaderAndIsrTopicState] = {}
-            for (topic, _), state in states.items():
+            async for (topic, _), state in in_slices(states.items()):
                 if topic not in topics:
                     topics[topic] = LeaderAndIsrTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
@@ -280,7 +291,7 @@ class RequestBatch:
             )
         return brokers
 
-    def _send_update_metadata(
+    async def _send_update_metadata(
         self,
         broker_ids: dict[int, None],
         partitions: "dict[TopicPartition, UpdateMetadataPartitionState]",
@@ -296,7 +307,7 @@ class RequestBatch:
         live_brokers = self._live_brokers()
         topics: dict[str, UpdateMetadataTopicState] = {}
         if version >= 5:
-            for (topic, _), state in partitions.items():
+            async for (topic, _), state in in_slices(partitions.items()):
                 if topic not in topics:
                     topics[topic] = UpdateMetadataTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
@@ -336,20 +347,20 @@ class RequestBatch:
 
         return responded
 
-    def _send_stop_replica(
+    async def _send_stop_replica(
         self, broker_id: int, stops: dict[TopicPartition, tuple[int, bool]], epoch: int
     ) -> None:
         version = self.versions.stop_replica
         broker_epoch = self.context.brokers[broker_id].epoch
         if version >= 3:
-            self._stop(broker_id, stops, epoch, broker_epoch)
+            await self._stop(broker_id, stops, epoch, broker_epoch)
             return
         for delete in (True, False):  # older versions have one flag for the whole request
             part = {partition: stop for partition, stop in stops.items() if stop[1] is delete}
             if part:
-                self._stop(broker_id, part, epoch, broker_epoch)
+                await self._stop(broker_id, part, epoch, broker_epoch)
 
-    def _stop(
+    async def _stop(
         self,
         broker_id: int,
         stops: dict[TopicPartition, tuple[int, bool]],
@@ -372,7 +383,7 @@ class RequestBatch:
             delete_partitions=version < 3 and next(iter(stops.values()))[1],
         )
         by_topic: dict[str, list[int]] = {}
-        for topic, index in stops:
+        async for topic, index in in_slices(stops):
             by_topic.setdefault(topic, []).append(index)
         if version >= 3:
             request.topic_states = [

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.controller.errors import ControllerMoved
 from ottla.controller.model import LeaderAndIsr
+from ottla.controller.slices import in_slices
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     ANY_VERSION,
@@ -146,7 +147,7 @@ class FencedWriter:
         self, states: Mapping[TopicPartition, LeaderAndIsr], *, with_parent: bool
     ) -> dict[TopicPartition, StateResult]:
         batches: list[list[Op]] = []
-        for partition, state in states.items():
+        async for partition, state in in_slices(states.items()):
             ops: list[Op] = [CreateOp(znodes.partition_path(partition))] if with_parent else []
             ops.append(CreateOp(znodes.state_path(partition), znodes.encode_state(state)))
             batches.append(ops)
@@ -164,25 +165,17 @@ class FencedWriter:
         Returns the written states (with the new partition epoch and our controller epoch) or
         errors, and the partitions whose znode has changed meanwhile: those have to be read again.
         """
-        wanted = {
-            partition: state._replace(controller_epoch=self.epoch)
-            for partition, state in states.items()
-        }
-        responses = await self.multi_many(
-            [
-                [
-                    SetOp(
-                        znodes.state_path(partition),
-                        znodes.encode_state(state),
-                        state.partition_epoch,
-                    )
-                ]
-                for partition, state in wanted.items()
-            ]
-        )
+        wanted: dict[TopicPartition, LeaderAndIsr] = {}
+        batches: list[list[Op]] = []
+        async for partition, state in in_slices(states.items()):
+            wanted[partition] = ours = state._replace(controller_epoch=self.epoch)
+            data = znodes.encode_state(ours)
+            batches.append([SetOp(znodes.state_path(partition), data, ours.partition_epoch)])
+        responses = await self.multi_many(batches)
         finished: dict[TopicPartition, StateResult] = {}
         changed_meanwhile: list[TopicPartition] = []
-        for (partition, state), response in zip(wanted.items(), responses, strict=True):
+        results = zip(wanted.items(), responses, strict=True)
+        async for (partition, state), response in in_slices(results):
             if isinstance(response, BadVersion):
                 changed_meanwhile.append(partition)
             elif isinstance(response, StoreError):

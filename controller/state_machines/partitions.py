@@ -18,6 +18,7 @@ from itertools import islice
 from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import (
@@ -76,7 +77,7 @@ class PartitionStateMachine:
     async def startup(self) -> None:
         """Sets the initial states from the context, and elects leaders where none is online."""
         context = self.context
-        for partition in context.partitions():
+        async for partition in in_slices(context.partitions()):
             state = context.leadership.get(partition)
             if state is None:
                 context.partition_states[partition] = PartitionState.NEW
@@ -104,7 +105,7 @@ class PartitionStateMachine:
             sorted(frozenset().union(*unclean.values())),
         )
         await self._elect(list(unclean), ElectionStrategy.OFFLINE, unclean)
-        self.batch.send(self.context.epoch)
+        await self.batch.send(self.context.epoch)
 
     async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
         """Elects leaders for all new and offline partitions (of a topic)."""
@@ -133,7 +134,9 @@ class PartitionStateMachine:
         another controller was elected, ConnectionLost or SessionExpired when the store failed.
         """
         valid = [
-            partition for partition in partitions if self._is_valid_transition(partition, target)
+            partition
+            async for partition in in_slices(partitions)
+            if self._is_valid_transition(partition, target)
         ]
         outcomes: Outcomes = {}
         if target is PartitionState.ONLINE:
@@ -145,9 +148,9 @@ class PartitionStateMachine:
             if others:
                 outcomes = await self._elect(others, strategy)
         else:
-            for partition in valid:
+            async for partition in in_slices(valid):
                 self.context.partition_states[partition] = target
-        self.batch.send(self.context.epoch)
+        await self.batch.send(self.context.epoch)
         return outcomes
 
     def _is_valid_transition(self, partition: TopicPartition, target: PartitionState) -> bool:
@@ -166,7 +169,7 @@ class PartitionStateMachine:
     async def _initialize(self, partitions: list[TopicPartition]) -> None:
         context = self.context
         states: dict[TopicPartition, LeaderAndIsr] = {}
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             replicas = context.assignment(partition).replicas
             live = tuple(each for each in replicas if context.is_online(each, partition))
             if not live:
@@ -184,7 +187,8 @@ class PartitionStateMachine:
                 isr=live,
                 controller_epoch=context.epoch,
             )
-        for partition, result in (await self.writer.create_states(states)).items():
+        created = await self.writer.create_states(states)
+        async for partition, result in in_slices(created.items()):
             if isinstance(result, StoreError):
                 logger.error(
                     "Failed to initialize leader and ISR for partition %s: %s",
@@ -217,7 +221,7 @@ class PartitionStateMachine:
                 f"election"
             )
         failed: dict[TopicPartition, StateChangeFailed | StoreError] = {}
-        for partition, outcome in outcomes.items():
+        async for partition, outcome in in_slices(outcomes.items()):
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
             else:
@@ -237,7 +241,7 @@ class PartitionStateMachine:
         allowed = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
-        for partition, state in current.items():
+        async for partition, state in in_slices(current.items()):
             election = self._elect_leader(
                 partition,
                 state,
@@ -254,7 +258,7 @@ class PartitionStateMachine:
                 wanted[partition] = election.state
                 recipients[partition] = election.recipients
         finished, changed_meanwhile = await self.writer.update_states(wanted)
-        for partition, result in finished.items():
+        async for partition, result in in_slices(finished.items()):
             outcomes[partition] = result
             if isinstance(result, LeaderAndIsr):
                 if result.leader not in current[partition].isr:
@@ -281,9 +285,8 @@ class PartitionStateMachine:
     ) -> dict[TopicPartition, LeaderAndIsr]:
         paths = [znodes.state_path(partition) for partition in partitions]
         current: dict[TopicPartition, LeaderAndIsr] = {}
-        for partition, found in zip(
-            partitions, await self.writer.store.get_many(paths), strict=True
-        ):
+        nodes = await self.writer.store.get_many(paths)
+        async for partition, found in in_slices(zip(partitions, nodes, strict=True)):
             if found is None:
                 outcomes[partition] = StateChangeFailed(f"{partition} has no state znode")
                 continue
@@ -307,7 +310,7 @@ class PartitionStateMachine:
         """The topics with unclean leader election; read only if no replica in the ISR is online."""
         without = {
             partition[0]: None
-            for partition, state in current.items()
+            async for partition, state in in_slices(current.items())
             if not any(self.context.is_online(each, partition) for each in state.isr)
         }
         if strategy is ElectionStrategy.UNCLEAN:

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 from ottla.controller.model import NO_LEADER, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS
@@ -70,7 +71,7 @@ class ReplicaStateMachine:
         context = self.context
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
-        for partition in context.partitions():
+        async for partition in in_slices(context.partitions()):
             for replica in context.assignment(partition).replicas:
                 each = PartitionReplica(partition, replica)
                 if context.is_online(replica, partition):
@@ -89,26 +90,28 @@ class ReplicaStateMachine:
 
         Raises like ``PartitionStateMachine.handle_state_changes``.
         """
-        valid = [replica for replica in replicas if self._is_valid_transition(replica, target)]
+        valid = [
+            each async for each in in_slices(replicas) if self._is_valid_transition(each, target)
+        ]
         if target is ReplicaState.NEW:
-            self._to_new(valid)
+            await self._to_new(valid)
         elif target is ReplicaState.ONLINE:
-            self._to_online(valid)
+            await self._to_online(valid)
         elif target is ReplicaState.OFFLINE:
             await self._to_offline(valid)
         elif target is ReplicaState.DELETION_STARTED:
-            for partition, replica in valid:
+            async for partition, replica in in_slices(valid):
                 self.batch.add_stop_replica((replica,), partition, delete=True)
                 self._set(PartitionReplica(partition, replica), target)
         elif target is ReplicaState.NON_EXISTENT:
-            for each in valid:
+            async for each in in_slices(valid):
                 assignment = self.context.assignment(each.partition)
                 self.context.set_assignment(each.partition, assignment.without(each.replica))
                 self.context.replica_states.pop(each, None)
         else:
-            for each in valid:
+            async for each in in_slices(valid):
                 self._set(each, target)
-        self.batch.send(self.context.epoch)
+        await self.batch.send(self.context.epoch)
 
     def _is_valid_transition(self, replica: PartitionReplica, target: ReplicaState) -> bool:
         current = self.context.replica_states.setdefault(replica, ReplicaState.NON_EXISTENT)
@@ -126,8 +129,8 @@ class ReplicaStateMachine:
     def _set(self, replica: PartitionReplica, state: ReplicaState) -> None:
         self.context.replica_states[replica] = state
 
-    def _to_new(self, replicas: list[PartitionReplica]) -> None:
-        for each in replicas:
+    async def _to_new(self, replicas: list[PartitionReplica]) -> None:
+        async for each in in_slices(replicas):
             partition, replica = each
             state = self.context.leadership.get(partition)
             if state is not None:
@@ -144,8 +147,8 @@ class ReplicaStateMachine:
                 )
             self._set(each, ReplicaState.NEW)
 
-    def _to_online(self, replicas: list[PartitionReplica]) -> None:
-        for each in replicas:
+    async def _to_online(self, replicas: list[PartitionReplica]) -> None:
+        async for each in in_slices(replicas):
             partition, replica = each
             assignment = self.context.assignment(partition)
             if self.context.replica_states[each] is ReplicaState.NEW:
@@ -171,13 +174,13 @@ class ReplicaStateMachine:
         context = self.context
         exempt = context.topics_exempt_from_election()
         by_broker: dict[int, list[TopicPartition]] = {}
-        for partition, replica in replicas:
+        async for partition, replica in in_slices(replicas):
             self.batch.add_stop_replica((replica,), partition, delete=False)
             by_broker.setdefault(replica, []).append(partition)
         for replica, partitions in by_broker.items():
             partitions_with_leaders = [each for each in partitions if each in context.leadership]
             shrunk = await self._remove_from_isr(replica, partitions_with_leaders)
-            for partition in partitions:
+            async for partition in in_slices(partitions):
                 each = PartitionReplica(partition, replica)
                 if partition in shrunk:
                     if partition[0] not in exempt:
@@ -219,7 +222,7 @@ class ReplicaStateMachine:
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         paths = [znodes.state_path(partition) for partition in partitions]
         found = await self.writer.store.get_many(paths)
-        for partition, node in zip(partitions, found, strict=True):
+        async for partition, node in in_slices(zip(partitions, found, strict=True)):
             state = self._decode(partition, None if node is None else (node[0], node[1].version))
             if state is None:
                 continue
@@ -232,7 +235,7 @@ class ReplicaStateMachine:
             else:
                 done[partition] = context.leadership[partition] = state
         finished, changed_meanwhile = await self.writer.update_states(wanted)
-        for partition, result in finished.items():
+        async for partition, result in in_slices(finished.items()):
             if isinstance(result, StoreError):
                 logger.error(
                     "Failed to remove replica %d from the ISR of partition %s: %s",

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from ottla.controller.slices import in_slices
 from ottla.controller.tree.embedded_tree import EmbeddedTree, TreeWatch
 from ottla.controller.tree.store import (
     ANY_VERSION,
@@ -179,7 +180,7 @@ class EmbeddedStore:
         tree, session_id = self.tree, self._session_id
         return [
             tree.get(session_id, path) if tree.exists(session_id, path) is not None else None
-            for path in paths
+            async for path in in_slices(paths)
         ]
 
     # Writes
@@ -219,7 +220,7 @@ class EmbeddedStore:
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
         results: list[list[OpResult] | StoreError] = []
-        for ops in batches:
+        async for ops in in_slices(batches):
             try:
                 results.append(self.tree.apply(self._session_id, ops))
             except StoreError as error:

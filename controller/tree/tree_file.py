@@ -57,6 +57,10 @@ Row = tuple[str, bytes, int, int, int, int, int, int, int, int, str | None, int,
 # Of the file and its journals.
 FILE_MODE = 0o600
 
+# SQLite moves the journal into the file when it has 4 MB, and continues if that fails. With a
+# journal that is so much longer, a failure ends the commit: it would grow until the disk is full.
+LONGEST_JOURNAL_BYTES = 16 << 20
+
 
 def _restrict(path: str) -> None:
     """For its owner only: it has the credentials of users. SQLite gives its journals the same
@@ -89,6 +93,11 @@ class TreeFile:
             self.connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute(f"PRAGMA synchronous={synchronous}")
+            # After a failed flush the kernel shows what the disk does not have, and what is
+            # appended to such a journal is lost with it. So a journal that a crash has left is
+            # moved into the file first.
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.connection.execute(f"PRAGMA journal_size_limit={LONGEST_JOURNAL_BYTES}")
             self.connection.executescript(_SCHEMA)
             self._add_columns()
         except sqlite3.OperationalError as error:
@@ -167,6 +176,8 @@ class TreeFile:
                 )
             if ended:
                 self.connection.executemany("DELETE FROM sessions WHERE id=?", ended)
+        if os.stat(f"{self.path}-wal").st_size > LONGEST_JOURNAL_BYTES:
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         self.connection.close()

@@ -69,6 +69,18 @@ class ApiKey:
     PUSH_TELEMETRY = 72
     LIST_CLIENT_METRICS_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 # key, name, module, min version, max version, first flexible version
@@ -139,4 +151,16 @@ APIS: tuple[tuple[int, str, str, int, int, int], ...] = (
     (72, "PushTelemetry", "push_telemetry", 0, 0, 0),
     (74, "ListClientMetricsResources", "list_client_metrics_resources", 0, 0, 0),
     (75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
+    (76, "ShareGroupHeartbeat", "share_group_heartbeat", 1, 1, 0),
+    (77, "ShareGroupDescribe", "share_group_describe", 1, 1, 0),
+    (78, "ShareFetch", "share_fetch", 1, 2, 0),
+    (79, "ShareAcknowledge", "share_acknowledge", 1, 2, 0),
+    (83, "InitializeShareGroupState", "initialize_share_group_state", 0, 0, 0),
+    (84, "ReadShareGroupState", "read_share_group_state", 0, 0, 0),
+    (85, "WriteShareGroupState", "write_share_group_state", 0, 1, 0),
+    (86, "DeleteShareGroupState", "delete_share_group_state", 0, 0, 0),
+    (87, "ReadShareGroupStateSummary", "read_share_group_state_summary", 0, 1, 0),
+    (90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0),
+    (91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0),
+    (92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0),
 )

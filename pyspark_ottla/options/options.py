@@ -65,6 +65,7 @@ SOURCE_OPTIONS = (
     "fetchMaxBytes",
     "prefetch",
     "logTaskMetrics",
+    "taskMetricsAddress",
 )
 # Put among a source's options by Spark itself: load(path), the stream reader, SQL tables.
 SPARK_OPTIONS = (
@@ -82,6 +83,8 @@ SPARK_OPTIONS = (
     "collation",
 )
 
+# HOST:PORT/SECRET.
+TASK_LISTENER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}/[0-9a-f]+")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -145,6 +148,7 @@ class SourceOptions:
     fetch_bytes: int
     prefetch: int
     log_task_metrics: bool
+    task_metrics_address: str | None
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -207,6 +211,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         fetch_bytes=fetch_bytes,
         prefetch=reader.integer_or("prefetch", 2, minimum=0, maximum=16),
         log_task_metrics=reader.boolean("logTaskMetrics", False),
+        task_metrics_address=_parse_task_metrics_address(reader),
     )
 
 
@@ -222,6 +227,13 @@ def _parse_partitions_min(reader: OptionReader) -> int | None:
             "cluster of the moment, or a repeated batch would get other tasks",
         )
     return cores
+
+
+def _parse_task_metrics_address(reader: OptionReader) -> str | None:
+    address = reader.text("taskMetricsAddress")
+    if address is not None and TASK_LISTENER.fullmatch(address) is None:
+        raise invalid("taskMetricsAddress", address, "the address of a TaskListener")
+    return address
 
 
 def _parse_transform(reader: OptionReader) -> str | None:

@@ -80,7 +80,9 @@ def _read(
                 metrics.rows += batch.num_rows
                 yield batch
     finally:
-        metrics.report(wanted, to_stderr=options.log_task_metrics)
+        metrics.report(
+            wanted, to_stderr=options.log_task_metrics, address=options.task_metrics_address
+        )
 
 
 def _decode_next(batches: Iterator[RecordBatch], metrics: TaskMetrics) -> RecordBatch | None:

@@ -2,7 +2,8 @@
 
 The line is a JSON object of the logger `ottla.spark.task` at the level INFO. In batch reads, Spark
 collects it from all executors where spark.sql.pyspark.worker.logging.enabled is true; see
-`pyspark_ottla.lag.task_metrics`. The option logTaskMetrics writes it to the standard error.
+`pyspark_ottla.lag.task_metrics`. The option logTaskMetrics writes it to the standard error, and
+taskMetricsAddress sends it to a `TaskListener`.
 """
 
 from __future__ import annotations
@@ -33,21 +34,30 @@ class TaskMetrics:
     fetch_seconds: float = 0.0
     decode_seconds: float = 0.0
 
-    def report(self, wanted: OffsetRange, *, to_stderr: bool = False) -> None:
+    def report(
+        self, wanted: OffsetRange, *, to_stderr: bool = False, address: str | None = None
+    ) -> None:
         """Logs the totals of the task that read `wanted`; to the standard error if no handler is
-        configured and `to_stderr` is set."""
+        configured and `to_stderr` is set. Sends them to the `TaskListener` at `address`."""
+        if address is None and not to_stderr and not logger.hasHandlers():
+            return
+        numbers = {
+            name: round(value, 6) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+        place = {"partition": describe(wanted.partition), "start": wanted.start, "end": wanted.end}
+        report = query_of_task() | place | numbers
+        if address is not None:
+            from pyspark_ottla import task_listener
+
+            task_listener.send(address, report)
         if not logger.hasHandlers():
             if not to_stderr:
                 return
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
             logger.addHandler(handler)
-        numbers = {
-            name: round(value, 6) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
-        place = {"partition": describe(wanted.partition), "start": wanted.start, "end": wanted.end}
-        logger.info("%s", json.dumps(query_of_task() | place | numbers))
+        logger.info("%s", json.dumps(report))
 
 
 def query_of_task() -> dict[str, str]:

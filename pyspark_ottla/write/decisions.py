@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.protocol.topics import TopicPartition
+
 # Below Kafka's default of offset.metadata.max.bytes, 4096.
 CHUNK_CHARACTERS_MAX = 4000
 # A decision of some hundred thousand tasks; what claims more is not one of ours.
@@ -53,6 +55,21 @@ class Prepared(NamedTuple):
     transactional_id: str
     producer_id: int
     epoch: int
+
+
+class TaskResult(NamedTuple):
+    """What a task reports to the driver.
+
+    `last_offsets` has an entry for each partition that was written to. `prepared` is the
+    transaction that waits for the driver's decision. `dropped`: the batch was decided before, and
+    the rows were not written.
+    """
+
+    rows: int
+    bytes_sent: int
+    last_offsets: dict[TopicPartition, int]
+    prepared: Prepared | None = None
+    dropped: bool = False
 
 
 class Decision(NamedTuple):

@@ -18,7 +18,8 @@ from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.cluster.client_errors import refused
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.options.client_options import ClientOptions
-from pyspark_ottla.write.producing import INIT_PRODUCER_ID_VERSIONS, ProducerIdentity
+from pyspark_ottla.write.producing import ProducerIdentity
+from pyspark_ottla.write.transactions import INIT_PRODUCER_ID_VERSIONS
 
 # Idle producers in one process, which writes to few clusters in turn.
 IDLE_PRODUCERS_MAX = 6

@@ -45,7 +45,6 @@ from pyspark_ottla.write.encode import Section
 
 # From 12 on, Produce adds partitions to transactions by itself (KIP-890), which needs Kafka 4.
 PRODUCE_VERSIONS = Versions(3, 11)
-INIT_PRODUCER_ID_VERSIONS = Versions(0, 5)
 
 # Sections that wait for the sender: at most this many, and each is at most a batch of rows.
 WAITING_MAX = 16

@@ -60,11 +60,11 @@ from pyspark_ottla.write.decisions import (
     decode_decision,
     parse_chunk,
 )
-from pyspark_ottla.write.producing import INIT_PRODUCER_ID_VERSIONS
 from pyspark_ottla.write.transaction_coordinators import find_coordinators
 
 T = TypeVar("T", bound=Message)
 
+INIT_PRODUCER_ID_VERSIONS = Versions(0, 5)
 # Version 4 of AddPartitionsToTxn is for brokers among themselves.
 ADD_PARTITIONS_VERSIONS = Versions(0, 3)
 # The first one with stable offsets (KIP-447), and the last one for one group.

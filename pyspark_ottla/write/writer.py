@@ -29,9 +29,8 @@ from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.schema import headers_type
 
 if TYPE_CHECKING:
-    from pyspark_ottla.write.decisions import Prepared, Write
+    from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
     from pyspark_ottla.write.two_phase_commit import BatchCommit
-    from pyspark_ottla.write.writing import TaskResult
 
 logger = logging.getLogger("ottla.spark")
 

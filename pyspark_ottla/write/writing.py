@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyspark_ottla.cluster.connections import client_of
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.columns import Longs
-from pyspark_ottla.write.decisions import Prepared, Write
+from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
 from pyspark_ottla.write.encode import Rows, encode_rows
 from pyspark_ottla.write.partitioning import Partitioner
 from pyspark_ottla.write.producer_ids import kept_producer
@@ -29,21 +29,6 @@ from pyspark_ottla.write.two_phase_commit import write_again
 
 RecordBatch = Any
 Array = Any
-
-
-class TaskResult(NamedTuple):
-    """What a task reports to the driver.
-
-    `last_offsets` has an entry for each partition that was written to. `prepared` is the
-    transaction that waits for the driver's decision. `dropped`: the batch was decided before, and
-    the rows were not written.
-    """
-
-    rows: int
-    bytes_sent: int
-    last_offsets: dict[TopicPartition, int]
-    prepared: Prepared | None = None
-    dropped: bool = False
 
 
 class TaskWriter:

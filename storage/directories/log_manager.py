@@ -20,6 +20,7 @@ from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
+from ottla.storage.directories.replaced_logs import choose_current, rename_to_current
 from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
 from ottla.storage.files.checkpoints import write_partition_metadata
 from ottla.storage.files.deletions import Deletions
@@ -36,6 +37,7 @@ from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
+from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
@@ -80,6 +82,8 @@ class LogManager:
         self._unique_name = unique_name
         self._logs: dict[Key, Log] = {}
         self._future: dict[Key, Log] = {}
+        #: Of logs that are opened from now on; None: appends flush as `flush.messages` requires.
+        self.flush_later: FlushLater | None = None
         # The directory for a partition that does not exist yet (AlterReplicaLogDirs).
         self._preferred: dict[Key, str] = {}
         self._checkpoints = OffsetCheckpoints(self.directories, self._logs)
@@ -106,15 +110,7 @@ class LogManager:
         `config_of` returns the settings of a topic. `run_all` may open the directories in worker
         threads, one job each. Directories that cannot be read are offline afterwards.
         """
-        opening = Opening(
-            clean=False,
-            recovery_point=0,
-            log_start_offset=0,
-            now_ms=now_ms,
-            producer_expiration_ms=self._producer_expiration_ms,
-            verification_enabled=self._transaction_verification,
-            progress=progress,
-        )
+        opening = self._opening(now_ms, clean=False, progress=progress)
         settings = config_of if config_of is not None else (lambda _: self.default_config)
         found: list[LoadedDirectory] = []
 
@@ -132,7 +128,7 @@ class LogManager:
         run_all([partial(job, directory) for directory in self.directories.online()])
         self.unclean_start = not all(loaded.clean for loaded in found)
         for loaded in found:
-            self._take(loaded)
+            self._take(loaded, now_ms)
         # Their current logs may be in any directory.
         for loaded in found:
             self._take_future(loaded, now_ms)
@@ -141,15 +137,15 @@ class LogManager:
                 self._checkpoints.write_recovery_points, directory
             )
 
-    def _take(self, loaded: LoadedDirectory) -> None:
+    def _take(self, loaded: LoadedDirectory, now_ms: int) -> None:
         for key, log in loaded.logs.items():
             other = self._logs.get(key)
-            if other is not None:
-                raise InconsistentMetadata(
-                    f"{log.name} is in two log directories: {other.path} and {log.path};"
-                    " remove one of them"
-                )
             self._logs[key] = log
+            if other is not None:
+                kept, rest, are_equal = choose_current(other, log)
+                self._logs[key] = kept
+                with suppress(LogDirectoryOffline):  # then it is renamed at the next start
+                    self._retire(rest, now_ms, stray=not are_equal)
 
     def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
         """Takes one future log of a partition; deletes what interrupted moves have left."""
@@ -252,14 +248,7 @@ class LogManager:
         config: LogConfig | None,
         now_ms: int,
     ) -> Log:
-        opening = Opening(
-            clean=True,
-            recovery_point=0,
-            log_start_offset=0,
-            now_ms=now_ms,
-            producer_expiration_ms=self._producer_expiration_ms,
-            verification_enabled=self._transaction_verification,
-        )
+        opening = self._opening(now_ms, clean=True)
         try:
             self.fs.make_directory(path)
             files = self.directories.files_of(directory)
@@ -268,6 +257,20 @@ class LogManager:
             return open_log(partition_directory, chosen, opening, self.deletions)
         except OSError as error:
             raise directory.write_failed(error) from error
+
+    def _opening(
+        self, now_ms: int, *, clean: bool, progress: Callable[[int], None] | None = None
+    ) -> Opening:
+        return Opening(
+            clean=clean,
+            recovery_point=0,
+            log_start_offset=0,
+            now_ms=now_ms,
+            producer_expiration_ms=self._producer_expiration_ms,
+            verification_enabled=self._transaction_verification,
+            progress=progress,
+            flush_later=self.flush_later,
+        )
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Writes the topic id of a log that has none yet.
@@ -371,7 +374,8 @@ class LogManager:
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
         """Makes the future log the current one and deletes the old one. Returns the log.
 
-        Raises ValueError when the future log has not caught up, LogDirectoryOffline, DiskFull.
+        Raises ValueError when the future log has not caught up, and for its directory
+        LogDirectoryOffline, DiskFull, ResourceExhausted; the current log stays current then.
         """
         key = (topic, partition)
         current, future = self._logs[key], self._future[key]
@@ -381,19 +385,16 @@ class LogManager:
                 f"{current.name}: the future log ends at {future.log_end_offset}, the current"
                 f" log at {current.log_end_offset}"
             )
-        path = f"{future.log_directory.path}/{partition_directory_name(topic, partition)}"
         # Without the recovery point that the partition had when it was in this directory before.
         self._checkpoints.write_recovery_points(future.log_directory)
-        try:
-            if current.topic_id is not None:
-                self.assign_topic_id(future, current.topic_id)
-            self.fs.replace(future.path, path)
-            future.move_to(path)
-        except OSError as error:
-            raise future.log_directory.fail(error) from error
+        if current.topic_id is not None:
+            self.assign_topic_id(future, current.topic_id)
+        rename_to_current(future)
         future.update_high_watermark(current.high_watermark)
         self._logs[key] = self._future.pop(key)
-        self._retire(current, now_ms)
+        # The move is complete even if the old directory fails: `load` finds out which log is newer.
+        with suppress(LogDirectoryOffline):
+            self._retire(current, now_ms)
         return future
 
     # --- periodic work -----------------------------------------------------------------------
@@ -408,15 +409,16 @@ class LogManager:
     def flushes_due(self, now_ms: int) -> list[Log]:
         """The logs to flush; `Log.begin_flush` does it in a worker thread.
 
-        Those with unflushed records that were last flushed `flush.ms` or longer ago, and those with
-        an inactive segment that is not flushed: recovery would read it after a crash.
+        Those whose required flush failed, those with unflushed records last flushed `flush.ms` or
+        longer ago, those with an inactive segment above the recovery point: recovery would read it.
         """
         return [
             log
             for log in self._online_logs()
             if log.recovery_point < log.log_end_offset
             and (
-                log.recovery_point < log.active_segment.base_offset
+                log.offsets.flush_required
+                or log.recovery_point < log.active_segment.base_offset
                 or now_ms - log.last_flushed_ms >= log.config.flush_ms
             )
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.log_directory import is_exhausted
@@ -101,10 +103,14 @@ class Flush:
             self._fs.close(descriptor)
 
 
+FlushLater = Callable[["LogFlusher"], object]
+"""Flushes a log soon, in a worker thread, because `flush.messages` requires it."""
+
+
 class LogFlusher:
     """Makes the appended records of one log durable and advances its recovery point."""
 
-    __slots__ = ("_epochs", "_local", "_offsets", "_producers", "last_flushed_ms")
+    __slots__ = ("_epochs", "_local", "_offsets", "_producers", "flush_later", "last_flushed_ms")
 
     def __init__(
         self,
@@ -119,32 +125,69 @@ class LogFlusher:
         self._producers = producers
         self._epochs = epochs
         self.last_flushed_ms = now_ms
+        self.flush_later: FlushLater | None = None
+
+    @property
+    def name(self) -> str:
+        """That of the log."""
+        return self._local.directory.name
+
+    @property
+    def partition(self) -> tuple[str, int]:
+        """Topic and partition of the log."""
+        return self._local.directory.topic, self._local.directory.partition
+
+    @property
+    def is_closed(self) -> bool:
+        return self._local.closed
+
+    @property
+    def flush_required(self) -> bool:
+        """Whether `flush.messages` requires a flush."""
+        return self._offsets.flush_required
+
+    def require_flush(self, now_ms: int) -> None:
+        """`flush.messages` is exceeded: flushes now, or leaves it to `flush_later`."""
+        if self.flush_later is None:
+            self.flush(now_ms)
+        else:
+            self._offsets.flush_required = True
+            self.flush_later(self)
 
     def begin_flush(self) -> Flush | None:
         """`Log.begin_flush`."""
         offsets = self._offsets
         if offsets.recovery_point >= offsets.log_end_offset and not self._epochs.unsynced:
+            offsets.flush_required = False
             return None
         try:
             flush = Flush(self._local, offsets, self._producers, self._epochs)
         except OSError as error:
+            offsets.failed_flushes += 1
             raise self._local.write_failed(error) from error
         offsets.flushing.append(flush)
         return flush
 
     def finish_flush(self, flush: Flush, now_ms: int) -> None:
         """`Log.finish_flush`."""
-        if flush in self._offsets.flushing:
-            self._offsets.flushing.remove(flush)
+        offsets, log_directory = self._offsets, self._local.directory.log_directory
+        if flush in offsets.flushing:
+            offsets.flushing.remove(flush)
+        if flush.error is not None:
+            offsets.failed_flushes += 1
         if flush.lacked_descriptors():
             assert flush.error is not None
-            raise self._local.directory.log_directory.exhausted(flush.error) from flush.error
+            raise log_directory.exhausted(flush.error) from flush.error
         if flush.error is not None:
             # After a failed fsync the kernel may have dropped the pages: the disk cannot be
             # trusted with this log until it has been read again.
-            raise self._local.directory.log_directory.fail(flush.error) from flush.error
-        offsets = self._offsets
+            raise log_directory.fail(flush.error) from flush.error
+        # The kernel reports a failed sync once: this one may have succeeded because another failed.
+        log_directory.check_online()
         offsets.recovery_point = max(offsets.recovery_point, flush.offset)
+        if offsets.flush_required:
+            unflushed = offsets.log_end_offset - offsets.recovery_point
+            offsets.flush_required = unflushed >= self._local.config.flush_messages
         self.last_flushed_ms = now_ms
 
     def flush(self, now_ms: int | None = None) -> None:

@@ -64,7 +64,6 @@ class Log:
     __slots__ = (
         "_appender",
         "_directory",
-        "_flusher",
         "_is_plain",
         "_reader",
         "_retention",
@@ -72,6 +71,7 @@ class Log:
         "_truncator",
         "_writer",
         "config",
+        "flusher",
         "leader_epochs",
         "local",
         "log_directory",
@@ -109,10 +109,10 @@ class Log:
         self.producer_state = producer_state
         self.leader_epochs = leader_epochs
         self.verifications = verifications
-        self._flusher = LogFlusher(local, offsets, producer_state, leader_epochs, now_ms)
+        self.flusher = LogFlusher(local, offsets, producer_state, leader_epochs, now_ms)
         self._writer = LogWriter(local, offsets, leader_epochs)
         self._appender = LogAppender(
-            local, offsets, self._writer, self._flusher, producer_state, verifications
+            local, offsets, self._writer, self.flusher, producer_state, verifications
         )
         self._reader = LogReader(directory, local.segments, offsets)
         self._truncator = LogTruncator(local, offsets, producer_state, leader_epochs)
@@ -162,7 +162,7 @@ class Log:
     @property
     def last_flushed_ms(self) -> int:
         """When the log was last flushed, or opened."""
-        return self._flusher.last_flushed_ms
+        return self.flusher.last_flushed_ms
 
     @property
     def truncations(self) -> int:
@@ -221,9 +221,12 @@ class Log:
         validation exceeds `budget`: the caller then uses `validation.validate_records` in a worker
         thread and `append_validated`.
 
-        After DiskFull nothing was written, unless the flush of `flush.messages` failed: the batches
-        are in the log then and a retry of an idempotent producer is a duplicate. It returns only
-        after a flush that succeeded.
+        With `flush.messages` records unflushed, it returns only after a flush that succeeded; but
+        with `LogManager.flush_later` at once, and the caller acknowledges nothing above
+        `LogOffsets.acknowledgeable_offset`.
+
+        After DiskFull nothing was written, unless that flush failed: the batches are in the log
+        then and a retry of an idempotent producer is a duplicate.
         """
         size = len(records)
         # The common case, inline. LogAppender handles everything else, and raises the errors.
@@ -271,7 +274,7 @@ class Log:
                     entry.remember(epoch, _as_appended(AppendedBatch, batch))
                 self.producer_state.end_offset = last + 1
                 if must_flush:
-                    self._flusher.flush(now_ms)
+                    self.flusher.require_flush(now_ms)
                 return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
         return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
 
@@ -407,15 +410,15 @@ class Log:
         Call `run` of the result, which may take long and may run in a worker thread, and then
         `finish_flush` on the thread that owns the log. Raises DiskFull, LogDirectoryOffline.
         """
-        return self._flusher.begin_flush()
+        return self.flusher.begin_flush()
 
     def finish_flush(self, flush: Flush, now_ms: int) -> None:
         """Advances the recovery point. Raises LogDirectoryOffline when `flush.run` failed."""
-        self._flusher.finish_flush(flush, now_ms)
+        self.flusher.finish_flush(flush, now_ms)
 
     def flush(self, now_ms: int | None = None) -> None:
         """Makes everything appended so far durable, on this thread."""
-        self._flusher.flush(now_ms)
+        self.flusher.flush(now_ms)
 
     def close(self) -> None:
         """Writes a producer snapshot, syncs everything and closes all descriptors."""
@@ -426,11 +429,11 @@ class Log:
 
     def begin_close(self) -> Flush | None:
         """`close` up to the syncing: `run` the result, if any, and then call `finish_close`."""
-        return self._flusher.begin_close()
+        return self.flusher.begin_close()
 
     def finish_close(self, flush: Flush | None) -> None:
         """Closes all descriptors. Raises LogDirectoryOffline when the flush failed."""
-        self._flusher.finish_close(flush)
+        self.flusher.finish_close(flush)
 
     def release(self) -> None:
         """Closes descriptors without writing anything. Slices stay readable."""

@@ -100,7 +100,7 @@ class LogAppender:
             # The flush after the first append may have failed.
             unflushed = offsets.log_end_offset - offsets.recovery_point
             if unflushed >= self._local.config.flush_messages:
-                self._flusher.flush(now_ms)
+                self._flusher.require_flush(now_ms)
             stamped = self._local.config.message_timestamp_type != "CreateTime"
             return AppendInfo(
                 duplicate.first_offset,
@@ -165,7 +165,7 @@ class LogAppender:
             self._offsets.refresh_first_unstable()
         self._producers.end_offset = last + 1
         if must_flush:
-            self._flusher.flush(now_ms)
+            self._flusher.require_flush(now_ms)
         start = self._offsets.log_start_offset
         size = len(accepted.buffer)
         return AppendInfo(first, last, newest, accepted.log_append_time, start, size)

@@ -23,12 +23,16 @@ class LogOffsets:
     the producer state, so that reading the last stable offset is cheap. `truncations` counts how
     often the end was truncated: what was read before a truncation may not be relied upon after it.
     `flushing` has the flushes that run; a truncation lowers their offset, because other batches may
-    be appended there that they do not include.
+    be appended there that they do not include. `flush_required`: `flush.messages` or more records
+    are not on disk, and nothing above the recovery point may be acknowledged before a flush.
+    `failed_flushes` counts those that failed.
     """
 
     __slots__ = (
         "_producers",
+        "failed_flushes",
         "first_unstable_offset",
+        "flush_required",
         "flushing",
         "high_watermark",
         "log_end_offset",
@@ -52,6 +56,8 @@ class LogOffsets:
         self.high_watermark = log_start_offset
         self.truncations = 0
         self.flushing: list[FlushedOffset] = []
+        self.flush_required = False
+        self.failed_flushes = 0
         self.first_unstable_offset = producers.first_unstable_offset
 
     def __repr__(self) -> str:
@@ -67,6 +73,11 @@ class LogOffsets:
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
         return max(unstable, self.log_start_offset)
+
+    @property
+    def acknowledgeable_offset(self) -> int:
+        """Below it `flush.messages` does not delay an acknowledgement."""
+        return self.recovery_point if self.flush_required else self.log_end_offset
 
     def refresh_first_unstable(self) -> None:
         """Reads the first unstable offset again: transactions began or ended."""

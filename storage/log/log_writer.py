@@ -12,8 +12,8 @@ class LogWriter:
     """Advances the log end by batches that need no further check.
 
     Raises DiskFull, with nothing written, or LogDirectoryOffline. Does not flush: the caller calls
-    `LogFlusher.flush` when a write returns True, after it has updated the producer state. Batches
-    that are written but not flushed must be recognised when the producer sends them again.
+    `LogFlusher.require_flush` when a write returns True, after it has updated the producer state.
+    Batches that are written but not flushed must be recognised when the producer sends them again.
     """
 
     __slots__ = ("_epochs", "_local", "_offsets")

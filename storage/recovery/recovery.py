@@ -29,6 +29,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.log.batch_scan import CorruptLog, walk
+from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log import Log
@@ -58,6 +59,7 @@ class Opening(NamedTuple):
     verification_enabled: bool = False
     # Called with the number of bytes that recovery has read; possibly from a worker thread.
     progress: Callable[[int], None] | None = None
+    flush_later: FlushLater | None = None
 
 
 def open_log(
@@ -124,7 +126,7 @@ class _Loader:
             log_end_offset=end,
             recovery_point=recovery_point,
         )
-        return Log(
+        log = Log(
             LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
             offsets,
             self.producers,
@@ -133,6 +135,8 @@ class _Loader:
             topic_id=self._topic_id(),
             now_ms=self.opening.now_ms,
         )
+        log.flusher.flush_later = self.opening.flush_later
+        return log
 
     def _topic_id(self) -> bytes | None:
         path = self.directory.metadata_path

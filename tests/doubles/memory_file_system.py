@@ -4,7 +4,7 @@ Files are anonymous memory files of the kernel, so descriptors are real: sendfil
 
 What a power failure leaves (`after_power_failure`): of each file what was last synced, plus, with a
 random generator, any part of what was written since; names as they were when their directory, or
-the file itself, was last synced.
+the file itself, was last synced. That also holds for directories that were renamed.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class MemoryFileSystem:
         self._live: dict[str, _Node] = {}
         self._durable: dict[str, _Node] = {}
         self._directories: set[str] = {"/"}
+        self._renames: list[tuple[str, str]] = []  # of directories, not durable yet
         self._faults: list[Fault] = []
         self._by_inode: dict[int, _Node] = {}
 
@@ -111,6 +112,9 @@ class MemoryFileSystem:
 
     def after_power_failure(self, random: Random | None = None) -> MemoryFileSystem:
         """The file system as the next start finds it; this one is not to be used any more."""
+        for source, target in reversed(self._renames):
+            if target in self._directories and source not in self._directories:
+                self._move_directory(target, source)
         fresh = MemoryFileSystem(self.room)
         fresh._directories = set(self._directories)
         for path, node in self._durable.items():
@@ -224,11 +228,13 @@ class MemoryFileSystem:
         for name, node in self._live.items():
             if os.path.dirname(name) == path:
                 self._durable[name] = node
+        self._renames = [each for each in self._renames if os.path.dirname(each[1]) != path]
 
     def replace(self, source: str, target: str) -> None:
         self._call("replace", source)
         if source in self._directories:
             self._move_directory(source, target)
+            self._renames.append((source, target))
             return
         self._live[target] = self._get(source)
         del self._live[source]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.replication.deferred_validation import DeferredValidation
+from ottla.broker.replication.group_commit import GroupCommit
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier, NoFetchers
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.replica_manager import ReplicaManager
@@ -68,6 +69,7 @@ class Replicas:
         self.logs = LogManager(["/disk"], self.config, MemoryFileSystem())
         self.logs.load(self.clock.now_ms())
         self.live = {1, 2, 3}
+        self.failed_directories: list[str] = []
         #: Racks by broker, for `publish`.
         self.racks: dict[int, str] = {}
         context = PartitionContext(
@@ -82,10 +84,11 @@ class Replicas:
             self.timer,
             self.metadata,
             isr_manager=None,
-            on_directory_failure=lambda directory: None,
+            on_directory_failure=self.failed_directories.append,
             on_truncated=lambda log: None,
             deferred_validation=deferred_validation,
         )
+        self.group_commit = GroupCommit(self.run, self.clock.now_ms, self.manager)
         self.leader_and_isr = LeaderAndIsrApplier(
             self.manager,
             self.logs,
@@ -96,6 +99,14 @@ class Replicas:
             before_delete=lambda partition: None,
             on_deleted=lambda partitions: None,
         )
+
+    async def run(self, job: Callable[[], None]) -> None:
+        """A worker thread."""
+        job()
+
+    def commit_in_groups(self) -> None:
+        """Logs that are opened from now on flush in a worker thread."""
+        self.logs.flush_later = self.group_commit.request
 
     def order(
         self,

@@ -44,6 +44,7 @@ public final class GenerateGolden {
         "org.apache.kafka.common.message.",
         "org.apache.kafka.coordinator.group.generated.",
         "org.apache.kafka.coordinator.transaction.generated.",
+        "org.apache.kafka.coordinator.share.generated.",
     };
 
     private final boolean full;

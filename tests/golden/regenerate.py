@@ -9,18 +9,23 @@ import sys
 from pathlib import Path
 
 from ottla.protocol.generate import load_definitions
+from tests.doubles import maven
 from tests.golden.assignors import regenerate as assignors
 from tests.golden.records import regenerate as records
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parents[1] / ".cache" / "golden" / "lib"
 LATER_LIBRARY = HERE.parents[1] / ".cache" / "golden" / "lib-4"
+SHARE_VERSION = "4.3.1"
+SHARE_LIBRARY = HERE.parents[1] / ".cache" / f"golden-{SHARE_VERSION}" / "lib"
 # What we have a version of that Kafka 3.9 has not.
 LATER = [
     f"ConsumerGroup{what}{side}"
     for what in ("Heartbeat", "Describe")
     for side in ("Request", "Response")
 ]
+# Where the messages of share groups (KIP-932) have stable versions.
+SHARE_ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-share-coordinator")
 
 
 def fetch_jars(library: Path, version: str) -> None:
@@ -47,6 +52,11 @@ def write(library: Path, file_name: str, names: list[str]) -> None:
     """The vectors of these messages by the classes in `library`."""
     target = HERE / file_name
     program = str(HERE / "GenerateGolden.java")
+    if library == SHARE_LIBRARY:  # Kafka 4.2 moved the classes of records
+        text = (HERE / "GenerateGolden.java").read_text()
+        moved = library.parent / "GenerateGolden.java"
+        moved.write_text(text.replace(".common.record.", ".common.record.internal."))
+        program = str(moved)
     subprocess.run(["java", "-cp", f"{library}/*", program, str(target), *names], check=True)
     print(f"golden: {target.name} has {target.stat().st_size} bytes", file=sys.stderr)
 
@@ -54,9 +64,14 @@ def write(library: Path, file_name: str, names: list[str]) -> None:
 def main() -> None:
     fetch_jars(LIBRARY, "3.9.1")
     fetch_jars(LATER_LIBRARY, "4.1.1")
+    if not SHARE_LIBRARY.exists():
+        artifacts = [("org.apache.kafka", name, SHARE_VERSION, "") for name in SHARE_ARTIFACTS]
+        maven.fetch_jars(SHARE_LIBRARY, artifacts)
     names = [message.name for messages in load_definitions().values() for message in messages]
-    write(LIBRARY, "messages.jsonl.gz", [name for name in names if name not in LATER])
+    share = [name for name in names if "Share" in name]
+    write(LIBRARY, "messages.jsonl.gz", [name for name in names if name not in [*LATER, *share]])
     write(LATER_LIBRARY, "messages_4.jsonl.gz", LATER)
+    write(SHARE_LIBRARY, "messages_share.jsonl.gz", share)
     records.main(LIBRARY)
     assignors.main(LIBRARY)
 

@@ -17,7 +17,7 @@ from ottla.protocol.uuids import uuid_from_string
 from tests.doubles.reference_codec import ReferenceCodec, Values, to_message, to_values
 
 HERE = Path(__file__).parent
-FILES = (HERE / "messages.jsonl.gz", HERE / "messages_4.jsonl.gz")
+FILES = tuple(HERE / f"messages{suffix}.jsonl.gz" for suffix in ("", "_4", "_share"))
 SCHEMAS = {
     message.name: (path.replace("/", "."), message)
     for path, messages in load_definitions().items()

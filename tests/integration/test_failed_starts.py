@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 
 from ottla.cli.zookeeper_server import free_port
+from ottla.controller.model import BrokerInfo, Endpoint
+from ottla.controller.registration import BrokerRegistration
+from ottla.controller.tree import znodes
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from tests.doubles.broker_process import ROOT
@@ -208,6 +211,20 @@ async def test_19_a_certificate_that_has_expired(starts: Starts) -> None:
     code, line = await starts.fail(*settings)
     assert (code, f"the certificate of listener SSL ({old}) expired at 20" in line) == (19, True)
     await starts.check_nothing_is_left()
+
+
+async def test_20_the_id_of_another_broker(starts: Starts) -> None:
+    store = ZooKeeperStore(f"{starts.zookeeper}/chroot")
+    await store.connect()
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "first.example", 9092)
+    await BrokerRegistration(store, BrokerInfo(7, (endpoint,)), lambda: 0).register()
+    code, line = await starts.fail("broker.id=7")
+    assert (code, "Broker id 7 is already registered by a broker at " in line) == (20, True)
+    assert "PLAINTEXT://first.example:9092. Give this broker another broker.id, or stop" in line
+    data, stat = await store.get(znodes.broker_path(7))
+    assert znodes.decode_broker(7, data, stat.czxid).endpoints == (endpoint,)
+    assert await store.children("/brokers/ids") == ["7"]
+    await store.close()
 
 
 async def test_2_all_mistakes_of_the_settings_at_once(starts: Starts, tmp_path: Path) -> None:

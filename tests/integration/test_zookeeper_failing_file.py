@@ -1,17 +1,20 @@
 """`ottla zookeeper` whose file cannot be written from some commit on: the process ends with a
 sentence, and no client has seen what is not in the file.
 
-The operating system fails the write: the limit of the size of files (`ulimit -f`) of the running
-process is set to the size that its journal has.
+The operating system fails the calls: the limit of the size of files (`ulimit -f`) of the running
+process is set to the size that its journal has, or a little more (a short write); or a filter of
+the kernel returns an error.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +22,13 @@ import pytest
 
 from ottla.cli.zookeeper import FILE_NAME
 from ottla.controller.tree.store import Acl
+from ottla.controller.tree.tree_file import LONGEST_JOURNAL_BYTES, TreeFile
 from ottla.controller.zookeeper_server import jute
 from ottla.controller.zookeeper_server.acl import OPEN
 from ottla.controller.zookeeper_server.codes import OpCode
 from ottla.controller.zookeeper_server.jute import Reader
+from tests.doubles.eventually import eventually
+from tests.doubles.failing_system_calls import FailingCalls
 from tests.doubles.zookeeper_process import OttlaZooKeeperProcess, ZooKeeperProcess
 
 SECONDS = 60.0
@@ -124,9 +130,9 @@ def pid_of(zookeeper: ZooKeeperProcess) -> int:
     return zookeeper.process.pid
 
 
-def fail_writes(zookeeper: ZooKeeperProcess) -> None:
-    """No file of the process may become longer than its journal is."""
-    size = os.stat(zookeeper.directory / f"{FILE_NAME}-wal").st_size
+def fail_writes(zookeeper: ZooKeeperProcess, after_bytes: int = 0) -> None:
+    """No file of the process may become longer than its journal is, and so many bytes."""
+    size = os.stat(zookeeper.directory / f"{FILE_NAME}-wal").st_size + after_bytes
     resource.prlimit(pid_of(zookeeper), resource.RLIMIT_FSIZE, (size, size))
 
 
@@ -190,3 +196,133 @@ def test_a_file_that_cannot_be_written_at_the_start(zookeeper: ZooKeeperProcess)
     assert found.returncode == 1
     assert "Traceback" not in found.stderr
     assert FILE_NAME in found.stderr.splitlines()[-1]
+
+
+class FailingZooKeeper(OttlaZooKeeperProcess):
+    """With a fault that begins on command; a process that is started later has none."""
+
+    tick_time_ms = 1000
+    fault: FailingCalls | None = None
+
+    def _command_line(self) -> list[str]:
+        command = super()._command_line()
+        if self.fault is None:
+            return command
+        return self.fault.command(*command[command.index("zookeeper") :])
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[FailingZooKeeper]:
+    process = FailingZooKeeper(tmp_path, {}, ())
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+JOURNAL = f"{FILE_NAME}-wal"
+
+
+def write_until_the_end(port: int, name: str, acknowledged: dict[str, bytes]) -> None:
+    """Creates znodes one after the other until the connection ends."""
+    client = Client(port)
+    for number in range(100_000):
+        path, data = f"/{name}-{number}", bytes(100)
+        client.send(OpCode.CREATE, create(path, data))
+        if not client.rest(1):
+            break
+        acknowledged[path] = data
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        FailingCalls("sync", errno.EIO, JOURNAL),
+        FailingCalls("sync", errno.ENOSPC, JOURNAL),
+        FailingCalls("write", errno.EIO, JOURNAL),
+        FailingCalls("write", errno.ENOSPC, JOURNAL),
+    ],
+    ids=lambda fault: f"{fault.kind}-{errno.errorcode[fault.error]}",
+)
+def test_what_was_acknowledged_is_there_after_an_error(
+    failing: FailingZooKeeper, fault: FailingCalls
+) -> None:
+    """Several clients write, commits are of several changes, and one of them fails."""
+    failing.fault = fault
+    failing.start()
+    acknowledged: dict[str, bytes] = {}
+    writers = [
+        threading.Thread(target=write_until_the_end, args=(failing.port, name, acknowledged))
+        for name in "abcd"
+    ]
+    for writer in writers:
+        writer.start()
+    eventually(lambda: len(acknowledged) > 50, "the clients write", seconds=SECONDS)
+    fault.begin(pid_of(failing))
+    for writer in writers:
+        writer.join()
+    assert_ended(failing)
+    failing.fault = None
+    failing.start()
+    reader = Client(failing.port)
+    found = znodes(reader)
+    reader.close()
+    # A change whose commit failed may be there; no client got a response to it.
+    assert acknowledged.items() <= found.items()
+
+
+def test_a_journal_that_is_written_in_part(zookeeper: ZooKeeperProcess) -> None:
+    client = Client(zookeeper.port)
+    for op_code, body in CHANGES[:3]:
+        assert client.call(op_code, body)[0] == 0
+    before = znodes(client)
+    fail_writes(zookeeper, after_bytes=1000)
+    client.send(OpCode.CREATE, create("/torn", bytes(5000)))
+    assert client.rest() == []
+    assert_ended(zookeeper)
+    zookeeper.start()
+    reader = Client(zookeeper.port)
+    assert znodes(reader) == before
+    for each in (client, reader):
+        each.close()
+
+
+def test_a_checkpoint_that_fails_loses_nothing(failing: FailingZooKeeper) -> None:
+    """The znode file itself cannot be written; the journal can, and is enough for a while."""
+    failing.fault = FailingCalls("write", errno.EIO, FILE_NAME)
+    failing.start()
+    failing.fault.begin(pid_of(failing))
+    client = Client(failing.port)
+    acknowledged: dict[str, bytes] = {}
+    for number in range(LONGEST_JOURNAL_BYTES // 900_000 + 10):
+        path, data = f"/{number}", bytes([number]) * 900_000
+        client.send(OpCode.CREATE, create(path, data))
+        if not client.rest(1):
+            break
+        acknowledged[path] = data
+    assert len(acknowledged) > 10
+    assert_ended(failing)
+    failing.fault = None
+    failing.start()
+    reader = Client(failing.port)
+    assert acknowledged.items() <= znodes(reader).items()
+    for each in (client, reader):
+        each.close()
+
+
+def test_a_start_does_not_build_on_a_journal_that_may_not_be_on_disk(
+    zookeeper: ZooKeeperProcess,
+) -> None:
+    """After a failed flush the kernel shows what the disk does not have. What is appended to such a
+    journal is lost with it, so it is moved into the file before anything else is written."""
+    client = Client(zookeeper.port)
+    assert client.call(*CHANGES[0])[0] == 0
+    zookeeper.stop()
+    client.close()
+    journal = zookeeper.directory / JOURNAL
+    length = journal.stat().st_size
+    database = TreeFile(str(zookeeper.directory / FILE_NAME), "FULL")
+    assert journal.stat().st_size < length
+    assert b"/a" in (zookeeper.directory / FILE_NAME).read_bytes()
+    database.close()

@@ -8,12 +8,14 @@ fails log directories, and sends the requests of administrators. It alone advanc
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import NamedTuple
 
 from ottla.controller.controller import Controller
+from ottla.controller.errors import ControllerMoved, StateChangeFailed
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
 from ottla.controller.requests.broker_channels import Callback, Encoded
@@ -35,6 +37,9 @@ from tests.doubles.controller_runtime import ManualRuntime, ManualTimer
 from tests.simulation.controller_rules import Rules
 from tests.simulation.controller_store import SimulatedStore
 
+CONTROLLER_LOGGER = logging.getLogger("ottla.controller")
+# Another controller has been elected, or a call was lost.
+EXPECTED = (ControllerMoved, StateChangeFailed, StoreError)
 SETTINGS = ControllerSettings(leader_imbalance_check_interval_seconds=30)
 
 
@@ -150,8 +155,23 @@ class Process:
             request.cancel()
 
 
+class UnexpectedErrors(logging.Handler):
+    """Collects the exceptions that a controller logs: it continues, and fails again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, EXPECTED):
+            self.found.append(error)
+
+
 class World:
     def __init__(self, seed: int, brokers: int) -> None:
+        self.errors = UnexpectedErrors()
+        CONTROLLER_LOGGER.addHandler(self.errors)
         self.random = random.Random(seed)
         self.clock = ManualRuntime()
         self.tree = EmbeddedTree(self.clock.now_ms)
@@ -340,8 +360,13 @@ class World:
         ready = loop._ready  # type: ignore[attr-defined] # asyncio has no public way
         while ready:  # noqa: ASYNC110 - other turns of the loop are what is waited for
             await asyncio.sleep(0)
+        if self.errors.found:
+            error = self.errors.found[0]
+            raise AssertionError(f"a controller failed: {error!r}") from error
 
     async def close(self) -> None:
+        CONTROLLER_LOGGER.removeHandler(self.errors)
+        self.errors.found.clear()
         for process in self.processes.values():
             process.runtime.kill()
         for _, task in self.calls:

@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from ottla.controller.components import ControllerComponents
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.tree import znodes
 from ottla.protocol.topics import TopicPartition
@@ -114,3 +115,19 @@ async def test_one_seed_is_one_history() -> None:
     first, second = await play(7), await play(7)
     assert first.trace == second.trace
     assert final_states(first) == final_states(second)  # all but the random topic ids
+
+
+async def test_a_failover_that_always_fails_ends_the_history_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failovers = 0
+
+    async def fail(*_: object) -> None:
+        nonlocal failovers
+        failovers += 1
+        raise RuntimeError("the cause")
+
+    monkeypatch.setattr(ControllerComponents, "on_controller_failover", fail)
+    with pytest.raises(AssertionError, match=r"a controller failed: RuntimeError\('the cause'\)"):
+        await play(7)
+    assert failovers == 1

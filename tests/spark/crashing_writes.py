@@ -31,9 +31,9 @@ from pyspark_ottla.options.sink_options import SinkOptions, parse_sink_options
 from pyspark_ottla.read.schema import row_schema
 from pyspark_ottla.read.task import read_range
 from pyspark_ottla.write import two_phase_commit
-from pyspark_ottla.write.decisions import Write
+from pyspark_ottla.write.decisions import TaskResult, Write
 from pyspark_ottla.write.two_phase_commit import BatchCommit
-from pyspark_ottla.write.writing import TaskResult, write_task
+from pyspark_ottla.write.writing import write_task
 from tests.doubles.eventually import eventually
 
 T = TypeVar("T")

@@ -1,11 +1,12 @@
 """The kill matrix of exactly-once writes: Spark processes are killed, and all rows compared.
 
-    python -m tests.spark.kill_matrix --runs 100 --seed 1 [--brokers ottla,kafka]
+    python -m tests.spark.kill_matrix --runs 100 --seed 1 [--begin 40] [--brokers ottla,kafka]
 
 A Spark master and two workers run as processes, and a driver that `--py-files` gives the
 connector. Each run copies a topic in two batches, with speculation on, and kills an executor or
 the driver at one step (see `kill_points`). The runs go through all steps in an order that the seed
-chooses. A run fails unless read_committed readers find each row once.
+chooses; `--begin` continues with that one of them. A run fails unless read_committed readers find
+each row once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import argparse
 import json
 import os
 import random
-import re
-import socket
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,11 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
-from tests.doubles.eventually import eventually
+from tests.doubles.standalone_spark import standalone_cluster
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.crashing_writes import PARTITIONS, committed_values
 from tests.spark.kill_points import EXECUTORS, KILLED, KillPoint, save
@@ -87,53 +85,6 @@ def chosen_points(runs: int, seed: int) -> list[KillPoint]:
         chooser.shuffle(some)
         points += [replace(point, slow=chooser.random() < 0.3) for point in some]
     return points[:runs]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@contextmanager
-def standalone_cluster(work: Path, environment: dict[str, str]) -> Iterator[str]:
-    """A master and two workers of one core each as processes; the address of the master."""
-    command = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    address = f"127.0.0.1:{free_port()}"
-    host, port = address.split(":")
-    with ExitStack() as stack:
-        for name, arguments in {
-            "master": ["master.Master", "--host", host, "--port", port, "--webui-port", "0"],
-            **{
-                f"worker-{number}": [
-                    *("worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
-                    *("--webui-port", "0", "--work-dir", str(work / f"worker-{number}")),
-                    f"spark://{address}",
-                ]
-                for number in range(2)
-            },
-        }.items():
-            log = work / f"{name}.log"
-            output = stack.enter_context(log.open("wb"))
-            process = subprocess.Popen(
-                [command, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]],
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                env=environment | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"},
-            )
-            stack.callback(process.wait, 60)
-            stack.callback(process.kill)
-            pattern = "I have been elected leader" if name == "master" else "registered with master"
-            eventually(
-                lambda log=log, pattern=pattern: re.search(
-                    pattern, log.read_text(errors="replace")
-                ),  # type: ignore[misc]
-                lambda log=log: log.read_text(errors="replace"),  # type: ignore[misc]
-                seconds=180,
-            )
-        yield f"spark://{address}"
 
 
 class Matrix:
@@ -215,6 +166,21 @@ def job_environment(work: Path) -> dict[str, str]:
     )
 
 
+@contextmanager
+def kept_if_failed(parent: Path | None, failed: list[str]) -> Iterator[Path]:
+    """A directory that is deleted unless a run failed: its logs and data show the cause."""
+    root = Path(tempfile.mkdtemp(prefix="kill-matrix-", dir=parent))
+    try:
+        yield root
+    except BaseException:
+        print(f"logs and data are in {root}", file=sys.stderr, flush=True)
+        raise
+    if failed:
+        print(f"logs and data are in {root}", file=sys.stderr, flush=True)
+    else:
+        shutil.rmtree(root, ignore_errors=True)
+
+
 BROKERS: dict[str, Any] = {"ottla": start_broker, "kafka": start_kafka}
 
 
@@ -222,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Kill Spark processes while they write.")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--begin", type=int, default=0, help="number of the first run, even")
     parser.add_argument("--brokers", default="ottla,kafka")
     parser.add_argument("--batch", type=int, default=20, help="runs on one broker and cluster")
     parser.add_argument("--directory", type=Path, default=None)
@@ -229,8 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = chosen_points(given.runs, given.seed)
     names = given.brokers.split(",")
     failed: list[str] = []
-    with tempfile.TemporaryDirectory(dir=given.directory, ignore_cleanup_errors=True) as directory:
-        root = Path(directory)
+    with kept_if_failed(given.directory, failed) as root:
         environment = job_environment(root)
         with standalone_cluster(root, environment) as master, ExitStack() as stack:
             running = {}
@@ -238,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 (root / name).mkdir()
                 starting: AbstractContextManager[Any] = BROKERS[name](root / name)
                 running[name] = stack.enter_context(starting).bootstrap
-            for begin in range(0, len(points), given.batch):
+            for begin in range(given.begin, len(points), given.batch):
                 # Each broker gets its share of the points, and the next seed gives it the others.
                 for number, name in enumerate(names):
                     share = points[begin : begin + given.batch][number :: len(names)]
@@ -257,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         sep="\n  ",
                         flush=True,
                     )
-    print(f"{len(points)} runs, {len(failed)} failed", flush=True)
+    print(f"{len(points) - given.begin} runs, {len(failed)} failed", flush=True)
     return 1 if failed else 0
 
 

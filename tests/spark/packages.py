@@ -22,10 +22,10 @@ import pyspark
 import pytest
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.standalone_spark import standalone_cluster
 from tests.spark.compose_profile import job_command
 from tests.spark.conftest import ROOT
 from tests.spark.crashing_writes import committed_values
-from tests.spark.kill_matrix import standalone_cluster
 from tests.spark.shipping import (
     CODECS,
     HERE,

@@ -37,6 +37,7 @@ class Job:
         self.spark = spark
         self.bootstrap = bootstrap
         self.work = work
+        self.behind: list[int] = []
 
     def read(self, schema: str | None = None, **options: str) -> DataFrame:
         reader = self.spark.read.format("ottla").option("kafka.bootstrap.servers", self.bootstrap)
@@ -72,9 +73,16 @@ class Job:
         writer = writer.option("checkpointLocation", f"{self.work}/{topic}")
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination(120)
+        self.behind = self.lag(query)
         return sum(
             source.numInputRows for found in query.recentProgress for source in found.sources
         )
+
+    def lag(self, query: Any) -> list[int]:
+        """How far the query is behind in each partition, by its own report."""
+        from pyspark_ottla.lag import lag
+
+        return [behind for _, behind in sorted(lag(query).partitions["shipped"].items())]
 
     def write(self) -> list[str]:
         frame = self.spark.range(3000).selectExpr("concat('a value ', id) AS value").coalesce(1)
@@ -144,6 +152,7 @@ def main(bootstrap: str, remote: str = "", *artifacts: str) -> None:
         found["batch"] = job.batch()
         found["transform"] = job.transform()
         found["stream"] = job.stream("streamed")
+        found["lag"] = job.behind
         found["stream with transform"] = job.stream("texts", transform="shipped_transform:texts")
         found["write"] = job.write()
         if remote:

@@ -108,6 +108,7 @@ def check_found(found: dict[str, Any], archive: Path) -> None:
         f"{codec.upper()} {n}" for codec in CODECS for n in range(7)
     )
     assert found["stream"] == found["stream with transform"] == RECORDS * len(CODECS)
+    assert found["lag"] == [0] * len(CODECS)
     assert all(archive.name in file for file in found["files"])
     assert found["present"] == []
 

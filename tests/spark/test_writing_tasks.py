@@ -30,9 +30,9 @@ from pyspark_ottla.cluster.connections import client_of
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.sink_options import SinkOptions, parse_sink_options
 from pyspark_ottla.write import producer_ids, two_phase_commit
-from pyspark_ottla.write.decisions import Prepared, Write
+from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
 from pyspark_ottla.write.two_phase_commit import BatchCommit
-from pyspark_ottla.write.writing import TaskResult, write_task
+from pyspark_ottla.write.writing import write_task
 from tests.doubles.eventually import eventually
 from tests.spark.crashing_writes import committed_values
 from tests.spark.support import create_topic

@@ -215,10 +215,6 @@ EXCEPTIONS = {
         COMMAND_LINE,
         "tests/integration/test_zookeeper_consumer.py",
     ),
-    "ottla.controller.components": (
-        THROUGH_ANOTHER,
-        "tests/unit/controller/test_lifecycle.py",
-    ),
     "ottla.controller.tree.zookeeper_watches": (
         THROUGH_ANOTHER,
         "tests/unit/controller/tree/test_zookeeper_store.py",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, TopicMetadata
@@ -93,9 +94,18 @@ class EncodedTopics:
 def encode_topic(row: MetadataResponseTopic, version: int) -> bytes:
     """The bytes of a topic, up to its authorized operations."""
     alone = encoder(MetadataResponse, version)(MetadataResponse(topics=[row]))
+    before, after = _bytes_around_topic(version)
+    return alone[before : len(alone) - after]
+
+
+@cache
+def _bytes_around_topic(version: int) -> tuple[int, int]:
+    """How many bytes stand before and after the topic of a response that is empty otherwise.
+
+    They depend on the version only, of which there are few.
+    """
     before, after = _without_topics(MetadataResponse(), version)
-    start = len(before) + len(_count(1, version))
-    return alone[start : len(alone) - len(after) - _operations_bytes(version)]
+    return len(before) + len(_count(1, version)), len(after) + _operations_bytes(version)
 
 
 class EncodedMetadata(MetadataResponse):

@@ -49,6 +49,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from tests.simulation.cluster.node import Node as SimulatedNode
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
@@ -97,6 +98,18 @@ class Admin:
         row = ReassignablePartition(self._partition(), chosen)
         request = AlterPartitionReassignmentsRequest(REQUEST_MS, [ReassignableTopic(TOPIC, [row])])
         self.world.note(f"reassign {row.partition_index} to {chosen}")
+        await self._send(request, Controller())
+
+    async def reassign_from(self, node: SimulatedNode) -> None:
+        """One partition that a broker has gets other replicas, without that broker."""
+        others = [each for each in self.world.nodes if each != node.broker_id]
+        index = self._partition()
+        if not others:
+            return
+        chosen = self.random.sample(others, min(3, len(others)))
+        self.world.note(f"reassign {index} to {chosen}")
+        row = ReassignablePartition(index, chosen)
+        request = AlterPartitionReassignmentsRequest(REQUEST_MS, [ReassignableTopic(TOPIC, [row])])
         await self._send(request, Controller())
 
     async def elect(self) -> None:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 REQUEST_MS = 4_000
 RETRY_SECONDS = 0.1
+LONG_BATCHES = 0.15
+# How often another incarnation of a transactional id starts.
+TAKEN_OVER = 0.08
 
 # The client that gets these stops: the producer is fenced, or its transaction is over.
 FATAL = frozenset(
@@ -104,7 +107,9 @@ class Producer:
         """(error code, base offset) of one attempt. Raises ClientError when it is not known."""
         where = TopicPartition(self.topic, partition)
         now_ms = self.world.now_ms()
-        batch = build_batch([(now_ms, b"k", value, None) for value in values], **options)
+        # A long batch often does not fit into a segment where a short one does afterwards.
+        size = self.random.randint(1, 600) if self.random.random() < LONG_BATCHES else 1
+        batch = build_batch([(now_ms, b"k" * size, value, None) for value in values], **options)
         row = PartitionProduceData(partition, batch)
         transactional_id = self.name if options.get("transactional") else None
         request = ProduceRequest(
@@ -205,6 +210,8 @@ class TransactionalProducer(Producer):
         if self.producer_id < 0 and not await self.begin_again():
             await asyncio.sleep(RETRY_SECONDS)
             return
+        if self.random.random() < TAKEN_OVER:
+            await self.take_over()
         chosen = self.random.sample(range(self.partitions), self.random.randint(1, self.partitions))
         transaction = self.world.history.begin(self.name, self.topic)
         with_offsets = self.random.random() < 0.4
@@ -212,6 +219,10 @@ class TransactionalProducer(Producer):
             done = await self.write(chosen, transaction, with_offsets=with_offsets)
         except (ClientError, KafkaError):
             done = False
+        if done and self.random.random() < TAKEN_OVER:
+            await self.take_over()
+            transaction.aborted()
+            return
         committed = done and self.random.random() < 0.8
         if done:
             outcome = await self.end(committed=committed)
@@ -219,14 +230,7 @@ class TransactionalProducer(Producer):
             outcome = None
         if outcome is None:
             # As a client after an abortable or fatal error: fence what is there, start again.
-            self.producer_id = -1
-            while not self.world.abandoned:
-                try:
-                    if await self.begin_again():
-                        break
-                except (ClientError, KafkaError):
-                    pass
-                await asyncio.sleep(RETRY_SECONDS)
+            await self.begin_at_last()
             if not committed:
                 transaction.aborted()
             return
@@ -237,6 +241,41 @@ class TransactionalProducer(Producer):
                 self.world.history.offset_committed(self.name, self.position)
         else:
             transaction.aborted()
+
+    async def begin_at_last(self) -> None:
+        self.producer_id = -1
+        while not self.world.abandoned:
+            try:
+                if await self.begin_again():
+                    break
+            except (ClientError, KafkaError):
+                pass
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def take_over(self) -> None:
+        """Another incarnation starts, and the old one continues: nothing of it may be accepted."""
+        old_id, old_epoch = self.producer_id, self.epoch
+        await self.begin_at_last()
+        request = EndTxnRequest(self.name, old_id, old_epoch, True)
+        response = await self.until_known(request, lambda found: found.error_code)
+        if response is not None:
+            self.world.complain(f"{self.name}: a fenced producer has ended a transaction")
+        partition = self.random.randrange(self.partitions)
+        values = self.values()
+        options = {"producer_id": old_id, "producer_epoch": old_epoch, "transactional": True}
+        while not self.world.abandoned:
+            try:
+                code, _ = await self.produce(partition, values, base_sequence=0, **options)
+            except (ClientError, KafkaError):
+                code = ErrorCode.REQUEST_TIMED_OUT
+            if code in FATAL:
+                return
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self.world.complain(
+                    f"{self.name}: {self.topic}-{partition} has taken a batch of a fenced producer"
+                )
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def write(self, chosen: list[int], transaction: Any, *, with_offsets: bool) -> bool:
         response = await self.until_known(
@@ -278,6 +317,11 @@ class TransactionalProducer(Producer):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self.sequences[partition] += len(values)
                 return True
+            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                self.world.complain(
+                    f"{self.name}: {error_name(code)} in {self.topic}-{partition} for sequence "
+                    f"{self.sequences[partition]} of epoch {self.epoch}"
+                )
             if code in FATAL or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 return False
             await asyncio.sleep(RETRY_SECONDS)

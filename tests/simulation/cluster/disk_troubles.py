@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # How long a broker with a new disk waits until it may lose nothing, and for what it has to copy.
 SECONDS = 30
+# How often a broker that lacked descriptors or inodes is stopped cleanly afterwards.
+RESTART_SHARE = 0.4
 
 
 class DiskTroubles:
@@ -41,6 +43,15 @@ class DiskTroubles:
         await asyncio.sleep(self.random.uniform(0, seconds))
         disk.heal()
 
+    async def _maybe_restart(self, node: Node) -> None:
+        """A clean stop a while later: the start trusts what the lack has left."""
+        if self.random.random() < RESTART_SHARE:
+            await asyncio.sleep(self.random.uniform(0, 6))
+            if node.is_up:
+                await node.stop()
+            if not node.is_up:
+                node.start()
+
     async def no_descriptors(self, node: Node) -> None:
         """Some files cannot be opened, and no connections: the process is at its limit."""
         rates = {errno.EMFILE: 120_000, errno.ENFILE: 40_000, errno.ENOMEM: 40_000}
@@ -48,6 +59,7 @@ class DiskTroubles:
         self.world.network.lack_descriptors(node.host)
         await self._for_a_while(node.disk, 3)
         self.world.network.lack_descriptors("")
+        await self._maybe_restart(node)
 
     async def no_space(self, node: Node) -> None:
         """Some writes find no space, as when others free and use it all the time."""
@@ -76,6 +88,7 @@ class DiskTroubles:
         """There is space, but no file can be created."""
         node.disk.room_for_files = node.disk.files + self.random.randint(0, 3)
         await self._for_a_while(node.disk, 10)
+        await self._maybe_restart(node)
 
     async def slow_sync(self, node: Node) -> None:
         """A sync takes up to two seconds, and who waits for it waits."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
+PASSING_TOPIC = "passing"
 UNCLEAN_TOPIC = "unclean"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
@@ -33,9 +34,16 @@ class FinalChecks:
         ]
 
     def _assignments(self, topic: str) -> dict[int, tuple[int, ...]]:
-        data = self.world.ensemble.tree.nodes[znodes.topic_path(topic)].data
-        found = znodes.decode_topic(topic, data).assignments
+        """The replicas of each partition; empty without the topic."""
+        node = self.world.ensemble.tree.nodes.get(znodes.topic_path(topic))
+        if node is None:
+            return {}
+        found = znodes.decode_topic(topic, node.data).assignments
         return {index: tuple(each.replicas) for index, each in found.items()}
+
+    def _topic_id(self, topic: str) -> bytes | None:
+        node = self.world.ensemble.tree.nodes.get(znodes.topic_path(topic))
+        return None if node is None else znodes.decode_topic(topic, node.data).topic_id
 
     def restless(self) -> str | None:
         """Why the cluster has not recovered yet."""
@@ -49,7 +57,7 @@ class FinalChecks:
             if not client.finished:
                 return f"{client.name} gets no response that it can go on with"
         assigned: dict[TopicPartition, tuple[int, ...]] = {}
-        for topic in self._topics():
+        for topic in [*self._topics(), PASSING_TOPIC]:
             for index, replicas in self._assignments(topic).items():
                 assigned[TopicPartition(topic, index)] = replicas
                 reason = self._unwell(topic, index, replicas)
@@ -63,8 +71,14 @@ class FinalChecks:
             server: Any = node.server
             logs = server.parts.base.logs
             hosted = {TopicPartition(each.topic, each.partition) for each in logs.logs()}
+            for log in logs.logs():
+                expected = self._topic_id(log.topic)
+                if log.topic_id not in (None, expected):
+                    return f"{node.host} has {log.name} of a topic that was deleted"
             for where in sorted(hosted | set(server.parts.replicas.manager.partitions)):
                 replicas = assigned.get(where)
+                if replicas is None and where.topic == PASSING_TOPIC:
+                    return f"{node.host} has {where}, which was deleted"
                 if replicas is not None and node.broker_id not in replicas:
                     return f"{node.host} has {where}, which is assigned to {replicas}"
                 if logs.get_future(*where) is not None:

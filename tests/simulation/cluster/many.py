@@ -1,7 +1,7 @@
 """Many seeds on all cores: `python -m tests.simulation.cluster.many SECONDS [SHAPE ARGUMENTS]`.
 
 Each core plays seeds of its own, of several shapes in turn, until the time is over. What fails is
-printed with its seed and shape as it happens; the sums come last.
+printed with its seed and shape as it happens; sums are printed now and then, and at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ SHAPES = (
     ["--internal-partitions", "5", "--producers", "9", "--troubles", "25"],
     ["--power-loss", "--troubles", "25"],
 )
+SEEDS_A_LINE = 20
 SUMMARY = re.compile(
     r"seed \d+: (\d+) complaints.*; (\d+) troubles, (\d+) requests; "
     r"(\d+) virtual seconds in ([\d.]+) s"
@@ -51,6 +52,18 @@ class Sums:
             if found is None or found[1] != "0":
                 self.failed.append(name)
                 print(f"FAILED: {name}\n{output}", flush=True)
+            if self.seeds % SEEDS_A_LINE == 0:
+                print(self.line, flush=True)
+
+    @property
+    def line(self) -> str:
+        rate = self.virtual_seconds / max(1.0, self.processor_seconds)
+        return (
+            f"{self.seeds} seeds, {len(self.failed)} failed; "
+            f"{self.virtual_seconds / 3600:.1f} virtual hours, {self.troubles} troubles, "
+            f"{self.requests} requests; {self.processor_seconds / 3600:.2f} hours of a processor, "
+            f"{rate:.1f} virtual seconds for each second of it"
+        )
 
 
 def play(first: int, stride: int, deadline: float, extra: list[str], sums: Sums) -> None:
@@ -84,12 +97,7 @@ def main() -> None:
         each.start()
     for each in threads:
         each.join()
-    rate = sums.virtual_seconds / max(1.0, sums.processor_seconds)
-    print(
-        f"{sums.seeds} seeds, {len(sums.failed)} failed; "
-        f"{sums.virtual_seconds / 3600:.1f} virtual hours, {sums.troubles} troubles, "
-        f"{sums.requests} requests; {rate:.1f} virtual seconds for each second of a processor"
-    )
+    print(sums.line)
     print("\n".join(sums.failed))
     raise SystemExit(1 if sums.failed else 0)
 

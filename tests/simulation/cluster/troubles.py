@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, StoreError
-from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.admin import Admin
-from tests.simulation.cluster.consumers import RackReader
 from tests.simulation.cluster.disk_troubles import DiskTroubles
-from tests.simulation.cluster.node import Node, rack_of
+from tests.simulation.cluster.leader_troubles import LeaderTroubles
+from tests.simulation.cluster.node import Node
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 
-TOPIC = "t"
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
 # Not `short_return`, which is played with --kinds only: offset commits that time out are in the log
 # and not in memory until the next load, as in Kafka, and the comparison of both complains.
-NETWORK = ("cut", "isolate", "lag")
+NETWORK = ("cut", "isolate", "lag", "leader_lost", "away")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
 DISK = ("no_space", "full", "no_inodes", "slow_sync", "input_output_errors", "failing_sync")
 ADMIN = (
@@ -56,6 +54,7 @@ class Troubles:
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
         self.disks = DiskTroubles(world)
+        self.leaders = LeaderTroubles(world, self.admin)
         self.count = 0
 
     async def one(self) -> None:
@@ -84,6 +83,8 @@ class Troubles:
             await getattr(self.admin, kind)()
         elif hasattr(self.disks, kind):
             await getattr(self.disks, kind)(node)
+        elif hasattr(self.leaders, kind):
+            await getattr(self.leaders, kind)(node)
         else:
             await getattr(self, f"_{kind}")(node)
 
@@ -148,24 +149,6 @@ class Troubles:
         self.world.network.heal()
         if session is not None:
             session.heal()
-
-    async def _lag(self, _node: Node) -> None:
-        """A follower leaves the ISR and stays registered, and consumers in its rack read again."""
-        nodes, where = self.world.nodes, TopicPartition(TOPIC, 0)
-        state = self.world.ensemble.tree.nodes.get(znodes.state_path(where))
-        leader = None if state is None else znodes.decode_state(where, state.data, 0).leader
-        others = [each for each in nodes if each != leader]
-        if leader not in nodes or not others:
-            return
-        readers = [each for each in self.world.producers if isinstance(each, RackReader)]
-        near = [each for each in others if rack_of(each) in [reader.rack for reader in readers]]
-        follower = self.random.choice(near or others)
-        self.world.network.cut(nodes[leader].host, nodes[follower].host)
-        await asyncio.sleep(self.random.uniform(11, 13))
-        for reader in readers:
-            reader.read_again()
-        await asyncio.sleep(self.random.uniform(1, 4))
-        self.world.network.heal()
 
     async def _short_return(self, node: Node) -> None:
         """A leader was away alone, and lacks descriptors or space when it has to truncate."""

@@ -25,6 +25,7 @@ from tests.simulation.cluster.history import History
 from tests.simulation.cluster.loop import Process, SimulatedLoop
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.node import Node, substitute
+from tests.simulation.cluster.slice_sizes import draw_slice_sizes
 from tests.simulation.cluster.troubles import Troubles
 from tests.simulation.cluster.watch import Watch
 from tests.simulation.cluster.zookeeper import Ensemble
@@ -62,6 +63,8 @@ class World:
         self.network = self.loop.network = Network(self.loop, seed)
         seams.begin(self.loop, seed)
         substitute(self.network)
+        #: How much work some components do before they give the loop back.
+        self.slice_sizes = draw_slice_sizes(seed)
         self.random = Random(f"world {seed}")
         self.ensemble = Ensemble(self.loop, seed)
         self.history = History()
@@ -154,6 +157,8 @@ class World:
             seams.end()
 
     async def _run(self) -> None:
+        sizes = ", ".join(f"{name} {size:g}" for name, size in self.slice_sizes.items())
+        self.note(f"slices: {sizes}")
         for node in self.nodes.values():
             node.start()
         await self._ready()

@@ -14,8 +14,8 @@ CODES = {name: code for name, code in vars(ErrorCode).items() if isinstance(code
 
 
 def test_codes_are_those_of_kafka_3_9() -> None:
-    # and one of Kafka 4, for subscriptions by pattern
-    assert sorted(CODES.values()) == [*range(-1, 128), 128]
+    # and two of Kafka 4: for subscriptions by pattern and for share sessions
+    assert sorted(CODES.values()) == [*range(-1, 128), 128, 133]
     assert CODES["UNKNOWN_SERVER_ERROR"] == -1
     assert CODES["NOT_LEADER_OR_FOLLOWER"] == 6
     assert CODES["UNSUPPORTED_VERSION"] == 35

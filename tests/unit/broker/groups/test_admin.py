@@ -288,6 +288,17 @@ def test_offsets_expire_by_retention_and_take_the_group_along() -> None:
     assert tombstones(setup) == [OffsetKey(GROUP, T0), OffsetKey(GROUP, T1)]
 
 
+def test_offsets_committed_by_transactions_expire_like_others() -> None:
+    """A query of Spark keeps its last decision so, in a group without members."""
+    setup = Setup()
+    setup.commit({T0: 1}, producer_id=7)
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    setup.timer.advance(RETENTION_MS - 600_000)
+    assert list(setup.fetch()) == [T0]
+    setup.timer.advance(2 * 600_000)
+    assert setup.coordinator.partitions.find(GROUP) is None
+
+
 def test_expiry_continues_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup()
     setup.commit({T0: 1})

@@ -37,7 +37,11 @@ class Pair:
         self.leader = Leader(self.leading)
         self.settings = LeaderSettings(self.leader, FOLLOWER)
         self.fetcher = Fetcher(
-            ("host", 9091), self.settings, self.following.manager, self.following.clock.now_ms
+            ("host", 9091),
+            self.settings,
+            self.following.manager,
+            self.following.group_commit,
+            self.following.clock.now_ms,
         )
 
     def begin(self, epoch: int = 0, index: int = 0) -> Partition:

@@ -39,6 +39,7 @@ class Scene:
         self.manager = FetcherManager(
             self.settings,
             self.replicas.manager,
+            self.replicas.group_commit,
             self.replicas.metadata,
             "PLAINTEXT",
             self.replicas.clock.now_ms,

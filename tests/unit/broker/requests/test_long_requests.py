@@ -80,8 +80,9 @@ async def test_long_requests_of_one_client_stay_together() -> None:
 
     channel = await running(handle)
     for number in (2, 3):
-        channel.channel.put(long_context(channel))
-        channel.channel._long_queue[-1].frame_bytes = number
+        context = long_context(channel)
+        context.frame_bytes = number
+        channel.channel.put(context)
     first = long_context(channel)
     first.frame_bytes = 1
     channel.channel.put_first(first)

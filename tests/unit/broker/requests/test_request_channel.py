@@ -225,6 +225,7 @@ async def test_what_was_held_back_leaves_at_the_end_of_the_turn(
 async def test_a_handler_that_holds_up_the_loop_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(channel_module, "EXPENSIVE_SECONDS", -1.0)
     monkeypatch.setattr(channel_module, "STALL_SECONDS", -1.0)
     channel = await running(lambda *_: RESPONSE)
     await channel.handle()

@@ -183,22 +183,22 @@ async def test_dropped_stop_replica_is_not_for_a_broker_that_restarted(cluster: 
     for _ in range(2):
         batch.add_stop_replica((2,), T0, delete=True)
         cluster.channels.remove_broker(2)  # the request is dropped
-        batch.send(1)
+        await batch.send(1)
         cluster.channels.add_broker(cluster.controller.context.brokers[2])
         cluster.sent.clear()
         batch.add_dropped_deletions(2)
-        batch.send(1)
+        await batch.send(1)
         assert len(cluster.requests(StopReplicaRequest, 2)) == 1
     batch.add_stop_replica((2,), T0, delete=True)
     cluster.channels.remove_broker(2)
-    batch.send(1)
+    await batch.send(1)
     cluster.channels.add_broker(cluster.controller.context.brokers[2])
     await cluster.remove_broker(2)
     await cluster.add_broker(2)
     cluster.sent.clear()
     batch.add_dropped_deletions(2)
     batch.add_dropped_deletions(9)
-    batch.send(1)
+    await batch.send(1)
     assert cluster.requests(StopReplicaRequest) == []
     assert batch._dropped_deletions == {}
 

@@ -115,11 +115,11 @@ class World:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_leader_and_isr_in_every_protocol_version(protocol: str) -> None:
+async def test_leader_and_isr_in_every_protocol_version(protocol: str) -> None:
     world = World(protocol)
     world.add_leadership(A0, 1, 2, is_new=True)
     world.add_leadership(B0, 1, is_new=False)
-    world.batch.send(4)
+    await world.batch.send(4)
     requests = [r for to, r in world.channels.sent if isinstance(r, LeaderAndIsrRequest)]
     assert len(requests) == 2
     first = requests[0]
@@ -141,10 +141,10 @@ def test_leader_and_isr_in_every_protocol_version(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_update_metadata_in_every_protocol_version(protocol: str) -> None:
+async def test_update_metadata_in_every_protocol_version(protocol: str) -> None:
     world = World(protocol)
     world.batch.add_update_metadata([1, 2, 7], [A0, B0])
-    world.batch.send(4)
+    await world.batch.send(4)
     assert [to for to, _ in world.channels.sent] == [1, 2]  # 7 is not there
     request = world.channels.sent[1][1]
     assert isinstance(request, UpdateMetadataRequest)
@@ -171,11 +171,11 @@ def test_update_metadata_in_every_protocol_version(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_stop_replica_in_every_protocol_version(protocol: str) -> None:
+async def test_stop_replica_in_every_protocol_version(protocol: str) -> None:
     world = World(protocol)
     world.batch.add_stop_replica([1], A0, delete=True)
     world.batch.add_stop_replica([1], B0, delete=False)
-    world.batch.send(4)
+    await world.batch.send(4)
     requests = [r for _, r in world.channels.sent if isinstance(r, StopReplicaRequest)]
     found: dict[tuple[str, int], bool] = {}
     for request in requests:
@@ -192,12 +192,12 @@ def test_stop_replica_in_every_protocol_version(protocol: str) -> None:
     assert len(requests) == (1 if world.batch.versions.stop_replica >= 3 else 2)
 
 
-def test_one_request_a_broker_in_the_order_that_brokers_need() -> None:
+async def test_one_request_a_broker_in_the_order_that_brokers_need() -> None:
     world = World()
     world.batch.add_stop_replica([2], B0, delete=False)
     world.add_leadership(A0, 2, is_new=False)
     world.add_leadership(A1, 2, is_new=False)
-    world.batch.send(4)
+    await world.batch.send(4)
     kinds = [(to, request.NAME) for to, request in world.channels.sent]
     assert kinds == [
         (2, "LeaderAndIsrRequest"),
@@ -206,17 +206,17 @@ def test_one_request_a_broker_in_the_order_that_brokers_need() -> None:
         (2, "StopReplicaRequest"),
     ]
     world.channels.sent.clear()
-    world.batch.send(4)
+    await world.batch.send(4)
     assert world.channels.sent == []
 
 
-def test_what_is_said_twice() -> None:
+async def test_what_is_said_twice() -> None:
     world = World()
     world.add_leadership(A0, 2, is_new=True)
     world.add_leadership(A0, 2, is_new=False)  # it is still new to the broker
     world.batch.add_stop_replica([1], B0, delete=True)
     world.batch.add_stop_replica([1], B0, delete=False)  # and is still to be deleted
-    world.batch.send(4)
+    await world.batch.send(4)
     leader_and_isr, *_, stop = (request for _, request in world.channels.sent)
     assert isinstance(leader_and_isr, LeaderAndIsrRequest)
     assert leader_and_isr.topic_states[0].partition_states[0].is_new
@@ -224,12 +224,12 @@ def test_what_is_said_twice() -> None:
     assert stop.topic_states[0].partition_states[0].delete_partition
 
 
-def test_topics_that_are_deleted_have_no_leader_any_more() -> None:
+async def test_topics_that_are_deleted_have_no_leader_any_more() -> None:
     world = World()
     world.context.topics_to_delete["a"] = None
     world.batch.add_update_metadata([1], [A0])
     world.batch.add_stop_replica([1], A0, delete=True)
-    world.batch.send(4)
+    await world.batch.send(4)
     metadata, stop = (request for _, request in world.channels.sent)
     assert isinstance(metadata, UpdateMetadataRequest)
     state = metadata.topic_states[0].partition_states[0]
@@ -238,23 +238,23 @@ def test_topics_that_are_deleted_have_no_leader_any_more() -> None:
     assert stop.topic_states[0].partition_states[0].leader_epoch == -2
 
 
-def test_partitions_without_leadership_are_left_out() -> None:
+async def test_partitions_without_leadership_are_left_out() -> None:
     world = World()
     del world.context.leadership[A0]
     world.batch.add_update_metadata([1], [A0])
-    world.batch.send(4)
+    await world.batch.send(4)
     request = world.channels.sent[0][1]
     assert isinstance(request, UpdateMetadataRequest)
     assert request.topic_states == []
 
 
-def test_responses_find_their_way() -> None:
+async def test_responses_find_their_way() -> None:
     world = World()
     world.context.topics_with_deletion_started.add("a")
     world.add_leadership(A0, 2, is_new=False)
     world.batch.add_stop_replica([2], A0, delete=True)
     world.batch.add_stop_replica([2], B0, delete=True)
-    world.batch.send(4)
+    await world.batch.send(4)
     leadership, _, metadata, stop = world.channels.callbacks
     response = LeaderAndIsrResponse()
     leadership(response)
@@ -275,10 +275,10 @@ def test_responses_find_their_way() -> None:
     assert world.deletions[2] == (2, 102, {A0: 77})
 
 
-def test_broker_that_went_returns_nothing_but_ends_the_waiting() -> None:
+async def test_broker_that_went_returns_nothing_but_ends_the_waiting() -> None:
     world = World()
     world.add_leadership(A0, 2, is_new=False)
-    world.batch.send(4)
+    await world.batch.send(4)
     for callback in world.channels.callbacks:
         callback(None)
     assert world.leader_and_isr == []
@@ -286,12 +286,12 @@ def test_broker_that_went_returns_nothing_but_ends_the_waiting() -> None:
     assert all(delivery.done for delivery in world.batch.metadata_deliveries.values())
 
 
-def test_clear_forgets() -> None:
+async def test_clear_forgets() -> None:
     world = World()
     world.add_leadership(A0, 2, is_new=False)
     world.batch.add_stop_replica([2], B0, delete=False)
     world.batch.clear()
-    world.batch.send(4)
+    await world.batch.send(4)
     assert world.channels.sent == []
 
 
@@ -309,7 +309,7 @@ async def test_the_metadata_are_encoded_once_for_all_brokers(
     monkeypatch.setattr(shared_metadata, "sliced_encoder", counted)
     world = World(protocol)
     world.batch.add_update_metadata([1, 2], [A0, A1, B0])
-    world.batch.send(4)
+    await world.batch.send(4)
     version = world.batch.versions.update_metadata
     if version < shared_metadata.MIN_VERSION:
         assert world.channels.encoded == [None, None]

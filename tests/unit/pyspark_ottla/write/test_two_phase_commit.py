@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -241,3 +243,24 @@ def test_a_write_id_is_for_one_write(coordinator: ScriptedCoordinator) -> None:
     assert not batch(coordinator, again).commit([], 20)
     with pytest.raises(ConnectorError, match=r"WRITE_ID_REUSED.*20 rows.*this job has 3"):
         batch(coordinator, again).commit([], 3)
+
+
+COMMITTED = """
+import pickle, sys
+from pyspark_ottla.write.decisions import TaskResult, Write
+from pyspark_ottla.write.writer import TaskMessage
+message = TaskMessage(TaskResult(1, 2, {}), Write("q", 0, "a" * 32))
+pickle.loads(pickle.dumps(message))
+import pyspark_ottla.write.stream_writer
+import pyspark_ottla.write.two_phase_commit
+print([name for name in ("numpy", "pyarrow", "pandas") if name in sys.modules])
+"""
+
+
+def test_the_drivers_process_imports_no_library_of_rows() -> None:
+    """Spark starts one for the first commit of a query, and another one after a minute's pause."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMITTED], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

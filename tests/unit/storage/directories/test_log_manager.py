@@ -117,14 +117,6 @@ def test_topics_get_their_settings_at_the_start() -> None:
     assert [log.config.retention_ms for log in again.logs()] == [5, 6]
 
 
-def test_the_same_log_in_two_directories_is_an_error() -> None:
-    fs = MemoryFileSystem()
-    for path in ("/a", "/b"):
-        manager_on(fs, (path,)).get_or_create("t", 0, now_ms=NOW_MS)
-    with pytest.raises(InconsistentMetadata, match="two log directories"):
-        manager_on(fs, ("/a", "/b"))
-
-
 # --- deletion ------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,77 @@
+"""How much one turn of the event loop does in the controller of a large cluster, in calls."""
+
+from __future__ import annotations
+
+from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
+from ottla.controller.registration import create_persistent_paths
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import CreateOp, Op
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
+from ottla.protocol.topics import TopicPartition
+from tests.doubles.controller_cluster import Cluster, settle
+from tests.hostile.turns import TurnMeter
+from tests.scale.test_turns import MAX_CALLS, begin, in_turns, meter
+
+__all__ = ["meter"]
+
+TOPICS, PARTITIONS = 250, 20
+BROKERS = (1, 2, 3)
+
+
+def fill(cluster: Cluster) -> None:
+    """Each topic has its partitions on all brokers, led by one after the other."""
+    ops: list[Op] = []
+    for number in range(TOPICS):
+        topic = f"topic-{number}"
+        assignments = {}
+        ops_of_topic: list[Op] = []
+        for index in range(PARTITIONS):
+            replicas = tuple(BROKERS[(index + each) % len(BROKERS)] for each in range(len(BROKERS)))
+            assignments[index] = ReplicaAssignment(replicas)
+            partition = TopicPartition(topic, index)
+            state = LeaderAndIsr(replicas[0], 0, replicas)
+            ops_of_topic.append(CreateOp(znodes.partition_path(partition)))
+            ops_of_topic.append(CreateOp(znodes.state_path(partition), znodes.encode_state(state)))
+        data = znodes.encode_topic(TopicState((number + 1).to_bytes(16, "big"), assignments))
+        ops.append(CreateOp(znodes.topic_path(topic), data))
+        ops.append(CreateOp(znodes.partitions_path(topic)))
+        ops += ops_of_topic
+    cluster.write(*ops)
+
+
+def partitions_sent(cluster: Cluster, kind: type, broker_id: int) -> int:
+    return sum(
+        len(topic.partition_states)
+        for request in cluster.requests(kind, broker_id)
+        for topic in request.topic_states
+    )
+
+
+async def test_states_of_a_large_cluster(meter: TurnMeter) -> None:
+    cluster = Cluster(BROKERS)
+    cluster.channels.silent = set(BROKERS)
+    everything = TOPICS * PARTITIONS
+    await cluster.store.connect()
+    await create_persistent_paths(cluster.store)
+    fill(cluster)
+    await begin(meter)
+
+    await in_turns(cluster.start())
+    assert meter.most_calls < MAX_CALLS, meter.where
+    for broker_id in BROKERS:
+        assert partitions_sent(cluster, LeaderAndIsrRequest, broker_id) == everything
+        assert partitions_sent(cluster, UpdateMetadataRequest, broker_id) >= everything
+
+    cluster.sent.clear()
+    await begin(meter)
+    await in_turns(cluster.remove_broker(2))
+    assert meter.most_calls < MAX_CALLS, meter.where
+    assert partitions_sent(cluster, LeaderAndIsrRequest, 1) >= everything
+
+    cluster.sent.clear()
+    await begin(meter)
+    await in_turns(cluster.add_broker(2))
+    assert partitions_sent(cluster, LeaderAndIsrRequest, 2) == everything
+    await settle()
+    await cluster.stop()

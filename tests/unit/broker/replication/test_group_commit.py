@@ -1,0 +1,261 @@
+"""Flushes that `flush.messages` requires: who waits for them, and what a failed one means."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
+from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.errors import DiskFull, LogDirectoryOffline
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.replicas import BROKER, Replicas
+
+OTHER = 2
+
+
+class Scene(Replicas):
+    """Broker 1 leads partition 0; flushes wait for `run_flushes`."""
+
+    def __init__(self, flush_messages: int = 1, **settings: object) -> None:
+        super().__init__(flush_messages=flush_messages, **settings)
+        self.commit_in_groups()
+        self.syncs = 0
+        self.free_workers = asyncio.Semaphore(0)
+
+    async def run(self, job: Callable[[], None]) -> None:
+        await self.free_workers.acquire()
+        job()
+        self.syncs += 1
+
+    async def finish(self) -> None:
+        """The flushes that are required end."""
+        await self.run_flushes(5)
+        while not self.free_workers.locked():
+            await self.free_workers.acquire()
+
+    async def run_flushes(self, number: int) -> None:
+        """Workers for so many flushes."""
+        for _ in range(number):
+            self.free_workers.release()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    @property
+    def files(self) -> MemoryFileSystem:
+        fs = self.logs.fs
+        assert isinstance(fs, MemoryFileSystem)
+        return fs
+
+
+def run(body: Callable[[Scene], Awaitable[None]], **settings: int) -> None:
+    async def whole() -> None:
+        await body(Scene(**settings))
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_response_waits_for_the_flush(acks: int) -> None:
+    async def body(scene: Scene) -> None:
+        partition = scene.lead()
+        appended = scene.append(acks=acks)
+        log = scene.log()
+        await asyncio.sleep(0)
+        assert not appended.is_completed
+        assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (1, 0, 0)
+        assert not partition.maybe_increment_high_watermark()
+        await scene.finish()
+        assert appended.offset == 0
+        assert (log.high_watermark, log.recovery_point) == (1, 1)
+
+    run(body)
+
+
+def test_appends_during_a_flush_share_the_next_one() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        first = [scene.append() for _ in range(3)]
+        await asyncio.sleep(0)
+        late = [scene.append() for _ in range(3)]
+        await scene.finish()
+        assert [each.offset for each in first + late] == list(range(6))
+        assert scene.syncs == 2
+
+    run(body)
+
+
+def test_a_flush_acknowledges_only_what_was_appended_before_it() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        first = scene.append()
+        await asyncio.sleep(0)  # the flush has begun
+        late = scene.append()
+        log = scene.log()
+        await scene.run_flushes(1)
+        assert first.offset == 0
+        assert not late.is_completed
+        assert (log.recovery_point, log.high_watermark) == (1, 1)
+        await scene.finish()
+        assert late.offset == 1
+
+    run(body)
+
+
+def test_below_flush_messages_nothing_waits() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        assert scene.append(2).offset == 0
+        assert scene.log().high_watermark == 2
+        third = scene.append()
+        assert not third.is_completed
+        await scene.finish()
+        assert third.offset == 2
+        assert scene.append().offset == 3, "one record is not flushed now"
+
+    run(body, flush_messages=3)
+
+
+def test_replication_is_waited_for_after_the_flush() -> None:
+    async def body(scene: Scene) -> None:
+        partition = scene.lead(replicas=(BROKER, OTHER), isr=(BROKER, OTHER))
+        appended = scene.append(acks=-1, timeout_ms=50)
+        scene.timer.advance(100)
+        await asyncio.sleep(0)
+        follower = partition.followers[OTHER]
+        follower.record_fetch(1, 0, 1, 0)
+        assert not partition.maybe_increment_high_watermark(), "the leader has not flushed"
+        assert not appended.is_completed, "the timeout begins after the flush"
+        await scene.finish()
+        assert appended.offset == 0
+        behind = scene.append(acks=-1, timeout_ms=50)
+        await scene.finish()
+        assert not behind.is_completed
+        scene.timer.advance(100)
+        assert behind.code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(body)
+
+
+def test_a_failed_sync_is_an_error_and_takes_the_directory_offline() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        scene.files.fail("sync", errno.EIO, path_part=".log")
+        appended = scene.append(producer_id=7, producer_epoch=0, base_sequence=0)
+        await scene.finish()
+        assert appended.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert scene.failed_directories == ["/disk"]
+        log = scene.log()
+        assert log.log_directory.is_offline
+        assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (1, 0, 0)
+        assert log.producer_state.producers[7].last_sequence == 0, "the records were written"
+
+    run(body)
+
+
+def test_a_flush_that_could_not_begin_is_retried_with_the_producers_retry() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        fields = {"producer_id": 7, "producer_epoch": 0}
+        scene.append(base_sequence=0, **fields)
+        await scene.finish()
+        scene.files.fail("pwrite", errno.ENOSPC, path_part=".index")
+        failed = scene.append(base_sequence=1, **fields)
+        await scene.finish()
+        assert failed.code == ErrorCode.KAFKA_STORAGE_ERROR
+        log = scene.log()
+        assert log.high_watermark == 1
+        assert scene.logs.flushes_due(scene.clock.now_ms()) == [log], "the scheduler retries, too"
+        scene.logs.check_free_bytes()
+        again = scene.append(base_sequence=1, **fields)
+        assert not again.is_completed, "a duplicate waits for the flush as well"
+        await scene.finish()
+        assert again.offset == 1
+        assert (log.log_end_offset, log.high_watermark) == (2, 2)
+
+    run(body, index_interval_bytes=0)
+
+
+def test_a_leader_that_changed_has_not_acknowledged() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead(replicas=(BROKER, OTHER))
+        appended = scene.append()
+        scene.follow(OTHER, epoch=1, replicas=(BROKER, OTHER))
+        assert appended.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await scene.finish()
+        assert scene.log().recovery_point == 1, "what a follower has is flushed"
+
+    run(body)
+
+
+def test_a_disk_that_does_not_respond_is_a_timeout() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        appended = scene.append()
+        scene.timer.advance(FLUSH_TIMEOUT_MS + 1_000)
+        assert appended.code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(body)
+
+
+def test_flush_raises_what_wait_does_not() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        scene.append()
+        await scene.finish()
+        flusher = scene.log().flusher
+        scene.files.fail("pwrite", errno.ENOSPC, path_part=".index")
+        scene.append()
+        for _ in range(5):
+            scene.free_workers.release()
+        await scene.group_commit.wait([flusher])
+        scene.files.fail("pwrite", errno.ENOSPC, path_part=".index")
+        with pytest.raises(DiskFull):
+            await scene.group_commit.flush(flusher)
+        await scene.group_commit.flush(flusher)
+        assert scene.log().recovery_point == 2
+        await scene.group_commit.wait([flusher])
+
+    run(body, index_interval_bytes=0)
+
+
+def test_a_sync_after_a_failed_one_proves_nothing() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        appended = scene.append()
+        await asyncio.sleep(0)
+        log = scene.log()
+        other = log.begin_flush()
+        assert other is not None
+        scene.files.fail("sync", errno.EIO, path_part=".log")
+        other.run()
+        with pytest.raises(LogDirectoryOffline):
+            log.finish_flush(other, 0)
+        await scene.finish()
+        assert appended.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.recovery_point == 0
+
+    run(body)
+
+
+def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        scene.append()
+        scene.log().release()
+        await scene.finish()
+        scene.lead(1)
+
+        async def closed(job: Callable[[], None]) -> None:
+            raise WorkerPoolClosed
+
+        scene.group_commit._run = closed
+        scene.append(index=1)
+        await scene.group_commit.flush(scene.log(1).flusher)
+        assert scene.log(1).recovery_point == 0
+
+    run(body)

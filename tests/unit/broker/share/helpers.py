@@ -1,0 +1,69 @@
+"""Share partitions for tests: without a log, without a share coordinator."""
+
+from collections.abc import Iterable, Sequence
+
+from ottla.broker.share.acquisition import (
+    AcquiredRecords,
+    AcquireRequest,
+    FetchedBatch,
+    GroupLimits,
+)
+from ottla.broker.share.persister import PersistedState, SharePartitionKey, StateBatch
+from ottla.broker.share.share_partition import Acknowledgement, SharePartition
+
+KEY = SharePartitionKey("group", bytes(16), 0)
+LIMITS = GroupLimits()
+
+
+def share_partition(
+    start_offset: int = 0,
+    batches: Iterable[StateBatch] = (),
+    limits: GroupLimits = LIMITS,
+) -> SharePartition:
+    state = PersistedState(0, start_offset, tuple(batches))
+    return SharePartition(KEY, 1, state, start_offset, limits)
+
+
+def log_batches(*sizes: int, base_offset: int = 0) -> list[FetchedBatch]:
+    """Record batches of these sizes, one after the other."""
+    found = []
+    for size in sizes:
+        found.append(FetchedBatch(base_offset, base_offset + size - 1))
+        base_offset += size
+    return found
+
+
+def acquire(
+    partition: SharePartition,
+    fetched: Sequence[FetchedBatch],
+    *,
+    member: str = "m",
+    max_records: int = 500,
+    batch_size: int = 500,
+    is_record_limit: bool = False,
+    now_ms: int = 0,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> list[AcquiredRecords]:
+    """What a member acquires at the next fetch offset; what the log has below it is not fetched."""
+    offset = partition.next_fetch_offset()
+    return partition.acquire(
+        AcquireRequest(member, max_records, batch_size, is_record_limit, now_ms),
+        offset,
+        [batch for batch in fetched if batch.last_offset >= offset],
+        aborted,
+    )
+
+
+def acknowledge(
+    partition: SharePartition, first: int, last: int, *types: int, member: str = "m"
+) -> None:
+    """Acknowledges and stores at once."""
+    partition.commit(partition.acknowledge(member, [Acknowledgement(first, last, types)], 0))
+
+
+def states(partition: SharePartition) -> list[tuple[int, int, int, int]]:
+    """(first offset, last offset, state, delivery count) of each batch in flight."""
+    return [
+        (batch.first_offset, batch.last_offset, batch.state, batch.delivery_count)
+        for batch in partition.window.batches
+    ]
