@@ -27,7 +27,7 @@ logger = logging.getLogger("ottla.topics")
 _WAIT_MS = 10_000
 
 # How long a response waits for the outcome of a creation, to name its error. The client of a topic
-# whose creation takes longer asks again.
+# whose creation takes longer retries.
 _OUTCOME_SECONDS = 1.0
 
 # What the client of a topic waits for: the topic is there, or a retry may create it.
