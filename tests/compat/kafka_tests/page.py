@@ -40,7 +40,8 @@ JVM of the broker cannot run; the page names it with the reason.
 | run all classes on both brokers (hours; Java, Maven) | `make compat-kafka-tests` |
 | run one class | `make compat-kafka-tests ARGUMENTS=kafka.api.TransactionsTest` |
 | run one test | \
-`make compat-kafka-tests ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions'` |
+`make compat-kafka-tests \
+ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions(java.lang.String)'` |
 | run Ottla only | `make compat-kafka-tests ARGUMENTS='--broker ottla'` |
 | add what passes to the list of what has to pass | \
 `make compat-kafka-tests ARGUMENTS='--broker ottla --update'` |
@@ -52,7 +53,8 @@ that cannot pass.
 ## Results
 
 *not run* means that the class was not run against this broker. Where Ottla passes all tests of a
-class, the run against Kafka adds nothing. A class that did not end in time has the tests that ended.
+class, the run against Kafka adds nothing.
+A class that did not end in time has the tests that ended.
 """
 
 
