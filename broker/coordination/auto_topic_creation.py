@@ -7,6 +7,7 @@ is in progress does not create it again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,20 @@ _WAIT_MS = 10_000
 
 _SHARE_STATE_PARTITIONS = 50
 _SHARE_STATE_FACTOR = 3
+# How long a response waits for the outcome of a creation, to name its error. The client of a topic
+# whose creation takes longer retries.
+_OUTCOME_SECONDS = 1.0
+
+# What the client of a topic waits for: the topic is there, or a retry may create it.
+_NOT_YET = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    )
+)
 
 # Creates topics on the active controller; the result is an error code by name.
 CreateTopics = Callable[[list[NewTopic]], Coroutine[Any, Any, dict[str, int]]]
@@ -45,8 +60,26 @@ class AutoTopicCreation:
         self._config = config
         self._metadata = metadata
         self._create_topics = create_topics
-        self._in_progress: set[str] = set()
+        self._in_progress: dict[str, asyncio.Task[dict[str, int]]] = {}
         self._reduced_factor_logged: set[str] = set()
+
+    async def create(self, names: list[str]) -> dict[str, int]:
+        """Creates topics; returns the error code for the response, by name.
+
+        LEADER_NOT_AVAILABLE is that of a topic that was created or that still may be; another code
+        says why a topic cannot be created: INVALID_TOPIC_EXCEPTION if its name collides with that
+        of another topic.
+        """
+        codes = self.create_in_background(names)
+        tasks = {name: self._in_progress[name] for name in names if name in self._in_progress}
+        if tasks:
+            await asyncio.wait(set(tasks.values()), timeout=_OUTCOME_SECONDS)
+        for name, task in tasks.items():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                code = task.result().get(name, ErrorCode.NONE)
+                if code not in _NOT_YET:
+                    codes[name] = code
+        return codes
 
     def create_in_background(self, names: list[str]) -> dict[str, int]:
         """Starts the creations; returns the error code for the response, by name."""
@@ -63,10 +96,10 @@ class AutoTopicCreation:
                 continue
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
             if name not in self._in_progress:
-                self._in_progress.add(name)
                 to_create.append(topic)
         if to_create:
-            spawn(self._create(to_create), name="auto-topic-creation")
+            task = spawn(self._create(to_create), name="auto-topic-creation")
+            self._in_progress.update((topic.name, task) for topic in to_create)
         return codes
 
     async def ensure(self, name: str) -> int:
@@ -86,7 +119,7 @@ class AutoTopicCreation:
         in_time = await self._metadata.wait_until(is_led, _WAIT_MS)
         return ErrorCode.NONE if in_time else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    async def _create(self, topics: list[NewTopic]) -> None:
+    async def _create(self, topics: list[NewTopic]) -> dict[str, int]:
         names = [topic.name for topic in topics]
         try:
             codes = await self._create_topics(topics)
@@ -98,8 +131,10 @@ class AutoTopicCreation:
                         error_name(code),
                         extra={"topic": name},
                     )
+            return codes
         finally:
-            self._in_progress.difference_update(names)
+            for name in names:
+                del self._in_progress[name]
 
     def _definition(self, name: str, live: int) -> NewTopic:
         config = self._config

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
+from ottla.broker.replication.refused_requests import leader_and_isr_refused
 from ottla.broker.requests.error_map import error_code
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.listed import listed
@@ -140,7 +141,7 @@ class LeaderAndIsrApplier:
                 [p for p in following if not p.is_leader and hosted.get(p.key) is p]
             )
         if is_stale:
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+            return leader_and_isr_refused(request, version, ErrorCode.STALE_CONTROLLER_EPOCH)
         ids = {topic: topic_id for topic, topic_id, _ in states}
         return _leader_and_isr_response(codes, ids, version)
 

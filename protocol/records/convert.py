@@ -41,7 +41,9 @@ def down_convert(
     that are old enough already go through as they are. No CRC is checked: the log did that on the
     way in. A batch cut off at the end is skipped.
 
-    Raises UnsupportedCompressionError for zstd below magic 2, and what reading raises.
+    Raises UnsupportedCompressionError if the first batch is compressed with zstd, and what reading
+    raises. Before a later one with zstd the generator stops, as Kafka's
+    LazyDownConversionRecordsSend does.
     """
     chunk: list[bytes] = []
     pending = done = 0
@@ -49,9 +51,14 @@ def down_convert(
         if header.magic <= to_magic:
             converted = bytes(buffer[position : position + header.size_in_bytes])
         else:
-            converted = _down_convert_entry(
-                buffer, position, header, to_magic, first_offset, max_decompressed_bytes
-            )
+            try:
+                converted = _down_convert_entry(
+                    buffer, position, header, to_magic, first_offset, max_decompressed_bytes
+                )
+            except UnsupportedCompressionError:
+                if not done:
+                    raise
+                break  # the consumer gets what is before it, and the error with its next request
         if not converted:
             continue
         chunk.append(converted)

@@ -291,7 +291,7 @@ def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
             for index, timestamp in wrong[:_RECORD_ERRORS_MAX]
         ]
         raise InvalidTimestampError(
-            f"{len(wrong)} records have timestamps out of range; the first: {errors[0][1]}", errors
+            "One or more records have been rejected due to invalid timestamp", errors
         )
 
 

@@ -13,6 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
+from ottla.broker.replication.refused_requests import (
+    leader_and_isr_refused,
+    stop_replica_refused,
+)
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.slices import run_at_once, run_in_slices
 from ottla.controller.tree.store import StoreError
@@ -100,14 +104,14 @@ class ReplicaControl:
     ) -> LeaderAndIsrResponse:
         """Makes replicas leader or follower, after the settings of new topics have been read."""
         if self._is_stale(request.broker_epoch):
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         if self._strays is not None:
             await self._strays.wait_for(request.broker_epoch)
         await self._load_topic_configs(names)
         if self._is_stale(request.broker_epoch):
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
         return await self._applier.become_leader_or_follower(request, version)
 
     async def _load_topic_configs(self, topics: set[str]) -> None:
@@ -170,7 +174,7 @@ class ReplicaControl:
                 return response
             await asyncio.sleep(0)
         # Perhaps since the last step: the replicas may have been created again.
-        return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        return stop_replica_refused(request, ErrorCode.STALE_BROKER_EPOCH)
 
 
 def _has_many_partitions(request: UpdateMetadataRequest) -> bool:

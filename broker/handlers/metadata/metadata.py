@@ -51,8 +51,8 @@ MAX_PARTITIONS_AT_ONCE = 2000
 class TopicCreator(Protocol):
     """Creates topics on first use (`auto.create.topics.enable`); see `auto_topic_creation`."""
 
-    def create_in_background(self, names: list[str]) -> dict[str, int]:
-        """Starts the creation; returns the error code of each name for the response."""
+    async def create(self, names: list[str]) -> dict[str, int]:
+        """Creates the topics; returns the error code of each name for the response."""
 
 
 class MetadataHandler:
@@ -120,7 +120,18 @@ class MetadataHandler:
             else:
                 missing.append(entry.name)
         allowed = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
-        response.topics.extend(self._missing(missing, allowed))
+        if missing and allowed:
+            return self._with_created(response, missing)
+        response.topics.extend(_missing_rows(missing, {}))
+        return response
+
+    async def _with_created(
+        self, response: MetadataResponse, missing: list[str]
+    ) -> MetadataResponse:
+        """The response with the rows of topics that did not exist and are being created."""
+        names = [name for name in missing if name_problem(name) is None]
+        codes = await self._creator.create(names) if names else {}
+        response.topics.extend(_missing_rows(missing, codes))
         return response
 
     async def _all_topics(
@@ -138,23 +149,18 @@ class MetadataHandler:
             cluster_authorized_operations=response.cluster_authorized_operations,
         )
 
-    def _missing(self, names: list[str], may_create: bool) -> list[MetadataResponseTopic]:
-        """The rows of topics that do not exist; starts to create those that are allowed."""
-        codes: dict[str, int] = {}
-        to_create: list[str] = []
-        for name in names:
-            if name_problem(name) is not None:
-                codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-            elif may_create:
-                to_create.append(name)
-            else:
-                codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if to_create:
-            codes.update(self._creator.create_in_background(to_create))
-        return [
-            MetadataResponseTopic(codes[name], name, is_internal=name in INTERNAL_TOPICS)
-            for name in names
-        ]
+
+def _missing_rows(names: list[str], codes: dict[str, int]) -> list[MetadataResponseTopic]:
+    """The rows of topics that do not exist, with the codes of those that are being created."""
+    rows = []
+    for name in names:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name_problem(name) is not None:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        rows.append(
+            MetadataResponseTopic(codes.get(name, code), name, is_internal=name in INTERNAL_TOPICS)
+        )
+    return rows
 
 
 class _TopicBuilder:

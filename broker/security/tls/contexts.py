@@ -185,6 +185,9 @@ def _load_trust(context: ssl.SSLContext, settings: ReadSetting) -> bool:
         trusted = inline.encode()
     if trusted is not None:
         _load_pem(context, trusted, path or "ssl.truststore.certificates", "certificates")
+        # As in Java, each of them is trusted by itself: also an intermediate authority, and one of
+        # several certificates with the same name, of which OpenSSL would try one only.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     revoked = settings("ssl.crl.location")
     if revoked:
         lists = read_trust("ottla.ssl.crl", revoked, "PEM", None)

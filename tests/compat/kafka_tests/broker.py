@@ -72,7 +72,7 @@ class InspectedBroker(broker_server.BrokerServer):
     async def _serve_inspection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             while line := await reader.readline():
                 question = json.loads(line)
                 shown = getattr(self, f"_show_{question[0]}")(*question[1:])

@@ -15,6 +15,10 @@ FOLDER = Path(__file__).parent
 CACHE = REPOSITORY / ".cache" / f"kafka-tests-{KAFKA_VERSION}"
 
 _TESTS = "<classifier>test</classifier>"
+_NO_OLD_CRYPTOGRAPHY = (
+    "<exclusions><exclusion><groupId>org.bouncycastle</groupId><artifactId>bcprov-jdk15on"
+    "</artifactId></exclusion></exclusions>"
+)
 _KAFKA = "org.apache.kafka"
 #: What Maven Central has of Kafka's tests, what runs them, and the compiler of Kafka's Scala.
 _DEPENDENCIES = [
@@ -34,7 +38,20 @@ _DEPENDENCIES = [
     ("org.mockito", "mockito-core", "5.10.0", ""),
     ("org.hamcrest", "hamcrest", "2.2", ""),
     ("org.bouncycastle", "bcpkix-jdk18on", "1.78.1", ""),
-    ("org.apache.directory.api", "api-all", "2.1.5", ""),
+    *(
+        # The key distribution center of Kafka's tests, which each SASL test loads.
+        ("org.apache.directory.server", f"apacheds-{name}", "2.0.0-M24", _NO_OLD_CRYPTOGRAPHY)
+        for name in (
+            "core-api",
+            "interceptor-kerberos",
+            "protocol-shared",
+            "protocol-kerberos",
+            "protocol-ldap",
+            "ldif-partition",
+            "mavibot-partition",
+            "jdbm-partition",
+        )
+    ),
     ("org.apache.commons", "commons-lang3", "3.14.0", ""),
     ("org.scala-lang", "scala-compiler", "2.13.15", ""),
     ("org.slf4j", "slf4j-reload4j", "1.7.36", ""),
@@ -71,7 +88,8 @@ def compiled(name: str) -> Path:
     compiler = ["java", "-Xmx900m", "-cp", jars, "scala.tools.nsc.Main", "-cp", jars, "-nowarn"]
     try:
         subprocess.run([*compiler, "-d", str(partial), *map(str, sources)], check=True)
-        partial.rename(classes)
+        if not classes.exists():  # another run may have compiled them meanwhile
+            partial.rename(classes)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return classes

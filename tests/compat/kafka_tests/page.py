@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from tests.compat.kafka_tests.jars import FOLDER
 from tests.compat.kafka_tests.results import (
@@ -39,7 +40,8 @@ JVM of the broker cannot run; the page names it with the reason.
 | run all classes on both brokers (hours; Java, Maven) | `make compat-kafka-tests` |
 | run one class | `make compat-kafka-tests ARGUMENTS=kafka.api.TransactionsTest` |
 | run one test | \
-`make compat-kafka-tests ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions'` |
+`make compat-kafka-tests \
+ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions(java.lang.String)'` |
 | run Ottla only | `make compat-kafka-tests ARGUMENTS='--broker ottla'` |
 | add what passes to the list of what has to pass | \
 `make compat-kafka-tests ARGUMENTS='--broker ottla --update'` |
@@ -52,6 +54,7 @@ that cannot pass.
 
 *not run* means that the class was not run against this broker. Where Ottla passes all tests of a
 class, the run against Kafka adds nothing.
+A class that did not end in time has the tests that ended.
 """
 
 
@@ -73,7 +76,8 @@ def write_page(classes: Sequence[str], kept: Callable[[str, str], list[Result]])
                 on_kafka = theirs.get(test.name, "not run").lower()
                 name = f"{class_name.rpartition('.')[2]}.{test.name}"
                 rest.append(f"| `{name}` | {on_kafka} | {why.replace('|', ' ')} |")
-    text = _HEAD + f"\n{totals[1]} of {totals[0]} tests pass on Ottla.\n\n"
+    today = datetime.now(UTC).date()
+    text = _HEAD + f"\n{today}: {totals[1]} of {totals[0]} tests that were run pass on Ottla.\n\n"
     text += "| class | tests | passed on Kafka | passed on Ottla |\n|---|---|---|---|\n"
     text += "\n".join(rows)
     text += "\n\n## What does not pass on Ottla\n\n"

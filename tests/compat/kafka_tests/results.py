@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 PASSED, FAILED = "PASSED", "FAILED"
 
-# Types of parameters, the number of an invocation, the mode of the quorum.
-_NOT_NAMED = re.compile(r"\([^)]*\)|\[\d+\]|quorum=zk")
+# Types of parameters, the number of an invocation, the mode of the quorum, the time of the run.
+_NOT_NAMED = re.compile(r"\([^)]*\)|\[\d+\]|quorum=zk|\brecordTimestamp=\d+")
 
 
 class Result(NamedTuple):
@@ -24,7 +24,7 @@ class Result(NamedTuple):
 
 
 def short_name(title: str) -> str:
-    """The name of a test as the lists have it: without types, number and quorum mode.
+    """The name of a test as the lists have it, the same in each run.
 
     `testSeek(String, String).quorum=zk.groupProtocol=classic` is `testSeek.groupProtocol=classic`.
     """

@@ -13,7 +13,8 @@ import com.fasterxml.jackson.databind.ObjectMapper
 /** Disables the invocations of a parameterized test that are not for ZooKeeper mode. */
 class ZooKeeperOnly extends ExecutionCondition {
   override def evaluateExecutionCondition(context: ExtensionContext): ConditionEvaluationResult =
-    if (context.getDisplayName.contains("quorum=kraft")) ConditionEvaluationResult.disabled("KRaft")
+    if (Seq("quorum=kraft", "Type=Raft").exists(context.getDisplayName.contains(_)))
+      ConditionEvaluationResult.disabled("KRaft")
     else ConditionEvaluationResult.enabled("")
 }
 

@@ -73,8 +73,21 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     found.asInt
   }
 
-  /** The answer of the broker to a question: its metadata cache, the state of a partition. */
+  /** What a broker that was stopped had in its metadata cache. */
+  private var lastMetadata: Option[JsonNode] = None
+
+  /** The answer of the broker to a question: its metadata cache, the state of a partition. A broker
+    * that was stopped has the metadata of that moment and no partitions.
+    */
   def ask(question: Any*): JsonNode = synchronized {
+    if (!handle.isAlive) question.head match {
+      case "metadata" if lastMetadata.nonEmpty => lastMetadata.get
+      case "partition" => Launcher.json.readTree("""{"partition": null, "log": null}""")
+      case other => throw new IllegalStateException(s"broker $brokerId was stopped, no $other")
+    } else exchange(question)
+  }
+
+  private def exchange(question: Seq[Any]): JsonNode = {
     val (_, reader, writer) = inspection.getOrElse {
       val socket = new Socket(InetAddress.getLoopbackAddress, state.get("inspection").asInt)
       socket.setSoTimeout(30000)
@@ -93,6 +106,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
 
   /** Asks the broker to stop; kills it when it has not stopped after the timeout. */
   def stop(timeoutMs: Long): Unit = {
+    try lastMetadata = Some(ask("metadata"))
+    catch { case _: Exception => () } // it ended by itself, or is about to
     handle.destroy()
     if (!hasEnded(timeoutMs)) {
       System.err.println(s"broker $brokerId did not stop in $timeoutMs ms and is killed: $log")

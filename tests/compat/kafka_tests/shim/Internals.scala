@@ -10,12 +10,12 @@ import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
 import org.apache.kafka.common.message.UpdateMetadataRequestData.{UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataPartitionState}
 import org.apache.kafka.common.protocol.ApiKeys
-import org.apache.kafka.common.record.RecordBatch
+import org.apache.kafka.common.record.{FileRecords, RecordBatch}
 import org.apache.kafka.common.requests.UpdateMetadataRequest
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
-import org.apache.kafka.storage.internals.log.{BatchMetadata, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.apache.kafka.storage.internals.log.{BatchMetadata, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
@@ -106,9 +106,15 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("logEndOffset", _) => shown.get("end").asLong
     case ("highWatermark", _) => shown.get("high_watermark").asLong
     case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
+    case ("logSegments", _) => segments(new File(shown.get("directory").asText))
     case ("numberOfSegments", _) => shown.get("segments").asInt
     case ("producerStateManager", _) => producers(shown.get("producers"))
   }
+
+  private def segments(directory: File): util.List[LogSegment] =
+    directory.listFiles.filter(_.getName.endsWith(".log")).sorted.map { file =>
+      only[LogSegment] { case ("log", _) => FileRecords.open(file, false) }
+    }.toList.asJava
 
   private def producers(rows: JsonNode): ProducerStateManager = only[ProducerStateManager] {
     case ("activeProducers", _) =>

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.coordination import auto_topic_creation
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
@@ -30,6 +31,7 @@ class Scene:
         self.metadata = replicas.metadata
         self.config = BrokerConfig({name.replace("_", "."): t for name, t in settings.items()})
         self.created: list[NewTopic] = []
+        self.codes: dict[str, int] = {}
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         self.creation = AutoTopicCreation(self.config, self.metadata, self._create)
@@ -37,7 +39,7 @@ class Scene:
     async def _create(self, topics: list[NewTopic]) -> dict[str, int]:
         self.created.extend(topics)
         await self.may_go_on.wait()
-        return dict.fromkeys((topic.name for topic in topics), 0)
+        return {topic.name: self.codes.get(topic.name, 0) for topic in topics}
 
     def announce(self, name: str, leader: int) -> None:
         state = UpdateMetadataPartitionState(partition_index=0, leader=leader)
@@ -141,5 +143,34 @@ def test_ensuring_waits_until_there_is_a_leader() -> None:
         assert await waiting == 0
         assert await scene.creation.ensure(GROUPS) == 0
         assert len(scene.created) == 1
+
+    run(body)
+
+
+def test_the_reason_why_a_topic_cannot_be_created() -> None:
+    """Kafka creates it before it responds, and a name that collides is an error for the client."""
+
+    async def body(scene: Scene) -> None:
+        scene.codes = {
+            "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "there": ErrorCode.TOPIC_ALREADY_EXISTS,
+            "later": ErrorCode.NOT_CONTROLLER,
+        }
+        codes = await scene.creation.create(["a.b", "a_b", "there", "later"])
+        assert codes.pop("a_b") == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert set(codes.values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
+
+    run(body)
+
+
+def test_a_creation_that_takes_long_holds_no_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_topic_creation, "_OUTCOME_SECONDS", 0.0)
+
+    async def body(scene: Scene) -> None:
+        scene.may_go_on.clear()
+        codes = await scene.creation.create(["new"])
+        assert codes == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+        scene.may_go_on.set()
+        await asyncio.sleep(0.01)
 
     run(body)

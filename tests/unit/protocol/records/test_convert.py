@@ -126,6 +126,13 @@ def test_zstd_cannot_go_down(magic: int) -> None:
         list(down_convert(build_batch(RECORDS, codec=4), magic))
 
 
+def test_what_is_before_a_batch_of_zstd_goes_down() -> None:
+    """A consumer reads up to it, and gets the error with its next request; as in Kafka."""
+    packed = build_batch(RECORDS, base_offset=110, codec=4)
+    converted = b"".join(down_convert(BATCH + packed + packed, 1))
+    assert [row.offset for row in read_records(converted)] == list(range(100, 110))
+
+
 def many_batches() -> bytes:
     return b"".join(build_batch(RECORDS, base_offset=10 * index) for index in range(20))
 

@@ -39,7 +39,7 @@ class Creator:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def create_in_background(self, names: list[str]) -> dict[str, int]:
+    async def create(self, names: list[str]) -> dict[str, int]:
         self.asked.extend(names)
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
 

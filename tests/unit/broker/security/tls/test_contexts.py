@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.security.tls import contexts
@@ -227,3 +231,58 @@ def test_a_listener_with_sasl_has_its_own_setting_for_certificates_of_clients(
 def test_no_client_renegotiates(certificates: Certificates) -> None:
     server = listener_context(config(ssl_keystore_location=certificates.server_path), "SSL")
     assert server.options & ssl.OP_NO_RENEGOTIATION
+
+
+def self_signed(name: str) -> tuple[str, str]:
+    """A key and a certificate in PEM without any extension, as `keytool -genkeypair` makes them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return secret.decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def test_each_of_several_certificates_with_the_same_name_is_trusted() -> None:
+    """As in Java: the certificates of all brokers of a cluster, or the old one and the new one."""
+    made = [self_signed("broker") for _ in range(3)]
+    trusted = "".join(certificate for _, certificate in made)
+    for key, certificate in made:
+        settings = config(
+            ssl_keystore_key=key,
+            ssl_keystore_certificate_chain=certificate,
+            ssl_truststore_certificates=trusted,
+            ssl_client_auth="required",
+            ssl_endpoint_identification_algorithm="",
+        )
+        client = peer_context(settings)
+        assert client is not None
+        assert shakes_hands(listener_context(settings, "SSL"), client) == "TLSv1.3"
+
+
+def test_a_certificate_that_is_not_in_the_truststore_is_not_trusted() -> None:
+    """Also not if its name is that of one that is."""
+    (key, certificate), (_, other) = self_signed("broker"), self_signed("broker")
+    settings = config(
+        ssl_keystore_key=key,
+        ssl_keystore_certificate_chain=certificate,
+        ssl_truststore_certificates=other,
+        ssl_endpoint_identification_algorithm="",
+    )
+    client = peer_context(settings)
+    assert client is not None
+    with pytest.raises(ssl.SSLError, match=r"self.signed"):
+        shakes_hands(listener_context(settings, "SSL"), client)
