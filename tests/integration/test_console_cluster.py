@@ -104,9 +104,6 @@ def test_each_broker_shows_the_same_cluster(cluster: Cluster, broker_id: int) ->
 def test_traffic_of_all_brokers(cluster: Cluster) -> None:
     page = console(cluster)
     eventually(lambda: page.get("overview")["rates_of_brokers"] == 3)
-    point = page.get("overview")["rates"][-1]
-    assert set(point) == {"time_ms", "bytes_in", "bytes_out", "requests", "brokers"}
-    assert point["requests"] > 0
 
 
 def test_records_of_all_leaders(cluster: Cluster) -> None:
