@@ -152,7 +152,7 @@ class Segment:
         log.append(batch)
         try:
             self.index_batch(position, log.size - position, last_offset, max_timestamp)
-        except OSError:
+        except BaseException:  # MemoryError, too: what is not undone has its offset given again
             self.undo_append(position, last_offset)
             raise
         self._last_write_position = position
@@ -171,7 +171,7 @@ class Segment:
                 self.index_batch(
                     start + batch.position, batch.size, batch.last_offset, batch.max_timestamp
                 )
-        except OSError:
+        except BaseException:
             self.undo_append(start, batches[0].last_offset)
             raise
         self._last_write_position = start

@@ -79,6 +79,25 @@ def test_what_was_written_last_is_found_without_the_index(monkeypatch: pytest.Mo
     assert lookups == [BASE + 77]
 
 
+def test_any_error_of_an_index_undoes_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = new(MemoryFileSystem(), index_interval_bytes=0)
+    fill(segment)
+    size, offset = segment.size, BASE + 80
+    batch = batch_of(2, base_offset=offset)
+
+    def no_memory(index: OffsetIndex, offset: int, position: int) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetIndex, "append", no_memory)
+        with pytest.raises(MemoryError):
+            segment.append(batch, offset + 1, NOW_MS)
+    assert segment.size == size
+    segment.append(batch, offset + 1, NOW_MS)
+    assert segment.position_of(offset) == size
+    assert segment.next_offset() == offset + 2
+
+
 def test_the_place_of_the_last_write_is_forgotten_where_it_may_be_wrong() -> None:
     fs = MemoryFileSystem()
     segment = new(fs)
