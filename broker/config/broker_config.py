@@ -151,6 +151,7 @@ class BrokerConfig:
     ottla_console_enable: bool
     ottla_opentelemetry_traces_enable: bool
     ottla_metrics_address: str | None
+    ottla_metrics_hosts: list[str]
     ottla_worker_threads: int
     ottla_request_max_bytes: int
     ottla_address_request_max_bytes: int

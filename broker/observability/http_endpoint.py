@@ -4,7 +4,7 @@ health checks, /statusz for the state as JSON, and the console where it is enabl
 It serves GET and HEAD, and POST to the console, on a port of its own. Clients that send a request
 slowly are bounded apart from those that get a response, and the address with the most of them loses
 its oldest, so that they do not keep a probe waiting; a probe is served before any other bound
-applies.
+applies. Other requests must name this machine (`http_hosts`).
 The Prometheus library is imported when the first scrape comes.
 """
 
@@ -12,12 +12,13 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.metrics.exposition import render
 from ottla.broker.metrics.scrape import read_metrics
 from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.broker.observability.http_hosts import HostNames
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 
@@ -64,6 +65,13 @@ class Content(NamedTuple):
     console: "Console | None"
 
 
+_MISDIRECTED = (
+    "403 Forbidden",
+    TEXT,
+    b"not served under this name; use an address, or add the name to ottla.metrics.hosts\n",
+)
+
+
 class HttpEndpoint:
     """Serves health checks and the state from its start on, all metrics and the console later."""
 
@@ -75,14 +83,17 @@ class HttpEndpoint:
         warnings: Callable[[], Sequence[str]] = tuple,
         status: Callable[[], Mapping[str, Any]] = dict,
         first_metrics: MetricsRegistry | None = None,
+        hosts: Iterable[str] = (),
     ) -> None:
         """`healthy`: whether the process should live on; `ready`: whether clients may come;
         `warnings` are in the response to /readyz, after `ok`; `status` is the response to /statusz.
-        `first_metrics` are served until there are all (`serve`)."""
+        `first_metrics` are served until there are all (`serve`). `hosts` are the names of this
+        machine that requests for metrics and state may have, beside its own."""
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
         self._warnings = warnings
         self._status = status
         self._first_metrics = first_metrics
+        self._hosts = HostNames(hosts)
         self._content: Content | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         # Connections without a whole request by address, the oldest first.
@@ -177,6 +188,8 @@ class HttpEndpoint:
                 more_headers = console.headers
                 request = _console_request(method, (path, query), head, reader, writer)
                 status, content_type, body = await console.respond(request)
+            elif is_counted and not self._hosts.permit(head):
+                status, content_type, body = _MISDIRECTED
             else:
                 status, content_type, body = await self._respond(method, path)
             await _send(writer, method, status, content_type, body, more_headers)

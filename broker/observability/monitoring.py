@@ -109,6 +109,11 @@ async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpo
         warnings=state.warnings,
         status=state.document,
         first_metrics=registry,
+        hosts=(
+            *config.ottla_metrics_hosts,
+            *config.ottla_console_hosts,
+            *(each.host for each in config.advertised_endpoints()),
+        ),
     )
     try:
         return endpoint, await endpoint.start(host, port)

@@ -18,7 +18,7 @@ _NAMES = frozenset(
     (
         *("alter.config.policy.class.name", "create.topic.policy.class.name", "listeners"),
         *("client.quota.callback.class", "inter.broker.listener.name", "zookeeper.connect"),
-        "listener.security.protocol.map",
+        *("listener.security.protocol.map", "ottla.metrics.hosts"),
         *("socket.request.max.bytes", "advertised.listeners"),
     )
 )
@@ -83,6 +83,8 @@ SHOWN = {
         ("ottla.console.hosts", "ottla.console.token"),
         "tests/integration/test_console.py::test_remote_use_needs_the_token_and_a_known_name",
     ),
+    "ottla.metrics.hosts": "tests/unit/broker/observability/test_http_endpoint.py::"
+    "test_a_name_that_is_not_this_machine_gets_no_metrics",
     "ottla.console.read.only": "tests/integration/test_console_cluster.py::"
     "test_a_read_only_console",
     "ottla.console.principal": "tests/integration/test_console.py::"

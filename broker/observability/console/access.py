@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.observability.http_hosts import LOCAL_NAMES, host_name, is_address
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     HandlerEntry,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 # A token is not guessed: with letters and digits this is 95 bits.
 MIN_TOKEN_CHARACTERS = 16
 
-_LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 _BEARER = "Bearer "
 
 # Sent with each change by the console's own pages.
@@ -161,10 +161,10 @@ class ConsoleDoor:
 
     def _names_us(self, host: str) -> bool:
         name = host_name(host)
-        if name in _LOCAL_NAMES or name in self._hosts:
+        if name in LOCAL_NAMES or name in self._hosts:
             return True
         # An address is no name that another site could point here.
-        return self._allow_remote and _is_address(name)
+        return self._allow_remote and is_address(name)
 
 
 class ConsoleConnection:
@@ -275,19 +275,3 @@ def is_local(peer: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without port and brackets, in small letters."""
-    name, _, port = host.rpartition(":")
-    if not port.isdecimal() or host.endswith("]"):
-        name = host
-    return name.removeprefix("[").removesuffix("]").lower()
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

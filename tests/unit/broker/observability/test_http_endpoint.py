@@ -26,7 +26,10 @@ class Endpoint:
         self.problem: str | None = None
         self.warnings: list[str] = []
         self.endpoint = HttpEndpoint(
-            healthy=lambda: None, ready=lambda: self.problem, warnings=lambda: self.warnings
+            healthy=lambda: None,
+            ready=lambda: self.problem,
+            warnings=lambda: self.warnings,
+            hosts=["broker1"],
         )
         self.endpoint.serve(self.registry, network.channel, network.pool)
         self.port = 0
@@ -44,9 +47,9 @@ class Endpoint:
             with suppress(ConnectionResetError):
                 await writer.wait_closed()
 
-    async def get(self, path: str, method: str = "GET") -> tuple[str, str]:
+    async def get(self, path: str, method: str = "GET", host: str = "127.0.0.1") -> tuple[str, str]:
         """Status line and body."""
-        response = await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        response = await self.send(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         head, _, body = response.partition("\r\n\r\n")
         return head.split("\r\n")[0], body
 
@@ -229,3 +232,17 @@ async def test_close_disconnects_clients() -> None:
         with suppress(ConnectionResetError):
             await writer.wait_closed()
         await network.until(lambda: not endpoint.endpoint._clients)
+
+
+async def test_a_name_that_is_not_this_machine_gets_no_metrics() -> None:
+    """A name that a web page points at this machine (DNS rebinding)."""
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        for path in ("/metrics", "/statusz"):
+            status, body = await endpoint.get(path, host="rebound.example.org:9404")
+            assert status == "HTTP/1.1 403 Forbidden"
+            assert "ottla.metrics.hosts" in body
+            for host in ("localhost", "Broker1:9404", "[::1]:9404", "10.1.2.3:9404"):
+                status, _ = await endpoint.get(path, host=host)
+                assert status == "HTTP/1.1 200 OK"
+        status, _ = await endpoint.get("/readyz", host="probe.example.org")
+        assert status == "HTTP/1.1 200 OK"
