@@ -35,7 +35,7 @@ from rich.console import Console
 
 from benchmarks import clients, machine
 from benchmarks.spark_report import Sample, print_figures
-from tests.doubles.apache_kafka import free_port
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import start_broker
 from tests.doubles.spark_kafka_jars import connector_jars
 from tests.doubles.standalone_spark import standalone_cluster

@@ -9,12 +9,12 @@ import uvloop
 
 from benchmarks import clients, targets
 from benchmarks.coordinators import COMMIT_VERSION, COMMITTERS, connect, wait_for_coordinator
+from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.doubles.apache_kafka import free_port
 
 Measurements = dict[str, float]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
@@ -92,7 +93,16 @@ def zookeeper_jars() -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback address that was free a moment ago.
+
+    The kernel takes the ports of outgoing connections from 32768 on (Linux), so none of them takes
+    this one before a server listens on it.
+    """
+    while True:
+        port = 12_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

@@ -45,6 +45,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ottla.cli.zookeeper_server import free_port
+
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "python-source"
 PARTITIONS = 4
@@ -139,14 +141,6 @@ def find_java() -> str:
     if found.returncode != 0:
         raise SystemExit(found.returncode)  # tools/java.py has printed the reason
     return found.stdout.strip()
-
-
-def free_port() -> int:
-    """A port that was free a moment ago; the broker fails if it is in use again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

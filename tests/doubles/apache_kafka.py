@@ -27,6 +27,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.doubles.eventually import eventually
 from tests.doubles.maven import fetch_jars
@@ -207,14 +208,6 @@ class ApacheKafka:
     def topics(self, *arguments: str) -> str:
         """`kafka-topics.sh ARGUMENTS` on this broker."""
         return self.run_tool("org.apache.kafka.tools.TopicCommand", *arguments)
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -13,13 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.doubles.apache_kafka import (
-    ApacheKafka,
-    JavaProcess,
-    free_port,
-    java_command,
-    run_tool,
-)
+from ottla.cli.zookeeper_server import free_port
+from tests.doubles.apache_kafka import ApacheKafka, JavaProcess, java_command, run_tool
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _ATTEMPTS = 3  # between choosing the controller's port and binding it, another process may take it

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.doubles.apache_kafka import free_port
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.eventually import eventually
 
 WORKERS = 2

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.doubles.apache_kafka import free_port
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.eventually import eventually
 from tests.doubles.sasl_talk import PLAIN_LOGIN, addresses, sasl_listener

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.apache_kafka import free_port
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import BrokerProcess
 from tests.hostile.test_descriptors import DESCRIPTORS
 

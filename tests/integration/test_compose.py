@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +25,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.definitions import broker_settings
 from ottla.broker.config.sources import variable_to_setting
 from ottla.broker.testing.embedded import Broker
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import ROOT
 from tests.doubles.eventually import eventually
 from tests.doubles.zookeeper_process import start_zookeeper
@@ -82,18 +81,6 @@ def test_the_image_gives_way_to_kafkas_names() -> None:
     """OTTLA_ goes before KAFKA_: a default of the image under that name could not be changed."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     assert not [line for line in lines if "OTTLA_" in line and "=" in line]
-
-
-def free_port() -> int:
-    """Outside of what the system gives out by itself: it has to stay free until a broker binds."""
-    while True:
-        port = random.randrange(12000, 28000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class Container:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import yaml
 
 from ottla.broker.config.definitions import broker_settings
 from ottla.broker.config.sources import is_known, variable_to_setting
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import ROOT
 from tests.doubles.command_line import CommandLine
 from tests.doubles.eventually import eventually
@@ -84,12 +84,6 @@ class Secured(NamedTuple):
         if properties is not None:
             made.environment["OTTLA_COMMAND_CONFIG"] = str(properties)
         return made
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import PartitionMetadata
 
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs
-from tests.doubles.apache_kafka import (
-    ApacheKafka,
-    free_port,
-    run_tool,
-    start_kafka,
-    start_zookeeper,
-)
+from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start_zookeeper
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually

@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import decode_response, encode_request
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -32,7 +33,6 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
 )
 from ottla.protocol.records.builder import build_batch
-from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
 from tests.soak.observed import ObservedServer, halves, summary

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.cli.zookeeper_server import free_port
 from tests.compat.share.work import compile_work, consume, expected, values
-from tests.doubles.apache_kafka import REPOSITORY, JavaProcess, free_port
+from tests.doubles.apache_kafka import REPOSITORY, JavaProcess
 from tests.doubles.maven import fetch_jars
 
 VERSION = "4.3.1"
