@@ -26,6 +26,7 @@ from ottla.controller.settings import ControllerSettings, control_versions
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state.processed_brokers import ProcessedBrokers
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -75,6 +76,7 @@ class ControllerComponents:
         batch = self.batch = RequestBatch(broker_id, context, channels, settings, responses)
         watches = self.watches = ZkWatches(store, put)
         deleted = self.deleted = DeletedTopics()
+        self.processed_brokers = ProcessedBrokers(writer)
         partitions = self.partitions = PartitionStateMachine(
             context, writer, batch, self._unclean_allowed, deleted.first_epoch
         )
@@ -107,6 +109,7 @@ class ControllerComponents:
             link,
             watches,
             self.features.is_compatible,
+            self.processed_brokers,
         )
         self.reassignment = link.target = Reassignment(
             context, writer, partitions, replicas, batch, self.deletion, watches
@@ -164,8 +167,11 @@ class ControllerComponents:
         # Before any LeaderAndIsr: a leader that lost records must not lead for a moment, as its
         # followers would truncate.
         await self.partitions.elect_after_unclean_restarts(
-            context.isr_members_before_unclean_restart(state_zxids)
+            context.isr_members_before_unclean_restart(
+                state_zxids, await self.processed_brokers.load()
+            )
         )
+        await self.processed_brokers.save(context.brokers)
         await self.replicas.startup()
         await self.partitions.startup()
         await self.reassignment.load()

@@ -15,6 +15,7 @@ from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.controller.state.processed_brokers import ProcessedBrokers
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -75,6 +76,7 @@ class BrokerChanges:
         reassignments: ReassignmentResumer,
         watches: ZkWatches,
         is_compatible: IsCompatible,
+        processed: ProcessedBrokers,
     ) -> None:
         self.context = context
         self.store = store
@@ -86,6 +88,7 @@ class BrokerChanges:
         self.reassignments = reassignments
         self.watches = watches
         self.is_compatible = is_compatible
+        self.processed = processed
 
     async def load(self) -> None:
         """Reads the registered brokers for a new controller, and adds their channels."""
@@ -146,6 +149,7 @@ class BrokerChanges:
             await self.on_startup(ids)
         if dead:
             await self._on_failure(dead)
+        await self.processed.save(context.brokers)
 
     async def on_startup(self, broker_ids: list[int]) -> None:
         """Sends the new brokers to the others and the full metadata to them; then their replicas

@@ -206,25 +206,32 @@ class ControllerContext:
         return NO_EPOCH if state is None else state.leader_epoch
 
     def isr_members_before_unclean_restart(
-        self, state_zxids: Mapping[TopicPartition, int]
+        self,
+        state_zxids: Mapping[TopicPartition, int],
+        processed: Mapping[int, int] | None = None,
     ) -> dict[TopicPartition, frozenset[int]]:
         """The members of ISRs that were written before an unclean restart of those members.
 
         ``state_zxids`` are the mzxids of the state znodes. A broker that was shut down uncleanly
         and registered later (its broker epoch is a zxid, too) may have lost records that the ISR
-        promises. Partitions with one replica are left out: there is no other to elect.
+        promises. ``processed`` are the broker epochs that earlier controllers have processed: a
+        controller that had not heard of a restart may have written the ISR after it. Partitions
+        with one replica are left out: there is no other to elect.
         """
         found: dict[TopicPartition, frozenset[int]] = {}
         exempt = self.topics_exempt_from_election()
         for broker_id, broker in self.brokers.items():
             if not broker.unclean_shutdown:
                 continue
+            is_processed = processed is None or processed.get(broker_id) == broker.epoch
             for partition in self._partitions_by_broker.get(broker_id, ()):
                 state = self.leadership.get(partition)
                 if (
                     state is not None
                     and broker_id in state.isr
-                    and state_zxids.get(partition, broker.epoch) < broker.epoch
+                    and not (
+                        is_processed and state_zxids.get(partition, broker.epoch) >= broker.epoch
+                    )
                     and len(self.assignment(partition).replicas) > 1
                     and partition[0] not in exempt
                 ):

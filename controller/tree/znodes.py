@@ -53,6 +53,9 @@ DELETED_TOPICS = "/ottla/deleted_topics"
 """Not in Kafka: the highest leader epochs of deleted topics; a topic that is created again with the
 same name starts above it. Kafka ignores the znode."""
 
+PROCESSED_BROKERS = "/ottla/processed_brokers"
+"""Not in Kafka: the broker epochs that the controller has processed. Kafka ignores the znode."""
+
 DEFAULT_ENTITY = "<default>"
 ENTITY_TOPICS = "topics"
 ENTITY_CLIENTS = "clients"

@@ -16,6 +16,7 @@ from ottla.controller.tree.znodes import (
     FEATURE,
     LOG_DIR_FAILURE,
     PREFERRED_REPLICA_ELECTION,
+    PROCESSED_BROKERS,
     PRODUCER_ID_BLOCK,
     REASSIGN_PARTITIONS,
 )
@@ -229,3 +230,18 @@ def decode_consumer_offset(path: str, data: bytes) -> int:
         return int(data)
     except ValueError:
         raise MalformedZnode(f"{path} holds {data!r}, not an offset") from None
+
+
+def encode_processed_brokers(epochs: Mapping[int, int]) -> bytes:
+    return encode_json(
+        {"version": 1, "broker_epochs": {str(each): epochs[each] for each in sorted(epochs)}}
+    )
+
+
+def decode_processed_brokers(data: bytes) -> dict[int, int]:
+    """Broker epochs by broker id. Raises MalformedZnode."""
+    payload = decode_json(PROCESSED_BROKERS, data)
+    epochs = json_object(PROCESSED_BROKERS, payload.get("broker_epochs"))
+    return {
+        int(name): integer(PROCESSED_BROKERS, epochs, name) for name in epochs if name.isdecimal()
+    }

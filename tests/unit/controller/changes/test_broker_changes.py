@@ -11,6 +11,7 @@ from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.requests.broker_channels import Callback
 from ottla.controller.tree import znodes
+from ottla.controller.tree.znodes_admin import decode_processed_brokers
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import (
@@ -55,6 +56,20 @@ async def test_dead_broker_loses_its_leaderships_and_places(cluster: Cluster) ->
     assert all(2 not in cluster.state("t", index).isr for index in range(4))
     assert cluster.brokers[1].live_brokers == {1, 3}
     assert cluster.brokers[3].hosted[T0].leader == 3
+
+
+async def test_processed_registrations_are_stored(cluster: Cluster) -> None:
+    def stored() -> dict[int, int]:
+        return decode_processed_brokers(cluster.tree.nodes[znodes.PROCESSED_BROKERS].data)
+
+    def registered() -> dict[int, int]:
+        return {each: broker.broker_epoch for each, broker in cluster.brokers.items()}
+
+    assert stored() == registered()
+    await cluster.remove_broker(2)
+    assert sorted(stored()) == [1, 3]
+    await cluster.add_broker(2)
+    assert stored() == registered()
 
 
 async def test_cleanly_restarted_replica_is_the_last_one_in_the_isr(cluster: Cluster) -> None:

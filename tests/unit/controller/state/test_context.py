@@ -67,6 +67,12 @@ def test_isr_members_before_an_unclean_restart(context: ControllerContext) -> No
     # The ISR was written after that restart, or at an unknown time.
     assert context.isr_members_before_unclean_restart({A0: 61}) == {}
     assert context.isr_members_before_unclean_restart({}) == {}
+    # It was written after that restart by a controller that had not heard of the restart of 2.
+    newer = {A0: 61, A1: 61, B0: 61}
+    unprocessed = context.isr_members_before_unclean_restart(newer, {1: 60, 2: 40, 3: 60})
+    assert unprocessed == {A0: frozenset({2})}
+    assert context.isr_members_before_unclean_restart(newer, {1: 60}) == unprocessed
+    assert context.isr_members_before_unclean_restart(newer, {1: 60, 2: 60}) == {}
     context.brokers[2] = context.brokers[2]._replace(epoch=50)
     assert context.isr_members_before_unclean_restart(zxids) == {A0: frozenset({1})}
     # A partition with one replica, and a topic that is deleted.

@@ -98,6 +98,15 @@ def test_deleted_topics_keep_their_order() -> None:
     assert znodes_admin.decode_deleted_topics(b"") == (-1, {})
 
 
+def test_processed_brokers() -> None:
+    data = znodes_admin.encode_processed_brokers({10: 7, 2: 9})
+    assert json.loads(data) == {"version": 1, "broker_epochs": {"2": 9, "10": 7}}
+    assert znodes_admin.decode_processed_brokers(data) == {2: 9, 10: 7}
+    for wrong in (b"", b"{}", b'{"broker_epochs":{"1":"x"}}'):
+        with pytest.raises(MalformedZnode, match="/ottla/processed_brokers"):
+            znodes_admin.decode_processed_brokers(wrong)
+
+
 def test_consumer_subscription() -> None:
     data = znodes_admin.encode_consumer_subscription({"t": 2}, "static", 5)
     assert json.loads(data) == {
