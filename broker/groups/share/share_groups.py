@@ -325,14 +325,19 @@ class ShareGroups:
     def _names(self, topics: Topics) -> dict[bytes, str]:
         return {topic_id: self._catalog.name_of(topic_id) or "" for topic_id in topics}
 
+    def _empty_group(self, group_id: str) -> ShareGroup:
+        """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self.find(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        return group
+
     async def delete(self, group_id: str) -> None:
         """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
         async with self._locked(group_id):
-            group = self.find(group_id)
-            if group is None:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            if group.members:
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            group = self._empty_group(group_id)
             for topic_id, indexes in group.initialized.items():
                 for index in indexes:
                     await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
@@ -351,11 +356,7 @@ class ShareGroups:
         KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         async with self._locked(group_id):
-            group = self.find(group_id)
-            if group is None:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            if group.members:
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            group = self._empty_group(group_id)
             initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
             for topic_id, rows in offsets.items():
                 known = initialized.setdefault(topic_id, [])

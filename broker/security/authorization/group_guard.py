@@ -199,22 +199,20 @@ class GroupGuard(Guard):
     def _consumer_group_describe(self, context: RequestContext, request: Any) -> None:
         from ottla.protocol.messages.consumer_group_describe import DescribedGroup
 
-        request.group_ids, denied = self.sort_out(
-            context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids, str
-        )
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        rows = [DescribedGroup(error_code=code, group_id=group_id) for group_id in denied]
-        amend(context, lambda response: response.groups.extend(rows))
-        self._set_operations(context, request)
+        self._describe(context, request, DescribedGroup)
 
     def _share_group_describe(self, context: RequestContext, request: Any) -> None:
         from ottla.protocol.messages.share_group_describe import DescribedGroup
 
+        self._describe(context, request, DescribedGroup)
+
+    def _describe(self, context: RequestContext, request: Any, row: Any) -> None:
+        """Takes out the groups that are denied; `row` is the type of their rows."""
         request.group_ids, denied = self.sort_out(
             context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids, str
         )
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        rows = [DescribedGroup(error_code=code, group_id=group_id) for group_id in denied]
+        rows = [row(error_code=code, group_id=group_id) for group_id in denied]
         amend(context, lambda response: response.groups.extend(rows))
         self._set_operations(context, request)
 
