@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ from ottla.broker.groups.share import records
 from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
+from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
@@ -83,8 +83,8 @@ class ShareGroups:
         self._timer = timer
         self._catalog = catalog
         self._persister = persister
-        # Locks of groups with a request in progress, and how many requests use each.
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        # Groups with a request in progress.
+        self._locks: KeyedLocks[str] = KeyedLocks()
         self._timers: dict[tuple[str, str], TimerTask] = {}
 
     def find(self, group_id: str) -> ShareGroup | None:
@@ -124,7 +124,7 @@ class ShareGroups:
         """A member joins, stays or leaves; durable on return. Raises KafkaError."""
         _check(request)
         group_id, member_id = request.group_id, request.member_id
-        async with self._locked(group_id):
+        async with self._locks.locked(group_id):
             group = self._group_for(group_id, request.member_epoch)
             if request.member_epoch == LEAVE_EPOCH:
                 if member_id not in group.members:
@@ -263,7 +263,7 @@ class ShareGroups:
 
     async def _remove_expired(self, group_id: str, member_id: str) -> None:
         try:
-            async with self._locked(group_id):
+            async with self._locks.locked(group_id):
                 group = self.find(group_id)
                 if group is None or member_id not in group.members:
                     return
@@ -336,7 +336,7 @@ class ShareGroups:
 
     async def delete(self, group_id: str) -> None:
         """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
-        async with self._locked(group_id):
+        async with self._locks.locked(group_id):
             group = self._empty_group(group_id)
             for topic_id, indexes in group.initialized.items():
                 for index in indexes:
@@ -355,7 +355,7 @@ class ShareGroups:
         The state epoch rises, so that a leader with the former state cannot store it. Raises
         KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        async with self._locked(group_id):
+        async with self._locks.locked(group_id):
             group = self._empty_group(group_id)
             initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
             for topic_id, rows in offsets.items():
@@ -398,18 +398,6 @@ class ShareGroups:
         code = await done
         if code:
             raise KafkaError(_APPEND_ERRORS.get(code, code))
-
-    @asynccontextmanager
-    async def _locked(self, group_id: str) -> AsyncIterator[None]:
-        lock, users = self._locks.setdefault(group_id, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._locks[group_id]
 
 
 # What a client gets after a failed append: retry here, or find the coordinator again.

@@ -7,8 +7,6 @@ change is committed. Requests for one share partition wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
@@ -20,6 +18,7 @@ from ottla.broker.coordination.ports import (
     Defer,
 )
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import (
     StateRecord,
@@ -82,8 +81,8 @@ class ShareCoordinator:
             lambda partition: None,
             lambda partition: None,
         )
-        # Locks of keys with a request in progress, and how many requests use each.
-        self._locks: dict[SharePartitionKey, tuple[asyncio.Lock, list[None]]] = {}
+        # Keys with a request in progress.
+        self._locks: KeyedLocks[SharePartitionKey] = KeyedLocks()
         # Keys whose last append has an unknown outcome: the next record is a snapshot.
         self._uncertain: set[SharePartitionKey] = set()
 
@@ -97,7 +96,7 @@ class ShareCoordinator:
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
         """See `ShareStatePersister.initialize`."""
-        async with self._locked(key):
+        async with self._locks.locked(key):
             partition, state = self._find(key)
             if state is not None and state_epoch < state.state_epoch:
                 raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
@@ -107,7 +106,7 @@ class ShareCoordinator:
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> PersistedState:
         """See `ShareStatePersister.read`."""
-        async with self._locked(key):
+        async with self._locks.locked(key):
             partition, state = self._find(key)
             if state is None:
                 raise KafkaError(
@@ -126,7 +125,7 @@ class ShareCoordinator:
 
     async def write(self, key: SharePartitionKey, update: StateUpdate) -> None:
         """See `ShareStatePersister.write`."""
-        async with self._locked(key):
+        async with self._locks.locked(key):
             partition, state = self._find(key)
             if state is None:
                 raise KafkaError(
@@ -141,7 +140,7 @@ class ShareCoordinator:
 
     async def delete(self, key: SharePartitionKey) -> None:
         """See `ShareStatePersister.delete`."""
-        async with self._locked(key):
+        async with self._locks.locked(key):
             partition, state = self._find(key)
             if state is not None:
                 await self._append(partition, *tombstone(key), StateRecord(key))
@@ -157,18 +156,6 @@ class ShareCoordinator:
             *(state.state_epoch, state.leader_epoch, state.start_offset),
             state.delivery_complete_count,
         )
-
-    @asynccontextmanager
-    async def _locked(self, key: SharePartitionKey) -> AsyncIterator[None]:
-        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._locks[key]
 
     def _find(self, key: SharePartitionKey) -> tuple[ShareStatePartition, ShareState | None]:
         name = coordinator_key(key)
