@@ -86,6 +86,7 @@ ROOMS = {
         "recovery",
         "cleaner",
         "directories",
+        "remote",
         "inspection",
     ),
 }
