@@ -55,4 +55,6 @@ def _open_store(settings: StoreSettings, fs: FileSystem) -> ObjectStore:
         if not fs.exists(root):
             raise RemoteStorageSettingsError(f"storage.root {root} does not exist. Create it")
         return LocalObjectStore(fs, root)
-    raise RemoteStorageSettingsError(f"storage.backend.class={settings.backend} is not supported")
+    from ottla.storage.remote.cloud_object_store import open_cloud_object_store
+
+    return open_cloud_object_store(settings)

@@ -96,8 +96,9 @@ def test_a_manifest_of_the_plugin_is_read() -> None:
     assert not manifest.compression
     assert manifest.indexes_size == 5
     assert len(manifest.chunk_index) == 10
-    del EXPECTED["remoteLogSegmentMetadata"]  # the plugin does not need it either
-    assert decode(EXPECTED).indexes == FIVE
+    # The plugin does not need this part either.
+    needed = {name: value for name, value in EXPECTED.items() if "Metadata" not in name}
+    assert decode(needed).indexes == FIVE
 
 
 def test_compressed_chunks() -> None:
