@@ -130,6 +130,12 @@ def _incremental_alter_configs(request: Any, response: Any, code: int, message: 
         )
 
 
+def _stop_replica(request: Any, response: Any, code: int, message: str | None) -> None:
+    from ottla.broker.requests.refused_requests import stop_replica_refused
+
+    response.partition_errors = stop_replica_refused(request, code).partition_errors
+
+
 def _offset_commit(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("offset_commit")
     for topic in request.topics:
@@ -321,6 +327,7 @@ BUILDERS: dict[int, Builder] = {
     1: _fetch,
     2: _list_offsets,
     3: _metadata,
+    5: _stop_replica,
     8: _offset_commit,
     9: _offset_fetch,
     10: _find_coordinator,
