@@ -1,5 +1,6 @@
-"""ShareGroupState requests of other brokers (KIP-932): Initialize (83), Read (84), Write (85),
-Delete (86) and ReadSummary (87), versions 0 and 1.
+"""What other brokers send to a share coordinator (KIP-932): InitializeShareGroupState (83),
+ReadShareGroupState (84), WriteShareGroupState (85), DeleteShareGroupState (86), all version 0, the
+third version 1 too, and ReadShareGroupStateSummary (87), versions 0 and 1.
 
 They need CLUSTER_ACTION on the cluster. Each partition has an error of its own: NOT_COORDINATOR if
 another broker leads its partition of `__share_group_state`, INVALID_REQUEST for one without state.

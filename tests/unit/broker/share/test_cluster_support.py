@@ -41,7 +41,7 @@ class Cluster:
         return ErrorCode.NONE
 
 
-async def test_a_broker_alone_asks_nobody() -> None:
+async def test_a_broker_alone_sends_no_request() -> None:
     cluster = Cluster()
     assert (await cluster.code(), cluster.asked) == (ErrorCode.NONE, [])
 

@@ -78,7 +78,7 @@ async def test_fencing() -> None:
 
 
 async def test_a_repeated_initialization_changes_nothing() -> None:
-    """The sender had no response, and the group goes on meanwhile."""
+    """The sender had no response, and the group continues meanwhile."""
     made = coordinator(MemoryLog())
     for _ in range(2):
         await made.initialize(KEY, 0, -1)

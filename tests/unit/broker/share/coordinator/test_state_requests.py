@@ -13,7 +13,7 @@ from ottla.protocol.messages.read_share_group_state import StateBatch as Row
 KEY = SharePartitionKey("group", bytes(15) + b"\7", 2)
 
 
-def response(row: PartitionResult, topic_id: bytes = KEY.topic_id) -> ReadShareGroupStateResponse:
+def of_row(row: PartitionResult, topic_id: bytes = KEY.topic_id) -> ReadShareGroupStateResponse:
     return ReadShareGroupStateResponse([ReadStateResult(topic_id, [row])])
 
 
@@ -29,20 +29,20 @@ def test_a_request_has_one_share_partition() -> None:
 
 def test_the_row_of_the_response() -> None:
     row = PartitionResult(2, state_epoch=1, start_offset=7, state_batches=[Row(7, 8, 0, 1)])
-    found = state_requests.result(KEY, response(row))
+    found = state_requests.result(KEY, of_row(row))
     assert state_requests.state_of(found) == PersistedState(1, 7, (StateBatch(7, 8, 0, 1),))
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("response", "code"),
     [
-        (response(PartitionResult(2, ErrorCode.NOT_COORDINATOR)), ErrorCode.NOT_COORDINATOR),
-        (response(PartitionResult(1)), ErrorCode.UNKNOWN_SERVER_ERROR),
-        (response(PartitionResult(2), bytes(16)), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (of_row(PartitionResult(2, ErrorCode.NOT_COORDINATOR)), ErrorCode.NOT_COORDINATOR),
+        (of_row(PartitionResult(1)), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (of_row(PartitionResult(2), bytes(16)), ErrorCode.UNKNOWN_SERVER_ERROR),
         (ReadShareGroupStateResponse(), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_errors(answer: ReadShareGroupStateResponse, code: int) -> None:
+def test_errors(response: ReadShareGroupStateResponse, code: int) -> None:
     with pytest.raises(KafkaError) as refused:
-        state_requests.result(KEY, answer)
+        state_requests.result(KEY, response)
     assert refused.value.code == code
