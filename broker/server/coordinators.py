@@ -70,7 +70,8 @@ class Coordinators:
 
             creation = AutoTopicCreation(config, metadata, channel.create_topics)
             self.share = ShareParts(
-                *(config, replica_manager, clock, timer, defer, timeout_ms, creation.ensure),
+                *(config, replica_manager, metadata, inter_broker_client, clock, timer, defer),
+                creation.ensure,
                 lambda group_id: {},
             )
         self.groups = GroupCoordinator(
