@@ -41,6 +41,7 @@ BROKER_ROOMS = (
     "coordination",
     "security",
     "net",
+    "remote",
     "replication",
     "share",
     "groups",
