@@ -157,7 +157,7 @@ class _Parts:
         return b"".join(taken)
 
     def all_after(self, first: bytes) -> Iterator[Buffer]:
-        """An error ends the upload: obstore reports it in words only, so it is kept here."""
+        """An error ends the upload: obstore reports its text only, so it is kept here."""
         yield first
         try:
             for part in self._content:

@@ -21,9 +21,11 @@ def compress(content: bytes | memoryview) -> bytes:
 
 
 def decompress(frame: bytes, max_size: int) -> bytes:
-    """The content of one frame. Raises ValueError if it is invalid or says no size, or one above
-    `max_size` bytes; no memory is allocated then. Raises RemoteStorageError if the package is not
-    installed."""
+    """The content of one frame.
+
+    Raises ValueError if the frame is invalid, has no size in its header, or one above `max_size`
+    bytes; no memory is allocated then. Raises RemoteStorageError if the package is not installed.
+    """
     zstandard = _zstandard()
     try:
         size = zstandard.frame_content_size(frame)

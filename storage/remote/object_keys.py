@@ -17,7 +17,7 @@ from ottla.storage.remote import kafka_uuid
 from ottla.storage.remote.custom_metadata import CustomMetadata
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
-#: A file that an interrupted upload to a local folder left. No reader looks at it.
+#: A file that an interrupted upload to a local folder left. It is never read.
 TEMPORARY_SUFFIX = ".tmp"
 
 

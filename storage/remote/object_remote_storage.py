@@ -39,7 +39,7 @@ Background = Callable[[Callable[[], None]], object]
 _READ_ATTEMPTS = 2
 # The chunks of all manifests in memory, at about 100 bytes each.
 _MAX_CACHED_CHUNKS = 1_000_000
-# Segments of which the last chunk is remembered, to see that a reader goes on.
+# Segments of which the last chunk is remembered, to see that a reader continues.
 _MAX_READERS = 1024
 # Chunks that wait for a thread to read them ahead.
 _MAX_READ_AHEAD = 64

@@ -1,7 +1,7 @@
 """The settings of the remote storage: names and values of Aiven's tiered storage plugin.
 
 They are the broker's settings `rsm.config.*` without that prefix. A setting that Ottla does not
-know is an error, as is one that asks for what Ottla does not have: an operator who moves a cluster
+know is an error, as is one for a feature that Ottla does not have: an operator who moves a cluster
 learns it at the start. Settings of the plugin that change nothing here are accepted.
 """
 
