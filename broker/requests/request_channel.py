@@ -140,6 +140,7 @@ class RequestChannel:
         self.in_turn = False  # a handler task runs, so `flush_at_turn_end` will be honoured
         self.flush_at_turn_end: list[Callable[[], None]] = []
         self._at_once = True  # the next request that is read may be handled as it is read
+        self._handled_at_once = 0  # in this iteration of the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # set by `start`
         self._error_response = error_response
         self._max_requests = max_requests
@@ -216,6 +217,7 @@ class RequestChannel:
             self.put(context)
             return
         self._at_once = False
+        self._handled_at_once = 1
         self._loop.call_soon(self._end_iteration)
         self._busy_tasks += 1
         self._queue.append(context)
@@ -225,7 +227,9 @@ class RequestChannel:
             self._wake()
 
     def _end_iteration(self) -> None:
-        self._at_once = True
+        if not self._busy_tasks:  # else the turn that follows counts what was read
+            self._at_once = True
+            self._handled_at_once = 0
 
     def put(self, context: RequestContext) -> None:
         """Queue a request. The caller has seen that the channel is not full."""
@@ -290,7 +294,8 @@ class RequestChannel:
         while True:
             while queue or crowd.length or expensive.length or long_queue.length:
                 if not (expensive.length or long_queue.length):
-                    self._at_once = len(queue) + crowd.length == 1
+                    self._at_once = len(queue) + crowd.length + self._handled_at_once == 1
+                    self._handled_at_once = 0
                     self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
                     self._small_is_next = False
                 elif (wait := self._take_next_turn()) > 0:
