@@ -63,7 +63,7 @@ def _new_object(directory: str, names: list[str], module: str, name: str) -> Any
                     sys.path.insert(1, path)
                     sys.path_importer_cache.pop(path, None)
                 elif sys.path_importer_cache.get(path) is None:
-                    sys.path_importer_cache.pop(path, None)  # was looked at before it existed
+                    sys.path_importer_cache.pop(path, None)  # was read before it existed
                 break
     # Not importlib.invalidate_caches(): Python then reads the directories of Spark's zips again,
     # which takes 0.1 s of CPU time, in each task.

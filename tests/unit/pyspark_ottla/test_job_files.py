@@ -114,7 +114,7 @@ def test_what_python_knows_of_other_zips_is_kept(
     assert sys.path[1:3] == files
 
 
-def test_files_that_came_after_their_path_was_looked_at_are_found(
+def test_files_that_came_after_their_path_was_read_are_found(
     files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pickled = dumps(DefaultSource(OPTIONS))
