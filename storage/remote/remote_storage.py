@@ -1,0 +1,58 @@
+"""The interface to a remote storage. Mirrors KIP-405's RemoteStorageManager.
+
+All methods block and are called in worker threads, also several at the same time. Each ends or
+raises within the deadlines of the storage's own settings. An object becomes visible whole or not
+at all.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from ottla.storage.errors import StorageError
+from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
+
+
+class RemoteStorageError(StorageError):
+    """The remote storage failed. The call can be made again; local data must be kept."""
+
+
+class RemoteResourceNotFoundError(RemoteStorageError):
+    """The object is not there: it was deleted, or never copied."""
+
+
+class RemoteObjectCorruptError(RemoteStorageError):
+    """The object is there, and its bytes are not those that were copied."""
+
+
+class RemoteIndexType(Enum):
+    OFFSET = "index"
+    TIMESTAMP = "timeindex"
+    PRODUCER_SNAPSHOT = "snapshot"
+    TRANSACTION = "txnindex"
+    LEADER_EPOCH = "leader-epoch-checkpoint"
+
+
+class RemoteStorage(Protocol):
+    def copy_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> bytes | None:
+        """Copies the files of one segment. When this returns they are durable and can be read.
+        Returns the custom metadata to keep with the segment. May be called again after an error."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes:
+        """The bytes of the segment file from `start_position` to before `end_position`, or to its
+        end. The caller bounds the length. Raises RemoteResourceNotFoundError."""
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
+        """A whole index. Raises RemoteResourceNotFoundError, also for a transaction index or a
+        producer snapshot that the segment did not have."""
+
+    def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Deletes all objects of the segment. What is not there any more is no error."""
+
+    def close(self) -> None:
+        """Ends connections. No method is called afterwards."""
