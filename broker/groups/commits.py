@@ -176,16 +176,20 @@ class GroupCommits:
             results.update(dict.fromkeys(partitions, offset_error(error_code)))
             response_callback(results)
 
+        group_id = group.group_id
+        records = [
+            (offset_key(group_id, partition), offset_value(value)) for partition, value in accepted
+        ]
+        if transaction is None:
+            self._appender.append_together(group_partition, records, on_result)
+            return
         self._appender.append(
             group_partition,
-            [
-                (offset_key(group.group_id, partition), offset_value(value))
-                for partition, value in accepted
-            ],
+            records,
             on_result,
-            producer_id=-1 if transaction is None else transaction.producer_id,
-            producer_epoch=-1 if transaction is None else transaction.producer_epoch,
-            guard=None if transaction is None else transaction.guard,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            guard=transaction.guard,
             base_sequence=0,  # as in the batches of offsets of Kafka
         )
 

@@ -72,7 +72,7 @@ class GroupCoordinator:
         self._expiry_timer: TimerTask | None = None
         self._jobs = SlicedJobs(defer)
         codec = settings.offsets_topic_compression_codec
-        appender = GroupAppender(log, self.partitions, clock, codec)
+        appender = GroupAppender(log, self.partitions, clock, defer, codec)
         rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None

@@ -1,6 +1,9 @@
 """Appends to `__consumer_offsets`: builds the batch and maps the errors of the log."""
 
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ottla.broker.coordination.ports import (
     MOVED_ERRORS,
@@ -8,6 +11,7 @@ from ottla.broker.coordination.ports import (
     UNAVAILABLE_ERRORS,
     AppendResult,
     CoordinatorLog,
+    Defer,
 )
 from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.log.partition import GroupPartition
@@ -19,28 +23,127 @@ from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import NONE
 from ottla.storage.producer.verification import Verification
 
+logger = logging.getLogger("ottla.groups")
+
 # Tombstones are split into batches of about this size, far below a usual max.message.bytes.
 MAX_TOMBSTONE_BATCH_BYTES = 256 * 1024
 
-Results = Callable[[int, int], None]
+# Changes that are appended as one batch: their responses take about two milliseconds, and a batch
+# that is not larger than this is rarely rejected for its size.
+MAX_GATHERED = 64
+MAX_GATHERED_BYTES = 64 * 1024
+
+Records = Sequence[tuple[bytes, bytes | None]]
+
+
+class _Gathered(NamedTuple):
+    """Records that wait for the batch of this iteration of the loop."""
+
+    partition: GroupPartition
+    records: Records
+    on_result: AppendResult
+    size: int
 
 
 class GroupAppender:
     """Appends records of groups whose partition is active here."""
 
     def __init__(
-        self, log: CoordinatorLog, partitions: GroupPartitions, clock: Clock, codec: int = NONE
+        self,
+        log: CoordinatorLog,
+        partitions: GroupPartitions,
+        clock: Clock,
+        defer: Defer,
+        codec: int = NONE,
     ) -> None:
         """`codec` is that of each batch, tombstones included: offsets.topic.compression.codec."""
         self._codec = codec
         self._log = log
         self._partitions = partitions
         self._clock = clock
+        self._defer = defer
+        # By partition, in the order of the calls; not more than there are requests in a turn.
+        self._gathered: dict[int, deque[_Gathered]] = {}
+        self._is_deferred = False
+
+    def append_together(
+        self, partition: GroupPartition, records: Records, on_result: AppendResult
+    ) -> None:
+        """As `append`, in one batch with what is appended to the partition in the same iteration of
+        the loop: an append costs as much as the rest of a commit. The order of appends is kept. The
+        base sequence is 0, as in the batches of offsets of Kafka.
+        """
+        size = 0
+        for key, value in records:
+            size += len(key) + (0 if value is None else len(value))
+        gathered = self._gathered.get(partition.index)
+        if gathered is None:
+            gathered = self._gathered[partition.index] = deque()
+        gathered.append(_Gathered(partition, records, on_result, size))
+        self._defer_gathered()
+
+    def _defer_gathered(self) -> None:
+        if not self._is_deferred:
+            self._is_deferred = True
+            self._defer(self._append_gathered)
+
+    def _append_gathered(self) -> None:
+        """Append one batch to each partition, and the rest in the next iteration."""
+        self._is_deferred = False
+        for index in list(self._gathered):
+            self._append_batch_of(index)
+        if self._gathered:
+            self._defer_gathered()
+
+    def _append_batch_of(self, index: int) -> None:
+        gathered = self._gathered.get(index)
+        if gathered is None:
+            return  # a callback has appended it meanwhile
+        changes = [gathered.popleft()]
+        size = changes[0].size
+        while (
+            gathered
+            and len(changes) < MAX_GATHERED
+            and size + gathered[0].size <= MAX_GATHERED_BYTES
+            and gathered[0].partition is changes[0].partition
+        ):
+            changes.append(gathered.popleft())
+            size += changes[-1].size
+        if not gathered:
+            del self._gathered[index]
+        self._append_changes(changes)
+
+    def _append_changes(self, changes: list[_Gathered]) -> None:
+        partition = changes[0].partition
+        if not self._partitions.is_active(partition):
+            for change in changes:
+                change.on_result(ErrorCode.NOT_COORDINATOR, -1)
+            return
+        if len(changes) == 1:
+            self._append(partition, changes[0].records, changes[0].on_result, base_sequence=0)
+            return
+
+        def on_result(error_code: int, base_offset: int) -> None:
+            if error_code in TOO_LARGE_ERRORS:
+                for change in changes:  # each of them may be small enough
+                    self._append(partition, change.records, change.on_result, base_sequence=0)
+                return
+            for change in changes:
+                try:
+                    change.on_result(error_code, base_offset)
+                except Exception:
+                    # A defect, and the others of the batch still need their responses.
+                    logger.exception("Unexpected error completing an append of a group")
+                if not error_code:
+                    base_offset += len(change.records)
+
+        records = [record for change in changes for record in change.records]
+        self._append(partition, records, on_result, base_sequence=0)
 
     def append(
         self,
         partition: GroupPartition,
-        records: Sequence[tuple[bytes, bytes | None]],
+        records: Records,
         on_result: AppendResult,
         *,
         producer_id: int = -1,
@@ -53,6 +156,22 @@ class GroupAppender:
         When this broker resigned from the partition meanwhile, the result is NOT_COORDINATOR. The
         record may be committed; then the new coordinator replays it.
         """
+        while partition.index in self._gathered:
+            self._append_batch_of(partition.index)
+        self._append(
+            *(partition, records, on_result, producer_id, producer_epoch, base_sequence, guard)
+        )
+
+    def _append(
+        self,
+        partition: GroupPartition,
+        records: Records,
+        on_result: AppendResult,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        guard: Verification | None = None,
+    ) -> None:
         now_ms = self._clock.now_ms()
         batch = build_batch(
             [(now_ms, key, value, None) for key, value in records],

@@ -182,6 +182,8 @@ class Setup:
         committer = Committer(group_id, member_id, instance_id, generation_id, version)
         if producer_id is None:
             self.coordinator.commits.commit(committer, values, response)
+            if response.is_pending:  # appended at the end of the iteration of the loop
+                self.run_deferred()
         else:
             self.coordinator.commits.commit_transactional(
                 committer, producer_id, 0, values, response

@@ -71,6 +71,7 @@ class Broker:
             ),
             version,
         )
+        self.setup.run_deferred()
         return {
             TopicPartition(row.name, found.partition_index): found.error_code
             for row in asked.response(OffsetCommitResponse).topics
