@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -34,10 +35,14 @@ from weakref import WeakKeyDictionary
 import ottla.broker.__main__ as start
 from ottla.broker.net.connection import Connection
 from ottla.broker.requests.request_context import Principal
+from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    import ssl
+
+    from ottla.broker.security.tls.contexts import ReadSetting
     from ottla.storage.log.log import Log
 
 # What a fork should not import once more.
@@ -115,6 +120,17 @@ class InspectedBroker(broker_server.BrokerServer):
             ),
         }
 
+    def _show_offline_directories(self) -> object:
+        return self.parts.base.logs.offline_directories
+
+    def _show_failed_directory(self, path: str) -> object:
+        """Takes a log directory offline, as an I/O error of its disk does."""
+        for directory in self.parts.base.logs.directories.all:
+            if os.path.realpath(directory.path) == os.path.realpath(path):
+                directory.fail(OSError(errno.EIO, "a test of Kafka wants it to fail"))
+        self.parts.upkeep.failures.check()
+        return self._show_offline_directories()
+
     def _show_partition(self, topic: str, index: int) -> object:
         """The replica and the log of a partition, null where there is none."""
         key = TopicPartition(topic, index)
@@ -145,6 +161,17 @@ def _shown_log(log: Log) -> object:
             for each in log.producer_state.producers.values()
         ],
     }
+
+
+def accept_sha1() -> None:
+    """Makes OpenSSL accept what Java accepts: Kafka's tests sign their certificates with SHA-1."""
+    limit = contexts.limit_context
+
+    def limit_less(context: ssl.SSLContext, settings: ReadSetting) -> None:
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+        limit(context, settings)
+
+    contexts.limit_context = limit_less
 
 
 class PrincipalBuilders:
@@ -208,6 +235,7 @@ def main() -> None:
     for name in _WARM:
         __import__(name)
     broker_server.BrokerServer = InspectedBroker  # type: ignore[misc]
+    accept_sha1()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
     gc.freeze()
     started = []

@@ -129,7 +129,10 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     }
     val properties = new File(directory, "server.properties")
     val out = new PrintWriter(properties, UTF_8)
-    plain.foreach { case (name, value) =>
+    plain.map {
+      case (name @ "authorizer.class.name", value) => name -> authorizer(value)
+      case other => other
+    }.foreach { case (name, value) =>
       out.println(name + "=" + value.replace("\\", "\\\\").replace("\n", "\\n"))
     }
     out.close()
@@ -137,6 +140,16 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     val options = if (jaas == null) "" else s"-Djava.security.auth.login.config=$jaas"
     Launcher.start(properties, log, stateFile, options,
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap)
+  }
+
+  /** Kafka's authorizer for a class of a test that decides as it does, and only watches its calls. */
+  private def authorizer(name: String): String = {
+    val known = classOf[kafka.security.authorizer.AclAuthorizer]
+    val decides = (each: Class[_]) => each.getDeclaredMethods.exists(_.getName == "authorize")
+    try {
+      val found = Class.forName(name)
+      if (known.isAssignableFrom(found) && found != known && !decides(found)) known.getName else name
+    } catch { case _: ClassNotFoundException => name }
   }
 
   private def awaitState(): JsonNode = {

@@ -24,6 +24,7 @@ import org.apache.kafka.server.authorizer.{AclCreateResult, AclDeleteResult, Aut
 import org.apache.kafka.server.config.ConfigType
 import org.apache.kafka.server.metrics.KafkaYammerMetrics
 import org.apache.kafka.server.util.Scheduler
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel
 import org.apache.zookeeper.client.ZKClientConfig
 import ottla.shim.{BrokerProcess, Internals, ServerInternals}
 
@@ -123,6 +124,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   override def groupCoordinator: GroupCoordinator = internals.groupCoordinator
   def transactionCoordinator: TransactionCoordinator = internals.transactionCoordinator
   def kafkaController: KafkaController = internals.controller
+  def logDirFailureChannel: LogDirFailureChannel = internals.logDirFailureChannel
 
   /** Kafka's own authorizer on the same ZooKeeper: it writes and reads ACLs as the brokers do. */
   override def authorizer: Option[Authorizer] = synchronized {
