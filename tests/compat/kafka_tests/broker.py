@@ -35,6 +35,7 @@ from weakref import WeakKeyDictionary
 import ottla.broker.__main__ as start
 from ottla.broker.net.connection import Connection
 from ottla.broker.requests.request_context import Principal
+from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
 from ottla.protocol.topics import TopicPartition
@@ -42,6 +43,8 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.broker.requests.request_context import RequestConnection
+    from ottla.broker.security.audit.security_log import Login
     from ottla.broker.security.tls.contexts import ReadSetting
     from ottla.storage.log.log import Log
 
@@ -120,6 +123,14 @@ class InspectedBroker(broker_server.BrokerServer):
             ),
         }
 
+    def _show_metrics(self) -> object:
+        """Metrics of Kafka that tests sum up over the listeners of a broker."""
+        statistics = self.parts.network.server.statistics
+        return {
+            "expired-connections-killed-count": statistics.expired_sessions,
+            "failed-reauthentication-total": failed_renewals.count,
+        }
+
     def _show_offline_directories(self) -> object:
         return self.parts.base.logs.offline_directories
 
@@ -155,12 +166,35 @@ def _shown_log(log: Log) -> object:
         "end": log.log_end_offset,
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
+        "size": log.size_in_bytes,
         "segments": len(log.segments),
         "producers": [
             [each.producer_id, each.epoch, each.last_sequence, each.last_offset]
             for each in log.producer_state.producers.values()
         ],
     }
+
+
+class FailedRenewals:
+    """Counts the clients that failed to authenticate again."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def install(self) -> None:
+        """Every line of the security log is counted from now on."""
+        login_failed = SecurityLog.login_failed
+
+        def count_failed(
+            log: SecurityLog, connection: RequestConnection, login: Login, reason: str
+        ) -> None:
+            self.count += login.is_renewal
+            login_failed(log, connection, login, reason)
+
+        SecurityLog.login_failed = count_failed  # type: ignore[method-assign]
+
+
+failed_renewals = FailedRenewals()
 
 
 def accept_sha1() -> None:
@@ -236,6 +270,7 @@ def main() -> None:
         __import__(name)
     broker_server.BrokerServer = InspectedBroker  # type: ignore[misc]
     accept_sha1()
+    failed_renewals.install()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
     gc.freeze()
     started = []

@@ -110,6 +110,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("highWatermark", _) => shown.get("high_watermark").asLong
     case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
     case ("logSegments", _) => segments(new File(shown.get("directory").asText))
+    case ("size", _) => shown.get("size").asLong
     case ("numberOfSegments", _) => shown.get("segments").asInt
     case ("producerStateManager", _) => producers(shown.get("producers"))
   }
