@@ -25,6 +25,7 @@ import errno
 import gc
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -257,7 +258,10 @@ def _run_broker(order: dict[str, Any]) -> int:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    os.environ["KAFKA_OPTS"] = order.get("options", "")
+    os.environ["KAFKA_OPTS"] = options = order.get("options", "")
+    kerberos = re.search(r"-Djava\.security\.krb5\.conf=(\S+)", options)
+    if kerberos is not None:
+        os.environ["KRB5_CONFIG"] = kerberos[1]
     InspectedBroker.state_file = Path(order["state"])
     if "principals" in order:
         PrincipalBuilders(order["principals"], order["builders"]).install()

@@ -136,8 +136,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
       out.println(name + "=" + value.replace("\\", "\\\\").replace("\n", "\\n"))
     }
     out.close()
-    val jaas = System.getProperty("java.security.auth.login.config")
-    val options = if (jaas == null) "" else s"-Djava.security.auth.login.config=$jaas"
+    val options = Seq("java.security.auth.login.config", "java.security.krb5.conf")
+      .flatMap(name => Option(System.getProperty(name)).map(value => s"-D$name=$value")).mkString(" ")
     Launcher.start(properties, log, stateFile, options,
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap)
   }
