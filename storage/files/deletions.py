@@ -29,10 +29,16 @@ class Deletions:
         """`purge` deletes `path` from `due_ms` on."""
         self._due.append((due_ms, path, is_directory))
 
-    def forget_under(self, directory: str) -> None:
-        """Drops the entries below a directory that is deleted as a whole, or was renamed."""
-        prefix = directory + "/"
-        self._due = [entry for entry in self._due if not entry[1].startswith(prefix)]
+    def rename_under(self, old: str, new: str) -> None:
+        """The directory `old` was renamed: `purge` finds what is below it at its new place.
+
+        What `purge` deletes at this moment may stay in the list; the next `purge` drops it.
+        """
+        prefix = old + "/"
+        self._due = [
+            (due_ms, new + path[len(old) :] if path.startswith(prefix) else path, is_directory)
+            for due_ms, path, is_directory in self._due
+        ]
 
     def purge(self, now_ms: int) -> int:
         """Deletes what is due and returns the number. Deleting large files can take long."""

@@ -246,7 +246,7 @@ class LocalLog:
 
     def move_to(self, path: str) -> None:
         """The directory has been renamed to `path`."""
-        self._deletions.forget_under(self.directory.path)
+        self._deletions.rename_under(self.directory.path, path)
         self.directory.path = path
         for segment in self.segments:
             segment.move_to(path)

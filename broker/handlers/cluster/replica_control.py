@@ -40,6 +40,10 @@ logger = logging.getLogger("ottla.broker")
 _READ_ATTEMPTS = 100
 _READ_BACKOFF_SECONDS = 0.1
 
+# As long again, for the check for stray logs. A broker epoch that is no registration of this broker
+# would wait for ever; Kafka handles such a request at once.
+_STRAY_CHECK_SECONDS = 10.0
+
 # To apply a partition takes 2 us, so these take 4 ms at once.
 _MAX_PARTITIONS_AT_ONCE = 2000
 
@@ -108,11 +112,22 @@ class ReplicaControl:
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         if self._strays is not None:
-            await self._strays.wait_for(request.broker_epoch)
+            await self._wait_for_stray_check(self._strays, request.broker_epoch)
         await self._load_topic_configs(names)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
         return await self._applier.become_leader_or_follower(request, version)
+
+    async def _wait_for_stray_check(self, strays: StrayCheck, broker_epoch: int) -> None:
+        try:
+            async with asyncio.timeout(_STRAY_CHECK_SECONDS):
+                await strays.wait_for(broker_epoch)
+        except TimeoutError:
+            logger.warning(
+                "Handling a LeaderAndIsr request for broker epoch %d without the check for stray "
+                "logs: no registration with this epoch was checked in %d s, the last one is %d",
+                *(broker_epoch, _STRAY_CHECK_SECONDS, self._broker_epoch.value),
+            )
 
     async def _load_topic_configs(self, topics: set[str]) -> None:
         """Retries while ZooKeeper is away: a controller of Kafka does not send a request again

@@ -21,9 +21,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import gc
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -34,10 +36,17 @@ from weakref import WeakKeyDictionary
 import ottla.broker.__main__ as start
 from ottla.broker.net.connection import Connection
 from ottla.broker.requests.request_context import Principal
+from ottla.broker.security.audit.security_log import SecurityLog
+from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    import ssl
+
+    from ottla.broker.requests.request_context import RequestConnection
+    from ottla.broker.security.audit.security_log import Login
+    from ottla.broker.security.tls.contexts import ReadSetting
     from ottla.storage.log.log import Log
 
 # What a fork should not import once more.
@@ -115,6 +124,25 @@ class InspectedBroker(broker_server.BrokerServer):
             ),
         }
 
+    def _show_metrics(self) -> object:
+        """Metrics of Kafka that tests sum up over the listeners of a broker."""
+        statistics = self.parts.network.server.statistics
+        return {
+            "expired-connections-killed-count": statistics.expired_sessions,
+            "failed-reauthentication-total": failed_renewals.count,
+        }
+
+    def _show_offline_directories(self) -> object:
+        return self.parts.base.logs.offline_directories
+
+    def _show_failed_directory(self, path: str) -> object:
+        """Takes a log directory offline, as an I/O error of its disk does."""
+        for directory in self.parts.base.logs.directories.all:
+            if os.path.realpath(directory.path) == os.path.realpath(path):
+                directory.fail(OSError(errno.EIO, "a test of Kafka wants it to fail"))
+        self.parts.upkeep.failures.check()
+        return self._show_offline_directories()
+
     def _show_partition(self, topic: str, index: int) -> object:
         """The replica and the log of a partition, null where there is none."""
         key = TopicPartition(topic, index)
@@ -139,12 +167,46 @@ def _shown_log(log: Log) -> object:
         "end": log.log_end_offset,
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
+        "size": log.size_in_bytes,
         "segments": len(log.segments),
         "producers": [
             [each.producer_id, each.epoch, each.last_sequence, each.last_offset]
             for each in log.producer_state.producers.values()
         ],
     }
+
+
+class FailedRenewals:
+    """Counts the clients that failed to authenticate again."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def install(self) -> None:
+        """Every line of the security log is counted from now on."""
+        login_failed = SecurityLog.login_failed
+
+        def count_failed(
+            log: SecurityLog, connection: RequestConnection, login: Login, reason: str
+        ) -> None:
+            self.count += login.is_renewal
+            login_failed(log, connection, login, reason)
+
+        SecurityLog.login_failed = count_failed  # type: ignore[method-assign]
+
+
+failed_renewals = FailedRenewals()
+
+
+def accept_sha1() -> None:
+    """Makes OpenSSL accept what Java accepts: Kafka's tests sign their certificates with SHA-1."""
+    limit = contexts.limit_context
+
+    def limit_less(context: ssl.SSLContext, settings: ReadSetting) -> None:
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+        limit(context, settings)
+
+    contexts.limit_context = limit_less
 
 
 class PrincipalBuilders:
@@ -196,7 +258,10 @@ def _run_broker(order: dict[str, Any]) -> int:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    os.environ["KAFKA_OPTS"] = order.get("options", "")
+    os.environ["KAFKA_OPTS"] = options = order.get("options", "")
+    kerberos = re.search(r"-Djava\.security\.krb5\.conf=(\S+)", options)
+    if kerberos is not None:
+        os.environ["KRB5_CONFIG"] = kerberos[1]
     InspectedBroker.state_file = Path(order["state"])
     if "principals" in order:
         PrincipalBuilders(order["principals"], order["builders"]).install()
@@ -208,6 +273,8 @@ def main() -> None:
     for name in _WARM:
         __import__(name)
     broker_server.BrokerServer = InspectedBroker  # type: ignore[misc]
+    accept_sha1()
+    failed_renewals.install()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
     gc.freeze()
     started = []

@@ -9,15 +9,18 @@ import subprocess
 from pathlib import Path
 
 from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
-from tests.doubles.maven import fetch_jars
+from tests.doubles.maven import ALONE, fetch_jars
 
 FOLDER = Path(__file__).parent
 CACHE = REPOSITORY / ".cache" / f"kafka-tests-{KAFKA_VERSION}"
 
 _TESTS = "<classifier>test</classifier>"
-_NO_OLD_CRYPTOGRAPHY = (
+# Newer jars have the same classes: api-all those of org.apache.directory.api, and a second copy of
+# its schema stops the key distribution center.
+_NO_OLD_COPIES = (
     "<exclusions><exclusion><groupId>org.bouncycastle</groupId><artifactId>bcprov-jdk15on"
-    "</artifactId></exclusion></exclusions>"
+    "</artifactId></exclusion><exclusion><groupId>org.apache.directory.api</groupId>"
+    "<artifactId>*</artifactId></exclusion></exclusions>"
 )
 _KAFKA = "org.apache.kafka"
 #: What Maven Central has of Kafka's tests, what runs them, and the compiler of Kafka's Scala.
@@ -40,7 +43,7 @@ _DEPENDENCIES = [
     ("org.bouncycastle", "bcpkix-jdk18on", "1.78.1", ""),
     *(
         # The key distribution center of Kafka's tests, which each SASL test loads.
-        ("org.apache.directory.server", f"apacheds-{name}", "2.0.0-M24", _NO_OLD_CRYPTOGRAPHY)
+        ("org.apache.directory.server", f"apacheds-{name}", "2.0.0-M24", _NO_OLD_COPIES)
         for name in (
             "core-api",
             "interceptor-kerberos",
@@ -52,6 +55,7 @@ _DEPENDENCIES = [
             "jdbm-partition",
         )
     ),
+    ("org.apache.directory.api", "api-all", "1.0.2", ALONE),
     ("org.apache.commons", "commons-lang3", "3.14.0", ""),
     ("org.scala-lang", "scala-compiler", "2.13.15", ""),
     ("org.slf4j", "slf4j-reload4j", "1.7.36", ""),

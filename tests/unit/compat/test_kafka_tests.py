@@ -16,7 +16,7 @@ from tests.compat.kafka_tests.results import (
     reason_for,
     short_name,
 )
-from tests.compat.kafka_tests.run import classes
+from tests.compat.kafka_tests.run import classes, replaced
 
 
 def test_short_names() -> None:
@@ -44,6 +44,12 @@ def test_the_list_of_what_passes_only_grows(tmp_path: Path) -> None:
     assert again.broken("a.B", [failed]) == ["one"]
     assert again.broken("a.B", [passed]) == []
     assert again.broken("a.C", []) == []
+
+
+def test_a_single_test_replaces_its_row() -> None:
+    one, two = Result("one", FAILED, 1.0, "no"), Result("two", PASSED, 1.0, "")
+    again, third = Result("one", PASSED, 2.0, ""), Result("three", PASSED, 1.0, "")
+    assert replaced([one, two], [again, third]) == [again, two, third]
 
 
 def test_reasons() -> None:

@@ -15,11 +15,11 @@ import org.apache.kafka.common.requests.UpdateMetadataRequest
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
-import org.apache.kafka.storage.internals.log.{BatchMetadata, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.apache.kafka.storage.internals.log.{BatchMetadata, LogDirFailureChannel, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
-import java.io.File
+import java.io.{File, IOException}
 import java.util
 import java.util.{Optional, OptionalLong, Properties}
 import scala.jdk.CollectionConverters._
@@ -38,7 +38,10 @@ object Internals {
     Mockito.mock(kind, Mockito.withSettings().stubOnly().defaultAnswer { (call: InvocationOnMock) =>
       val name = call.getMethod.getName
       val key = (name, call.getArguments.toSeq.asInstanceOf[Seq[AnyRef]])
-      if (answers.isDefinedAt(key)) answers(key).asInstanceOf[AnyRef]
+      if (answers.isDefinedAt(key)) answers(key) match {
+        case () => null // of a method without a result
+        case answer => answer.asInstanceOf[AnyRef]
+      }
       else if (name == "toString") s"${kind.getSimpleName} of a process"
       else throw new ServerInternals(s"${kind.getSimpleName}.$name")
     })
@@ -107,6 +110,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("highWatermark", _) => shown.get("high_watermark").asLong
     case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
     case ("logSegments", _) => segments(new File(shown.get("directory").asText))
+    case ("size", _) => shown.get("size").asLong
     case ("numberOfSegments", _) => shown.get("segments").asInt
     case ("producerStateManager", _) => producers(shown.get("producers"))
   }
@@ -132,6 +136,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("getLog$default$2", _) => false
     case ("getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
+    case ("isLogDirOnline", directory +: _) => !isOffline(directory.asInstanceOf[String])
     case ("cleaner", _) => null
     case ("producerStateManagerConfig", _) =>
       val used = process().ask("settings")
@@ -146,6 +151,23 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("getPartitionOrException", tp +: _) => partition(tp.asInstanceOf[TopicPartition]).get
     case ("logManager", _) => logManager
     case ("metadataCache", _) => metadataCache
+    case ("controllerEpoch", _) => process().ask("metadata").get("controller_epoch").asInt
+    case ("handleLogDirFailure$default$2", _) => true
+    case ("handleLogDirFailure", directory +: _) =>
+      process().ask("failed_directory", directory)
+      ()
+    case ("getLogEndOffsetLag", Seq(tp: TopicPartition, end: java.lang.Long, _)) =>
+      math.max(logOf(tp).get.highWatermark - end, 0L)
+  }
+
+  private def isOffline(directory: String): Boolean =
+    process().ask("offline_directories").elements().asScala.exists(_.asText == directory)
+
+  /** Where a test reports a log directory as failed. */
+  val logDirFailureChannel: LogDirFailureChannel = new LogDirFailureChannel(1) {
+    override def hasOfflineLogDir(directory: String): Boolean = isOffline(directory)
+    override def maybeAddOfflineLogDir(directory: String, message: String, error: IOException): Unit =
+      process().ask("failed_directory", directory)
   }
 
   private def partition(tp: TopicPartition): Option[Partition] = {
@@ -184,6 +206,8 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
 
   val controller: KafkaController = only[KafkaController] {
     case ("isActive", _) => zkClient().getControllerId.contains(config.brokerId)
+    case ("brokerEpoch", _) => zkClient().getAllBrokerAndEpochsInCluster
+      .collectFirst { case (broker, epoch) if broker.id == config.brokerId => epoch }.getOrElse(-1L)
     case ("activeControllerId", _) => zkClient().getControllerId.getOrElse(-1)
     case ("controllerContext", _) => context
   }

@@ -1,5 +1,6 @@
 package kafka.server
 
+import com.yammer.metrics.core.{MetricName, Gauge => YammerGauge}
 import kafka.controller.KafkaController
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.LogManager
@@ -10,7 +11,7 @@ import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
 import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
 import org.apache.kafka.common.config.types.Password
-import org.apache.kafka.common.metrics.Metrics
+import org.apache.kafka.common.metrics.{Gauge, Metrics}
 import org.apache.kafka.common.network.ListenerName
 import org.apache.kafka.common.security.JaasUtils
 import org.apache.kafka.common.security.scram.internals.{ScramMechanism => Mechanisms}
@@ -24,6 +25,7 @@ import org.apache.kafka.server.authorizer.{AclCreateResult, AclDeleteResult, Aut
 import org.apache.kafka.server.config.ConfigType
 import org.apache.kafka.server.metrics.KafkaYammerMetrics
 import org.apache.kafka.server.util.Scheduler
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel
 import org.apache.zookeeper.client.ZKClientConfig
 import ottla.shim.{BrokerProcess, Internals, ServerInternals}
 
@@ -83,6 +85,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     config._nodeId = config._brokerId
     process = Some(started)
     lastProcess = process
+    addExpiredConnections()
     dynamicSettings = Some(new WatchedSettings(config, zkClient).start())
   }
 
@@ -123,6 +126,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   override def groupCoordinator: GroupCoordinator = internals.groupCoordinator
   def transactionCoordinator: TransactionCoordinator = internals.transactionCoordinator
   def kafkaController: KafkaController = internals.controller
+  def logDirFailureChannel: LogDirFailureChannel = internals.logDirFailureChannel
 
   /** Kafka's own authorizer on the same ZooKeeper: it writes and reads ACLs as the brokers do. */
   override def authorizer: Option[Authorizer] = synchronized {
@@ -151,7 +155,27 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
 
   private def internal(name: String): Nothing = throw new ServerInternals(s"KafkaServer.$name")
   override def dataPlaneRequestHandlerPool: KafkaRequestHandlerPool = internal("dataPlaneRequestHandlerPool")
-  override def metrics: Metrics = internal("metrics")
+
+  /** The metrics of the process that tests read; a stopped broker has none. */
+  override lazy val metrics: Metrics = {
+    val made = new Metrics
+    Seq("expired-connections-killed-count", "failed-reauthentication-total").foreach { name =>
+      val gauge: Gauge[Double] = (_, _) => process.map(metric(_, name)).getOrElse(0.0)
+      made.addMetric(made.metricName(name, "socket-server-metrics"), gauge)
+    }
+    made
+  }
+
+  private def metric(process: BrokerProcess, name: String): Double =
+    process.ask("metrics").get(name).asDouble
+
+  private def addExpiredConnections(): Unit = {
+    val name = new MetricName("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount")
+    KafkaYammerMetrics.defaultRegistry.newGauge(name, new YammerGauge[Double] {
+      override def value(): Double =
+        KafkaServer.this.process.map(metric(_, "expired-connections-killed-count")).getOrElse(0.0)
+    })
+  }
   override def kafkaScheduler: Scheduler = internal("kafkaScheduler")
   override def quotaManagers: QuotaFactory.QuotaManagers = internal("quotaManagers")
   override def brokerTopicStats: BrokerTopicStats = internal("brokerTopicStats")

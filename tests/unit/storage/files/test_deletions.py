@@ -42,9 +42,14 @@ def test_what_is_gone_already_is_fine_and_what_fails_is_said(
     assert caplog.text.count("Could not delete") == 1
 
 
-def test_what_moved_with_its_directory_is_left_alone(fs: MemoryFileSystem) -> None:
+def test_what_is_due_below_a_renamed_directory_is_deleted_there(fs: MemoryFileSystem) -> None:
     deletions = Deletions(fs)
-    deletions.add("/d/x/c", 0)
-    deletions.add("/d/xx", 0)
-    deletions.forget_under("/d/x")
-    assert len(deletions) == 1
+    deletions.add("/d/x/c", 100)
+    deletions.add("/d/xx", 100)  # not below it
+    deletions.rename_under("/d/x", "/d/y")
+    fs.replace("/d/x", "/d/y")
+    assert len(deletions) == 2
+    assert deletions.purge(99) == 0
+    assert fs.paths() == ["/d/a", "/d/b", "/d/y/c"]
+    assert deletions.purge(100) == 2
+    assert fs.paths() == ["/d/a", "/d/b"]

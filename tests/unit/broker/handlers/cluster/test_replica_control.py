@@ -134,6 +134,19 @@ async def test_leader_and_isr_waits_for_the_check_of_the_logs() -> None:
     assert codes(response) == [0]
 
 
+async def test_a_broker_epoch_that_never_was_a_registration_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(replica_control, "_STRAY_CHECK_SECONDS", 0)
+    scene = Scene()
+    scene.strays.checked.clear()
+    request = scene.request()
+    request.broker_epoch = 2**63 - 1
+    response = await scene.control.leader_and_isr(request, 7)
+    assert codes(response) == [0]
+    assert "without the check for stray logs" in caplog.text
+
+
 def metadata(leader: int, leader_epoch: int, topic_id: bytes = TOPIC_ID) -> UpdateMetadataRequest:
     state = UpdateMetadataPartitionState(
         partition_index=0, leader=leader, leader_epoch=leader_epoch, isr=[leader], replicas=[leader]
