@@ -22,6 +22,8 @@ WRITING = frozenset(("pwrite", "truncate", "replace", "remove", "make_directory"
 SYNCING = frozenset(("sync", "sync_directory"))
 # One in so many writes is a short one.
 SHORT_WRITES = 50
+# What a torn write leaves out at most.
+PAGE_BYTES = 4096
 
 
 class File:
@@ -134,10 +136,19 @@ class Disk:
             for name, file in names.durable.items():
                 current, content = file.content(), file.synced
                 if current[: len(content)] == content:
-                    content = current[: self.random.randint(len(content), len(current))]
+                    written = current[: self.random.randint(len(content), len(current))]
+                    content += self._torn(written[len(content) :])
                 survivors[name] = File(file.path, content)
             names.live = survivors
             names.durable = dict(survivors)
+
+    def _torn(self, written: bytes) -> bytes:
+        """The kernel writes pages in any order: one may be missing before others that are there."""
+        if not written or self.random.random() < 0.5:
+            return written
+        start = self.random.randrange(len(written))
+        end = min(len(written), start + self.random.randint(1, PAGE_BYTES))
+        return written[:start] + bytes(end - start) + written[end:]
 
 
 class SimulatedFileSystem:

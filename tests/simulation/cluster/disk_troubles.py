@@ -72,11 +72,15 @@ class DiskTroubles:
         await self._for_a_while(node.disk, 10)
 
     async def short(self, node: Node, begin: Callable[[], None]) -> None:
-        """Descriptors or space are lacking from the moment on that `begin` is called.
+        """Descriptors, space or speed are lacking from the moment on that `begin` is called.
 
         Connections are not refused, so that the broker gets to what it needs them for.
         """
-        if self.random.random() < 0.5 and self.world.shape.descriptor_faults:
+        lack = self.random.random()
+        if lack < 0.4:
+            node.disk.slowness = Slowness(self.random.uniform(1, 3), self._wait)
+            await asyncio.sleep(self.random.uniform(0, 2))
+        elif lack < 0.7 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 400_000}, frozenset(("open",)))
         else:
             node.disk.room = node.disk.used
