@@ -89,6 +89,10 @@ class Admin:
             return await task
         return None
 
+    def any_partition(self) -> int:
+        """A partition of the topic."""
+        return self._partition()
+
     def _partition(self) -> int:
         return self.random.randrange(self.world.shape.partitions)
 

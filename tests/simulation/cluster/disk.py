@@ -80,6 +80,25 @@ class Faults:
         return 0
 
 
+class ProcessDied(BaseException):
+    """The process ends within this call: no code of it handles that."""
+
+
+@dataclass
+class Death:
+    """The process dies in one of the next calls, in the middle of whatever it does there."""
+
+    operation: str
+    path_part: str
+    left: int
+    strike: Callable[[], None]
+
+    def is_now(self, operation: str, path: str) -> bool:
+        if operation == self.operation and self.path_part in path:
+            self.left -= 1
+        return self.left < 0
+
+
 class Counter(Protocol):
     """Counts the calls of a file system."""
 
@@ -113,6 +132,7 @@ class Disk:
         self.room: int | None = None
         self.room_for_files: int | None = None
         self.slowness: Slowness | None = None
+        self.death: Death | None = None
         #: Whether a failed sync loses what was to be synced, as it does with most kernels.
         self.drops_unsynced = False
 
@@ -171,6 +191,12 @@ class SimulatedFileSystem:
         disk.counter.steps += 1
         if self.unplugged:
             raise OSError(errno.EIO, "the process is dead", path)
+        death = disk.death
+        if death is not None and death.is_now(operation, path):
+            disk.death = None
+            self.unplugged = True
+            death.strike()
+            raise ProcessDied(path)
         code = disk.faults.error(operation, path, disk.random)
         if code:
             raise OSError(code, os.strerror(code), path)
@@ -268,6 +294,7 @@ class SimulatedFileSystem:
     def replace(self, source: str, target: str) -> None:
         self._call("replace", source)
         if source in self._disk.names:
+            self._call("rename", source)
             self._rename_directory(source, target)
             return
         names, name = self._names(source)

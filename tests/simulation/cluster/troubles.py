@@ -25,7 +25,10 @@ PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
 UNFINISHED = ("ending", "unfinished_move", "assigned", "calm")
 NETWORK = ("cut", "isolate", "lag", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
-DISK = ("no_space", "full", "no_inodes", "slow_sync", "input_output_errors", "failing_sync")
+DISK = (
+    *("no_space", "full", "no_inodes", "slow_sync"),
+    *("input_output_errors", "failing_sync", "dies_within"),
+)
 ADMIN = (
     "reassign",
     "reassign",
@@ -56,7 +59,7 @@ class Troubles:
         self.world = world
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
-        self.disks = DiskTroubles(world)
+        self.disks = DiskTroubles(world, self.admin)
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
         self.count = 0
