@@ -237,6 +237,7 @@ class LogManager:
             directory = self._place(key)
             path = f"{directory.path}/{partition_directory_name(topic, partition)}"
             self._retirements.finish_all_of(topic, partition)
+            self._checkpoints.forget(directory, key)
             log = self._create(directory, path, key, config, now_ms)
             self._preferred.pop(key, None)
             self._logs[key] = log
