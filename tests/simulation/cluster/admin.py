@@ -61,7 +61,7 @@ CREATE_ATTEMPTS = 8
 CREATE_SECONDS = 0.3
 TOPIC_RESOURCE = 2
 CONFIGURATIONS = {
-    "segment.bytes": ("2048", "4096", "100000"),
+    "segment.bytes": ("1024", "2048", "4096", "100000"),
     "flush.messages": ("1", "5", "1000000"),
     "max.message.bytes": ("100000", "1048588"),
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),

@@ -149,6 +149,14 @@ class Disk:
         """How many files there are."""
         return sum(len(names.live) for names in self.names.values())
 
+    def directories_in(self, path: str) -> list[str]:
+        """The names of the directories in a directory."""
+        return sorted(
+            os.path.basename(each)
+            for each in self.names
+            if each != path and os.path.dirname(each) == path
+        )
+
     def lose_power(self) -> None:
         """Names and contents become what had reached the disk, and maybe a part of the rest."""
         for names in self.names.values():
@@ -340,11 +348,7 @@ class SimulatedFileSystem:
 
     def list_directories(self, path: str) -> list[str]:
         self._call("list_directories", path)
-        return sorted(
-            os.path.basename(each)
-            for each in self._disk.names
-            if each != path and os.path.dirname(each) == path
-        )
+        return self._disk.directories_in(path)
 
     def exists(self, path: str) -> bool:
         directory, _, name = path.rpartition("/")

@@ -20,6 +20,11 @@ def unsettled(world: World) -> str | None:
         if not node.ready or node.server is None:
             return f"{node.host} is not ready"
     assigned = assignments(world)
+    for node in world.nodes.values():
+        logs = [log for path in node.log_directories for log in node.disk.directories_in(path)]
+        doubled = [log for log in logs if logs.count(log) > 1]
+        if doubled:
+            return f"{node.host} has two logs of {doubled[0]}"
     for where, replicas in assigned.items():
         reason = not_led(world, where, replicas) or not_known(world, where)
         if reason:
