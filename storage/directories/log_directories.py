@@ -132,6 +132,14 @@ class LogDirectories:
             raise directory.write_failed(error) from error
         self._written[path] = offsets
 
+    def may_be_in_checkpoint(
+        self, directory: LogDirectory, name: str, key: tuple[str, int]
+    ) -> bool:
+        """Whether a checkpoint file of a directory may have an offset of a partition."""
+        path = f"{directory.path}/{name}"
+        written = self._written.get(path)
+        return key in written if written is not None else self.fs.exists(path)
+
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the clean shutdown file. Synced."""
         for directory in self.online():

@@ -21,14 +21,13 @@ from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.storage.directories.replaced_logs import choose_current, rename_to_current
+from ottla.storage.directories.retirements import Retirements
 from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
 from ottla.storage.files.checkpoints import write_partition_metadata
 from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.fs import FileSystem, RealFileSystem
 from ottla.storage.files.layout import (
-    DELETE_DIRECTORY_SUFFIX,
     FUTURE_DIRECTORY_SUFFIX,
-    STRAY_DIRECTORY_SUFFIX,
     UniqueName,
     partition_directory_name,
     unique_directory_name,
@@ -81,6 +80,7 @@ class LogManager:
         self._producer_expiration_ms = producer_expiration_ms
         self._transaction_verification = transaction_verification
         self._unique_name = unique_name
+        self._retirements = Retirements(self.fs, self.deletions, unique_name)
         self._logs: dict[Key, Log] = {}
         self._future: dict[Key, Log] = {}
         #: Of logs that are opened from now on; None: appends flush as `flush.messages` requires.
@@ -149,7 +149,7 @@ class LogManager:
                 kept, rest, are_equal = choose_current(other, log)
                 self._logs[key] = kept
                 with suppress(LogDirectoryOffline):  # then it is renamed at the next start
-                    self._retire(rest, now_ms, stray=not are_equal)
+                    self._retirements.retire(rest, now_ms, stray=not are_equal)
 
     def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
         """Takes one future log of a partition; deletes what interrupted moves have left."""
@@ -163,7 +163,7 @@ class LogManager:
                 # Replacing the current log by one in its own directory would destroy both.
                 logger.warning("Deleting future log %s, the rest of an interrupted move", log.path)
                 with suppress(LogDirectoryOffline):  # then it is deleted at the next start
-                    self._retire(log, now_ms)
+                    self._retirements.retire(log, now_ms)
             else:
                 self._future[key] = log
 
@@ -236,6 +236,8 @@ class LogManager:
                 raise LogDirectoryOffline(offline[0], f"{topic}-{partition} may be there")
             directory = self._place(key)
             path = f"{directory.path}/{partition_directory_name(topic, partition)}"
+            self._retirements.finish_all_of(topic, partition)
+            self._checkpoints.forget(directory, key)
             log = self._create(directory, path, key, config, now_ms)
             self._preferred.pop(key, None)
             self._logs[key] = log
@@ -302,28 +304,14 @@ class LogManager:
         """Removes the log and renames its directory; `purge` deletes it later.
 
         With `stray` the directory is renamed to `-stray` and kept. Slices stay readable. Does
-        nothing when there is no such log. Raises LogDirectoryOffline.
+        nothing when there is no such log. Raises LogDirectoryOffline. Without space or memory for
+        the rename it is retried, and the partition is not created again before.
         """
         key = (topic, partition)
         for logs in (self._logs, self._future):
             log = logs.pop(key, None)
             if log is not None:
-                self._retire(log, now_ms, stray=stray)
-
-    def _retire(self, log: Log, now_ms: int, *, stray: bool = False) -> None:
-        log.release()
-        suffix = STRAY_DIRECTORY_SUFFIX if stray else DELETE_DIRECTORY_SUFFIX
-        name = unique_directory_name(log.topic, log.partition, self._unique_name(), suffix)
-        path = f"{log.log_directory.path}/{name}"
-        try:
-            log.log_directory.check_online()
-            self.fs.replace(log.path, path)
-            log.move_to(path)
-        except OSError as error:
-            raise log.log_directory.fail(error) from error
-        if not stray:
-            due_ms = now_ms + log.config.file_delete_delay_ms
-            self.deletions.add(path, due_ms, is_directory=True)
+                self._retirements.retire(log, now_ms, stray=stray)
 
     # --- moving between directories ----------------------------------------------------------
 
@@ -370,7 +358,7 @@ class LogManager:
         """Deletes the future log, if there is one."""
         future = self._future.pop((topic, partition), None)
         if future is not None:
-            self._retire(future, now_ms)
+            self._retirements.retire(future, now_ms)
 
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
         """Makes the future log the current one and deletes the old one. Returns the log.
@@ -390,12 +378,13 @@ class LogManager:
         self._checkpoints.write_recovery_points(future.log_directory)
         if current.topic_id is not None:
             self.assign_topic_id(future, current.topic_id)
+        self._retirements.finish_all_of(topic, partition)
         rename_to_current(future)
         future.update_high_watermark(current.high_watermark)
         self._logs[key] = self._future.pop(key)
         # The move is complete even if the old directory fails: `load` finds out which log is newer.
         with suppress(LogDirectoryOffline):
-            self._retire(current, now_ms)
+            self._retirements.retire(current, now_ms)
         return future
 
     # --- periodic work -----------------------------------------------------------------------
@@ -453,9 +442,13 @@ class LogManager:
         return [(directory, directory.free_bytes()) for directory in self.directories.all]
 
     def update_free_bytes(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
-        """Rejects appends to disks with less than `min_free_bytes` free, resumes others."""
+        """Rejects appends to disks with less than `min_free_bytes` free, resumes others.
+
+        Retries what lacked space or memory: directories of deleted logs that keep their names.
+        """
         for directory, free in found:
             directory.update_free_bytes(free, self.min_free_bytes)
+        self._retirements.retry()
 
     def check_free_bytes(self) -> None:
         """`measure_free_bytes` and `update_free_bytes` on this thread."""

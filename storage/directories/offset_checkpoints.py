@@ -40,10 +40,27 @@ class OffsetCheckpoints:
         crash must not leave a recovery point above records that are back in the log.
         """
         with self._lock:
-            points = self._collect(lambda log: log.recovery_point, only)
-            starts = self._collect(_log_start, only)
-            self._write(LOG_START_CHECKPOINT, starts, only)
-            self._write(RECOVERY_POINT_CHECKPOINT, points, only)
+            self._write_recovery_points(only)
+
+    def _write_recovery_points(self, only: LogDirectory | None) -> None:
+        points = self._collect(lambda log: log.recovery_point, only)
+        starts = self._collect(_log_start, only)
+        self._write(LOG_START_CHECKPOINT, starts, only)
+        self._write(RECOVERY_POINT_CHECKPOINT, points, only)
+
+    def forget(self, directory: LogDirectory, key: tuple[str, int]) -> None:
+        """Before a log is created: the checkpoints must not have offsets of an earlier one.
+
+        Recovery after a crash would not read the new log below them, or let it begin there.
+        Raises StorageError.
+        """
+        is_known = self._directories.may_be_in_checkpoint
+        with self._lock:
+            if any(
+                is_known(directory, name, key)
+                for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
+            ):
+                self._write_recovery_points(directory)
 
     def write_high_watermarks(self) -> None:
         """Writes `replication-offset-checkpoint`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from ottla.protocol.client.operations import (
     Route,
     Versions,
 )
-from ottla.protocol.errors import KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -56,9 +57,11 @@ TOPIC = "t"
 REQUEST_MS = 4_000
 # Created and deleted again and again; its content is not checked.
 PASSING_TOPIC = "passing"
+CREATE_ATTEMPTS = 8
+CREATE_SECONDS = 0.3
 TOPIC_RESOURCE = 2
 CONFIGURATIONS = {
-    "segment.bytes": ("2048", "4096", "100000"),
+    "segment.bytes": ("1024", "2048", "4096", "100000"),
     "flush.messages": ("1", "5", "1000000"),
     "max.message.bytes": ("100000", "1048588"),
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
@@ -86,6 +89,10 @@ class Admin:
             return await task
         return None
 
+    def any_partition(self) -> int:
+        """A partition of the topic."""
+        return self._partition()
+
     def _partition(self) -> int:
         return self.random.randrange(self.world.shape.partitions)
 
@@ -107,6 +114,12 @@ class Admin:
         if not others:
             return
         await self.reassign_to(index, self.random.sample(others, min(3, len(others))))
+
+    async def reassign_to_node(self, node: SimulatedNode) -> None:
+        """A partition gets a replica on this broker, which may have one already."""
+        others = [each for each in self.world.nodes if each != node.broker_id]
+        chosen = self.random.sample(others, min(2, len(others)))
+        await self.reassign_to(self._partition(), [*chosen, node.broker_id])
 
     async def reassign_to(self, index: int, chosen: list[int]) -> None:
         """A partition gets these replicas."""
@@ -150,7 +163,12 @@ class Admin:
         )
         brokers = min(3, len(self.world.nodes))
         topic = CreatableTopic(PASSING_TOPIC, 2, self.random.randint(1, brokers))
-        await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+        for _ in range(CREATE_ATTEMPTS):
+            response = await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+            code = None if response is None else response.topics[0].error_code
+            if code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                break
+            await asyncio.sleep(CREATE_SECONDS)  # until it is deleted
 
     async def configure(self) -> None:
         """One setting of the topic."""
@@ -164,7 +182,17 @@ class Admin:
         """A replica to the other log directory of its broker."""
         node = self.random.choice(list(self.world.nodes.values()))
         path = self.random.choice(node.log_directories)
-        index = self._partition()
+        await self._move(node, self._partition(), path)
+
+    async def move_away(self, node: SimulatedNode, index: int) -> None:
+        """A replica to the directory in which it is not."""
+        partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions
+        found = partitions.get(TopicPartition(TOPIC, index))
+        if found is not None and found.log is not None:
+            others = [each for each in node.log_directories if each != found.log.log_directory.path]
+            await self._move(node, index, others[0])
+
+    async def _move(self, node: SimulatedNode, index: int, path: str) -> None:
         self.world.note(f"move {TOPIC}-{index} of {node.host} to {path}")
         rows = [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(TOPIC, [index])])]
         await self._send(AlterReplicaLogDirsRequest(rows), Node(node.broker_id))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 REQUEST_MS = 4_000
 RETRY_SECONDS = 0.1
 LONG_BATCHES = 0.15
+IDLE_SECONDS = 30
 # How often another incarnation of a transactional id starts.
 TAKEN_OVER = 0.08
 
@@ -126,6 +127,24 @@ class Producer:
         if found.error_code:
             self.client.forget_leader(where)
         return found.error_code, found.base_offset
+
+
+class IdleProducer(Producer):
+    """Writes one batch to each partition at first, and seldom another one."""
+
+    kind = "idle"
+
+    async def run(self) -> None:
+        partition = 0
+        while not self.world.stopping:
+            try:
+                if partition < self.partitions or self.random.randrange(IDLE_SECONDS) == 0:
+                    code, _ = await self.produce(partition % self.partitions, self.values())
+                    partition += code == ErrorCode.NONE
+            except (ClientError, KafkaError):
+                pass
+            await asyncio.sleep(1)
+        self.finished = True
 
 
 class IdempotentProducer(Producer):

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 REQUEST_MS = 4_000
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+# One in so many responses an uncommitted reader begins to read another partition.
+NEXT_ONE_IN = 20
 SESSION_MS = 6_000
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
@@ -73,6 +75,7 @@ class TailReader(Consumer):
     """read_committed, from the start, sometimes slowly: no gap, nothing that was aborted."""
 
     kind = "reader"
+    isolation_level = READ_COMMITTED
 
     def __init__(self, world: World, name: str, topic: str, partition: int) -> None:
         super().__init__(world, name, topic, partition)
@@ -86,7 +89,7 @@ class TailReader(Consumer):
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=size,
-            isolation_level=READ_COMMITTED,
+            isolation_level=self.isolation_level,
             topics=[FetchTopic(self.topic, partitions=[row])],
         )
         found = await self.fetch(request)
@@ -134,6 +137,26 @@ class TailReader(Consumer):
                             self.topic, self.partition, record.offset, bytes(record.value or b"")
                         )
             self.position = base + last + 1
+
+
+class UncommittedReader(TailReader):
+    """read_uncommitted: what it gets is below the high watermark, and so it stays."""
+
+    kind = "uncommitted reader"
+    isolation_level = READ_UNCOMMITTED
+
+    def _take(self, found: Any) -> None:
+        for data in _batches(bytes(found.records)):
+            base, last = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
+            for record in read_records(data):
+                if record.offset >= self.position:
+                    self.acknowledged += 1
+                    value = bytes(record.value or b"")
+                    self.world.history.read(self.topic, self.partition, record.offset, value)
+            self.position = base + last + 1
+        if self.random.randrange(NEXT_ONE_IN) == 0:
+            self.partition = self.random.randrange(self.world.shape.partitions)
+            self.position = 0
 
 
 class RackReader(TailReader):

@@ -22,6 +22,8 @@ WRITING = frozenset(("pwrite", "truncate", "replace", "remove", "make_directory"
 SYNCING = frozenset(("sync", "sync_directory"))
 # One in so many writes is a short one.
 SHORT_WRITES = 50
+# What a torn write leaves out at most.
+PAGE_BYTES = 4096
 
 
 class File:
@@ -78,6 +80,25 @@ class Faults:
         return 0
 
 
+class ProcessDied(BaseException):
+    """The process ends within this call: no code of it handles that."""
+
+
+@dataclass
+class Death:
+    """The process dies in one of the next calls, in the middle of whatever it does there."""
+
+    operation: str
+    path_part: str
+    left: int
+    strike: Callable[[], None]
+
+    def is_now(self, operation: str, path: str) -> bool:
+        if operation == self.operation and self.path_part in path:
+            self.left -= 1
+        return self.left < 0
+
+
 class Counter(Protocol):
     """Counts the calls of a file system."""
 
@@ -111,6 +132,7 @@ class Disk:
         self.room: int | None = None
         self.room_for_files: int | None = None
         self.slowness: Slowness | None = None
+        self.death: Death | None = None
         #: Whether a failed sync loses what was to be synced, as it does with most kernels.
         self.drops_unsynced = False
 
@@ -127,6 +149,14 @@ class Disk:
         """How many files there are."""
         return sum(len(names.live) for names in self.names.values())
 
+    def directories_in(self, path: str) -> list[str]:
+        """The names of the directories in a directory."""
+        return sorted(
+            os.path.basename(each)
+            for each in self.names
+            if each != path and os.path.dirname(each) == path
+        )
+
     def lose_power(self) -> None:
         """Names and contents become what had reached the disk, and maybe a part of the rest."""
         for names in self.names.values():
@@ -134,10 +164,19 @@ class Disk:
             for name, file in names.durable.items():
                 current, content = file.content(), file.synced
                 if current[: len(content)] == content:
-                    content = current[: self.random.randint(len(content), len(current))]
+                    written = current[: self.random.randint(len(content), len(current))]
+                    content += self._torn(written[len(content) :])
                 survivors[name] = File(file.path, content)
             names.live = survivors
             names.durable = dict(survivors)
+
+    def _torn(self, written: bytes) -> bytes:
+        """The kernel writes pages in any order: one may be missing before others that are there."""
+        if not written or self.random.random() < 0.5:
+            return written
+        start = self.random.randrange(len(written))
+        end = min(len(written), start + self.random.randint(1, PAGE_BYTES))
+        return written[:start] + bytes(end - start) + written[end:]
 
 
 class SimulatedFileSystem:
@@ -160,6 +199,12 @@ class SimulatedFileSystem:
         disk.counter.steps += 1
         if self.unplugged:
             raise OSError(errno.EIO, "the process is dead", path)
+        death = disk.death
+        if death is not None and death.is_now(operation, path):
+            disk.death = None
+            self.unplugged = True
+            death.strike()
+            raise ProcessDied(path)
         code = disk.faults.error(operation, path, disk.random)
         if code:
             raise OSError(code, os.strerror(code), path)
@@ -257,6 +302,7 @@ class SimulatedFileSystem:
     def replace(self, source: str, target: str) -> None:
         self._call("replace", source)
         if source in self._disk.names:
+            self._call("rename", source)
             self._rename_directory(source, target)
             return
         names, name = self._names(source)
@@ -302,11 +348,7 @@ class SimulatedFileSystem:
 
     def list_directories(self, path: str) -> list[str]:
         self._call("list_directories", path)
-        return sorted(
-            os.path.basename(each)
-            for each in self._disk.names
-            if each != path and os.path.dirname(each) == path
-        )
+        return self._disk.directories_in(path)
 
     def exists(self, path: str) -> bool:
         directory, _, name = path.rpartition("/")

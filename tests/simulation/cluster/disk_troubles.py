@@ -15,6 +15,7 @@ from tests.simulation.cluster.disk import (
     READING,
     SYNCING,
     WRITING,
+    Death,
     Disk,
     Faults,
     Slowness,
@@ -22,6 +23,7 @@ from tests.simulation.cluster.disk import (
 from tests.simulation.cluster.loop import Process, current_process
 
 if TYPE_CHECKING:
+    from tests.simulation.cluster.admin import Admin
     from tests.simulation.cluster.node import Node
     from tests.simulation.cluster.world import World
 
@@ -30,13 +32,16 @@ if TYPE_CHECKING:
 SECONDS = 30
 # How often a broker that lacked descriptors or inodes is stopped cleanly afterwards.
 RESTART_SHARE = 0.4
+# Where a process dies. A rename is one of a directory.
+DEADLY = ("pwrite", "sync", "sync_directory", "replace", "rename", "rename", "truncate", "remove")
 
 
 class DiskTroubles:
     """One method for each; the disk is well again when it returns."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, admin: Admin) -> None:
         self.world = world
+        self.admin = admin
         self.random = Random(f"disk troubles {world.seed}")
 
     async def _for_a_while(self, disk: Disk, seconds: float) -> None:
@@ -72,11 +77,15 @@ class DiskTroubles:
         await self._for_a_while(node.disk, 10)
 
     async def short(self, node: Node, begin: Callable[[], None]) -> None:
-        """Descriptors or space are lacking from the moment on that `begin` is called.
+        """Descriptors, space or speed are lacking from the moment on that `begin` is called.
 
         Connections are not refused, so that the broker gets to what it needs them for.
         """
-        if self.random.random() < 0.5 and self.world.shape.descriptor_faults:
+        lack = self.random.random()
+        if lack < 0.4:
+            node.disk.slowness = Slowness(self.random.uniform(1, 3), self._wait)
+            await asyncio.sleep(self.random.uniform(0, 2))
+        elif lack < 0.7 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 400_000}, frozenset(("open",)))
         else:
             node.disk.room = node.disk.used
@@ -114,6 +123,34 @@ class DiskTroubles:
         """A sync fails, and the kernel drops what was to be synced (Linux does)."""
         node.disk.drops_unsynced = self.world.shape.power_loss
         await self._fail(node, Faults({errno.EIO: 200_000}, SYNCING))
+
+    async def dies_within(self, node: Node) -> None:
+        """A process dies, or its machine loses power, between two calls of one piece of work."""
+        process = None if node.running is None else node.running.process
+        if process is None or not node.is_up:
+            return
+
+        def strike() -> None:
+            self.world.note(f"{node.host} dies in {operation} {path_part}")
+            process.pause()  # nothing else of it runs
+            power = self.world.shape.power_loss
+            self.world.loop.call_soon(
+                lambda: node.kill(power=power), context=Process("disk").context
+            )
+
+        operation = self.random.choice(DEADLY)
+        path_part = self.random.choice(["", "/t-"])
+        most = 3 if operation == "rename" else 30
+        node.disk.death = Death(operation, path_part, self.random.randrange(most), strike)
+        for _ in range(2):
+            if self.random.random() < 0.7:  # two of them are work with many calls
+                await self.admin.move_away(node, self.admin.any_partition())
+            await asyncio.sleep(self.random.uniform(0.5, 4))
+        node.disk.death = None
+        if not node.is_up:
+            await asyncio.sleep(self.random.uniform(0, 8))
+        if not node.is_up:
+            node.start()
 
     async def replaced_disk(self, node: Node) -> None:
         """The machine comes back with empty disks, when that may lose nothing.

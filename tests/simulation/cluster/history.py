@@ -40,6 +40,7 @@ class History:
         self._acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
         self._written: dict[tuple[str, int], set[bytes]] = {}
         self._consumed: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._read: dict[tuple[str, int], dict[int, bytes]] = {}
         self._once: dict[str, None] = {}
         self.transactions: list[Transaction] = []
         self._offsets: dict[str, int] = {}
@@ -63,6 +64,10 @@ class History:
     def consumed(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         """A read_committed consumer got it."""
         self._consumed.setdefault((topic, partition), {})[offset] = value
+
+    def read(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """A read_uncommitted consumer got it: it is committed, if not its transaction."""
+        self._read.setdefault((topic, partition), {})[offset] = value
 
     def begin(self, _producer: str, topic: str) -> Transaction:
         transaction = Transaction(topic)
@@ -110,6 +115,13 @@ class History:
             if by_offset.get(offset) != value:
                 complaints.append(
                     f"{where}: {value!r} was acknowledged at offset {offset}, where there is "
+                    f"{by_offset.get(offset)!r}"
+                )
+                break
+        for offset, value in self._read.get((topic, partition), {}).items():
+            if by_offset.get(offset) != value:
+                complaints.append(
+                    f"{where}: a consumer got {value!r} at offset {offset}, where there is "
                     f"{by_offset.get(offset)!r}"
                 )
                 break

@@ -46,6 +46,7 @@ class LeaderTroubles:
         follower = self.random.choice(near or others)
         self.world.network.cut(leader.host, follower.host)
         await asyncio.sleep(self.random.uniform(11, 13))
+        self._check_shrunk(leader, follower)
         for reader in readers:
             reader.read_again()
         await asyncio.sleep(self.random.uniform(1, 4))
@@ -56,6 +57,18 @@ class LeaderTroubles:
             await asyncio.sleep(self.random.uniform(2, 8))
             if not leader.is_up:
                 leader.start()
+
+    def _check_shrunk(self, leader: Node, follower: Node) -> None:
+        """acks=all waits for a follower until it has left the ISR."""
+        state, controller = self._state(0), self._controller()
+        if state is None or state.leader != leader.broker_id or controller in (None, follower):
+            return
+        alive = follower.ready and leader.ready
+        if alive and follower.broker_id in state.isr:
+            self.world.complain(
+                f"{follower.host} could not fetch from {leader.host} for 11 s and is in the ISR "
+                f"{list(state.isr)} of {TOPIC}-0"
+            )
 
     async def offline(self, _node: Node) -> None:
         """Both brokers that have a partition are away, so that it has no leader for a while."""
@@ -150,17 +163,30 @@ class LeaderTroubles:
 
     async def away(self, node: Node) -> None:
         """A broker is without network and session while a partition that it has is given away."""
+        back = self.cut_off(node)
+        await asyncio.sleep(SESSION_TIMEOUT_SECONDS + self.random.uniform(0, 1))
+        await self.admin.reassign_from(node)
+        await asyncio.sleep(self.random.uniform(1, 8))
+        back()
+
+    def cut_off(self, node: Node) -> Callable[[], None]:
+        """Cuts a broker from the others and from ZooKeeper; returns what undoes it."""
         for other in self.world.nodes.values():
             self.world.network.cut(node.host, other.host)
         session = self._session(node)
         if session is not None:
             session.cut()
-        await asyncio.sleep(SESSION_TIMEOUT_SECONDS + self.random.uniform(0, 1))
-        await self.admin.reassign_from(node)
-        await asyncio.sleep(self.random.uniform(1, 8))
-        self.world.network.heal()
-        if session is not None:
-            session.heal()
+
+        def back() -> None:
+            self.world.network.heal()
+            if session is not None:
+                session.heal()
+
+        return back
+
+    def leader(self, index: int) -> Node | None:
+        """The leader of a partition, as the tree says."""
+        return self._replicas(index)[0]
 
     def _replicas(self, index: int) -> tuple[Node | None, list[Node]]:
         """The leader of a partition, and the other brokers."""

@@ -3,6 +3,9 @@
 Nothing waits: when no callback is ready, the time jumps to the next timer. Each simulated process
 has a context variable that its tasks and callbacks inherit; after `Process.kill` none of them runs
 again, as after `kill -9`. Sockets, worker threads and connections are simulated (network.py).
+
+Callbacks of one process keep their order, as asyncio promises. How long they take,
+and so how late timers are, and when other processes come first is up to the seed.
 """
 
 from __future__ import annotations
@@ -20,6 +23,13 @@ READING_SECONDS = 2e-6
 # At this share of the readings, the process did not get a processor for a moment.
 PREEMPTED_SHARE = 1 / 2_000
 PREEMPTED_SECONDS = 0.02
+
+# A callback takes so long on average: some machines are slow, and then what others send arrives
+# between two slices of work.
+CALLBACK_SECONDS = (0.0, 0.0, 3e-5, 2e-4)
+# At this share of its callbacks a process has to wait, for up to so long, while others continue.
+DESCHEDULED_SHARE = 1 / 3_000
+DESCHEDULED_SECONDS = 0.01
 
 # Work handed to a worker thread is done after up to this long.
 WORKER_SECONDS = 0.02
@@ -47,7 +57,7 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
-        self.paused = False
+        self._pauses = 0
         #: While clients wait for it: neither starting nor stopping.
         self.is_serving = False
         self._held: list[Callable[[], None]] = []
@@ -59,13 +69,20 @@ class Process:
         self.dead = True
         self._held.clear()
 
+    @property
+    def paused(self) -> bool:
+        """Whether anything holds it."""
+        return self._pauses > 0
+
     def pause(self) -> None:
-        """As SIGSTOP: what becomes due is held until `resume`."""
-        self.paused = True
+        """As SIGSTOP: what becomes due is held until `resume`, once for each `pause`."""
+        self._pauses += 1
 
     def resume(self) -> None:
         """As SIGCONT."""
-        self.paused = False
+        self._pauses -= 1
+        if self.paused:
+            return
         held, self._held = self._held, []
         for run in held:
             run()
@@ -92,9 +109,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = Random(f"loop {seed}")
+        self._order = Random(f"order {seed}")
+        #: The callbacks of brokers take so long on average.
+        self.callback_seconds = self._order.choice(CALLBACK_SECONDS)
         self.now = 1_000.0
         self.network: Any = None
         self.turns = 0
+        #: Of no process.
+        self._outside = contextvars.Context()
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._selector.select = self._select  # type: ignore[method-assign]
@@ -146,6 +168,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         before = self.steps
         callback(*args)
         steps = self.steps - before
+        if process is not None and process.is_serving:
+            drawn = self._order.random()
+            self.now += self.callback_seconds * 2 * drawn
+            if drawn < DESCHEDULED_SHARE and not process.paused:
+                process.pause()
+                seconds = self._order.uniform(0, DESCHEDULED_SECONDS)
+                self.call_later(seconds, process.resume, context=self._outside)
         if steps > self.longest_turn.steps and process is not None and process.is_serving:
             name = _name_of(callback)
             self.longest_turn = LongestTurn(steps, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.server import broker_server
 from ottla.storage.directories.log_manager import LogManager
-from tests.simulation.cluster.disk import Disk, SimulatedFileSystem
+from tests.simulation.cluster.disk import Disk, ProcessDied, SimulatedFileSystem
 from tests.simulation.cluster.loop import Process, current_process
 
 if TYPE_CHECKING:
@@ -153,7 +153,9 @@ class Node:
         self._starting.add_done_callback(self._on_started)
 
     def _on_started(self, task: Any) -> None:
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled() or isinstance(task.exception(), ProcessDied):
+            return
+        if task.exception() is not None:
             self.world.complain(f"{self.host} ended: {task.exception()!r}")
 
     async def _run(self, process: Process) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.topics import TopicPartition
@@ -44,18 +45,32 @@ def _not_synced(disk: Disk, log: Any) -> str:
     for position, segment in enumerate(segments):
         is_last = position + 1 == len(segments)
         end = log.log_end_offset if is_last else segments[position + 1].base_offset
-        if end > log.recovery_point:
+        if segment.base_offset >= log.recovery_point:
             break
         if end <= log.log_start_offset:
             continue  # deleted records raise the recovery point without a sync
         file = _file(disk, segment.log.path)
-        if file is not None and len(file.synced) < segment.size:
+        if file is None or len(file.synced) >= segment.size:
+            continue
+        below = _bytes_below(file.content(), log.recovery_point)
+        if len(file.synced) < below:
             return (
                 f"has the recovery point {log.recovery_point}, and of segment "
-                f"{segment.base_offset} {len(file.synced)} of {segment.size} bytes are synced; "
+                f"{segment.base_offset} {len(file.synced)} of {below} bytes below it are synced; "
                 f"the log is {log.log_start_offset} to {log.log_end_offset}"
             )
     return ""
+
+
+def _bytes_below(content: bytes, offset: int) -> int:
+    """How many bytes of a segment are batches that begin below an offset."""
+    at = 0
+    while at + 12 <= len(content):
+        base, size = struct.unpack_from(">qi", content, at)
+        if base >= offset or size <= 0:
+            break
+        at += 12 + size
+    return min(at, len(content))
 
 
 def _above(disk: Disk, log: Any, index: int) -> str:

@@ -13,6 +13,8 @@ from tests.simulation.cluster.admin import Admin
 from tests.simulation.cluster.disk_troubles import DiskTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
 from tests.simulation.cluster.node import Node
+from tests.simulation.cluster.settled import unsettled
+from tests.simulation.cluster.unfinished_troubles import UnfinishedTroubles
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
@@ -20,9 +22,13 @@ if TYPE_CHECKING:
 
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
+UNFINISHED = ("ending", "unfinished_move", "assigned", "calm")
 NETWORK = ("cut", "isolate", "lag", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
-DISK = ("no_space", "full", "no_inodes", "slow_sync", "input_output_errors", "failing_sync")
+DISK = (
+    *("no_space", "full", "no_inodes", "slow_sync"),
+    *("input_output_errors", "failing_sync", "dies_within"),
+)
 ADMIN = (
     "reassign",
     "reassign",
@@ -42,6 +48,8 @@ TOGETHER_SHARE = 0.3
 # Between which versions the brokers are upgraded and downgraded.
 PROTOCOL_VERSIONS = ("3.9-IV0", "3.4-IV0", "3.2-IV0")
 READY_SECONDS = 60
+# A cluster in calm agrees after this long: session timeout, log directories, retries.
+SETTLED_SECONDS = 60
 
 
 class Troubles:
@@ -51,13 +59,14 @@ class Troubles:
         self.world = world
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
-        self.disks = DiskTroubles(world)
+        self.disks = DiskTroubles(world, self.admin)
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
+        self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
         self.count = 0
 
     async def one(self) -> None:
         """Does the next thing, sometimes two at a time, and undoes what can be undone."""
-        kinds = [*PROCESS, *NETWORK, *ZOOKEEPER, *DISK, *ADMIN]
+        kinds = [*PROCESS, *UNFINISHED, *NETWORK, *ZOOKEEPER, *DISK, *ADMIN]
         if self.world.shape.descriptor_faults:
             kinds += ["no_descriptors"]
         if self.world.shape.power_loss:
@@ -85,8 +94,20 @@ class Troubles:
             await getattr(self.disks, kind)(node)
         elif hasattr(self.leaders, kind):
             await getattr(self.leaders, kind)(node)
+        elif hasattr(self.unfinished, kind):
+            await getattr(self.unfinished, kind)(node)
         else:
             await getattr(self, f"_{kind}")(node)
+
+    async def _calm(self, _node: Node) -> None:
+        """Nothing, until all agree. What is wrong now, later troubles would repair by chance."""
+        reason: str | None = ""
+        for _ in range(SETTLED_SECONDS * 2):
+            reason = unsettled(self.world)
+            if reason is None:
+                return
+            await asyncio.sleep(0.5)
+        self.world.complain(f"the cluster does not settle: {reason}")
 
     async def _kill(self, node: Node) -> None:
         node.kill()
@@ -151,25 +172,16 @@ class Troubles:
             session.heal()
 
     async def _short_return(self, node: Node) -> None:
-        """A leader was away alone, and lacks descriptors or space when it has to truncate."""
-        for other in self.world.nodes.values():
-            self.world.network.cut(node.host, other.host)
-        session = self._session(node)
-        if session is not None:
-            session.cut()
+        """A leader was away alone, and lacks something when it has to truncate."""
+        back = self.leaders.cut_off(node)
         await asyncio.sleep(self.random.uniform(8, 12))
-
-        def back() -> None:
-            self.world.network.heal()
-            if session is not None:
-                session.heal()
-
         await self.disks.short(node, back)
 
     async def _zookeeper(self, node: Node) -> None:
+        """Calls wait for the connection, or fail at once because none is accepted."""
         session = self._session(node)
         if session is not None:
-            session.cut()
+            session.cut(refuses=self.random.random() < 0.5)
             await asyncio.sleep(self.random.uniform(0, 12))
             session.heal()
 
@@ -220,7 +232,7 @@ class Troubles:
         self._start(node)
 
     async def _lossy(self, node: Node) -> None:
-        self.world.ensemble.lost_one_in = self.random.choice([40, 8])
+        self.world.ensemble.lost_one_in = self.random.choice([40, 8, 3])
         await asyncio.sleep(self.random.uniform(0, 3))
         if self.random.random() < 0.5:
             # Brokers read the configuration of a new topic before they take its partitions.

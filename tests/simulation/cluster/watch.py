@@ -12,6 +12,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, SetOp
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.offsets_watch import OffsetsWatch
 from tests.simulation.cluster.storage_watch import storage_complaints
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 SECONDS = 0.1
+# Committed offsets are compared at each of so many looks.
+OFFSETS_LOOKS = 5
 # So many AlterPartition errors of a partition in a second are more than a back-off lets pass.
 FAILED_UPDATES = 25
 
@@ -37,6 +40,8 @@ class Watch:
         self._failed_updates: dict[tuple[int, int], tuple[float, int]] = {}
         self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
+        self._offsets = OffsetsWatch(world)
+        self._looks = 0
         tree = world.ensemble.tree
         self._apply = tree.apply
         tree.apply = self._applied  # type: ignore[method-assign]
@@ -62,12 +67,15 @@ class Watch:
 
     def look(self) -> None:
         """All oracles, once."""
+        self._looks += 1
         for node in self.world.nodes.values():
             if node.ready and node.is_up and node.server is not None:
                 manager = node.server.parts.replicas.manager
                 self._look_at_broker(node, manager)
                 self._look_at_isr_updates(node)
                 self._look_at_directories(node)
+                if self._looks % OFFSETS_LOOKS == 0:
+                    self._offsets.look(node, self.world.complain)
                 for line in storage_complaints(node, manager, self.world.shape.partitions):
                     self.world.complain(line)
         self._look_at_tree()

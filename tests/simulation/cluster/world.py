@@ -17,8 +17,8 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from tests.simulation.cluster import seams
-from tests.simulation.cluster.clients import PRODUCERS, Producer
-from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader
+from tests.simulation.cluster.clients import PRODUCERS, IdleProducer, Producer
+from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader, UncommittedReader
 from tests.simulation.cluster.final_checks import FinalChecks
 from tests.simulation.cluster.groups import SharingConsumerMember, SharingMember
 from tests.simulation.cluster.history import History
@@ -34,6 +34,9 @@ TOPIC = "t"
 # Its leaders may be elected from outside of the ISR: records may be lost.
 UNCLEAN_TOPIC = "unclean"
 UNCLEAN_PARTITIONS = 2
+# Seldom written: leaders are elected and replaced without a record.
+IDLE_TOPIC = "idle"
+IDLE_PARTITIONS = 2
 QUIET_SECONDS = 120
 
 
@@ -191,6 +194,7 @@ class World:
         topics = [
             CreatableTopic(TOPIC, self.shape.partitions, replicas),
             CreatableTopic(UNCLEAN_TOPIC, UNCLEAN_PARTITIONS, replicas, configs=rows),
+            CreatableTopic(IDLE_TOPIC, IDLE_PARTITIONS, replicas),
         ]
         request = CreateTopicsRequest(topics, 5000)
         for _ in range(60):
@@ -220,7 +224,7 @@ class World:
         ]
         consumers += [
             self.clients.context.run(kind, self, f"{kind.kind}{number}".replace(" ", "-"), TOPIC, 0)
-            for kind in (RackReader, SharingMember, SharingConsumerMember)
+            for kind in (RackReader, UncommittedReader, SharingMember, SharingConsumerMember)
             for number in range(2)
         ]
         consumers += [
@@ -229,6 +233,9 @@ class World:
         ]
         consumers.append(
             self.clients.context.run(Producer, self, "lossy", UNCLEAN_TOPIC, UNCLEAN_PARTITIONS)
+        )
+        consumers.append(
+            self.clients.context.run(IdleProducer, self, "idle", IDLE_TOPIC, IDLE_PARTITIONS)
         )
         for consumer in consumers:
             self.producers.append(consumer)

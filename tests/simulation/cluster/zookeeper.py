@@ -67,7 +67,7 @@ class Session:
         # Events are put in order and delayed below, in the context of this broker.
         self.inner.call_soon = lambda callback, event: callback(event)  # type: ignore[method-assign]
         self._last_at = 0.0
-        self.is_cut = False
+        self.is_cut = self.refuses = False
         self._expired_unseen = False
 
     @property
@@ -76,11 +76,14 @@ class Session:
 
     # Troubles
 
-    def cut(self) -> None:
-        """The broker loses the ensemble; its session ends unless `heal` comes in time."""
+    def cut(self, *, refuses: bool = False) -> None:
+        """The broker loses the ensemble; its session ends unless `heal` comes in time.
+
+        Calls wait for the connection until their deadline, or fail at once with `refuses`.
+        """
         if self.is_cut or self.process.dead:
             return
-        self.is_cut = True
+        self.is_cut, self.refuses = True, refuses
         session_id = self.inner.session_id
         loop = self._ensemble.loop
 
@@ -130,7 +133,7 @@ class Session:
             fate = ensemble.random.choice(["request", "response"])
         deadline = ensemble.loop.now + CALL_TIMEOUT_SECONDS
         while self.is_cut:
-            if ensemble.loop.now > deadline:
+            if ensemble.loop.now > deadline or self.refuses:
                 raise ConnectionLost("", "simulated: no connection to the ensemble")
             await asyncio.sleep(0.1)
         if fate == "request":

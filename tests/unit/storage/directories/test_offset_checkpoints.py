@@ -113,3 +113,42 @@ def test_after_a_failure_the_file_is_written_again() -> None:
     checkpoints.write_recovery_points()
     assert fs.content(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n1\nt 0 0\n"
     log.offsets.recovery_point = before
+
+
+def test_a_log_that_is_created_again_has_no_offsets_of_the_earlier_one() -> None:
+    """After a crash the new log would begin at the old log start, and lose its records."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 5)
+    append(log, 2)
+    log.delete_records_before(6)
+    manager.checkpoint_all()
+    manager.delete_async("t", 0, NOW_MS)
+    append(manager.get_or_create("t", 0, now_ms=NOW_MS), 3)
+    assert fs.content(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n0\n"
+    (again,) = manager_on(fs.after_kill()).logs()
+    assert (again.log_start_offset, again.log_end_offset) == (0, 3)
+
+
+def test_an_unknown_log_costs_no_checkpoint() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    manager.get_or_create("t", 0, now_ms=NOW_MS)
+    assert not fs.exists(f"{ROOT}/recovery-point-offset-checkpoint")
+    manager.checkpoint_all()
+    content = fs.content(f"{ROOT}/recovery-point-offset-checkpoint")
+    manager.get_or_create("u", 0, now_ms=NOW_MS)
+    assert fs.content(f"{ROOT}/recovery-point-offset-checkpoint") == content
+
+
+def test_a_log_is_not_created_while_its_old_offsets_cannot_be_removed() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    append(manager.get_or_create("t", 0, now_ms=NOW_MS), 5)
+    manager.checkpoint_all()
+    manager.delete_async("t", 0, NOW_MS)
+    fs.fail("pwrite", errno.ENOSPC, path_part="checkpoint")
+    with pytest.raises(DiskFull):
+        manager.get_or_create("t", 0, now_ms=NOW_MS)
+    assert manager.get_or_create("t", 0, now_ms=NOW_MS).log_end_offset == 0

@@ -1,0 +1,84 @@
+"""Renames the directories of deleted logs, so that the next start deletes or ignores them."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
+from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.layout import (
+    DELETE_DIRECTORY_SUFFIX,
+    STRAY_DIRECTORY_SUFFIX,
+    UniqueName,
+    unique_directory_name,
+)
+from ottla.storage.log.log import Log
+
+logger = logging.getLogger("ottla.storage")
+
+
+class Retirements:
+    """Gives the directories of released logs the suffix `-delete` or `-stray`.
+
+    A new name needs space in the log directory, and memory. While these are lacking the log is
+    deleted already, and its directory is renamed later; Kafka takes the log directory offline.
+    After a crash in between the next start finds the log again, as a stray.
+    """
+
+    __slots__ = ("_deletions", "_fs", "_unique_name", "_waiting")
+
+    def __init__(self, fs: FileSystem, deletions: Deletions, unique_name: UniqueName) -> None:
+        self._fs = fs
+        self._deletions = deletions
+        self._unique_name = unique_name
+        # By the path as it is now: bounded by the directories that are there.
+        self._waiting: dict[str, tuple[Log, int, bool]] = {}
+
+    def retire(self, log: Log, now_ms: int, *, stray: bool = False) -> None:
+        """Releases the log and renames its directory, now or later. Raises LogDirectoryOffline."""
+        log.release()
+        self._waiting[log.path] = (log, now_ms, stray)
+        try:
+            self._finish(log.path)
+        except (DiskFull, ResourceExhausted) as error:
+            logger.warning("Failed to rename %s, which is deleted, retrying: %s", log.path, error)
+
+    def finish_all_of(self, topic: str, partition: int) -> None:
+        """Renames what waits of a partition: the next start must not find two logs of it.
+
+        Raises DiskFull, ResourceExhausted; it can be retried then.
+        """
+        for path, (log, _, _) in list(self._waiting.items()):
+            if (log.topic, log.partition) == (topic, partition):
+                with suppress(LogDirectoryOffline):
+                    self._finish(path)
+
+    def _finish(self, path: str) -> None:
+        log, now_ms, stray = self._waiting[path]
+        directory = log.log_directory
+        suffix = STRAY_DIRECTORY_SUFFIX if stray else DELETE_DIRECTORY_SUFFIX
+        name = unique_directory_name(log.topic, log.partition, self._unique_name(), suffix)
+        renamed = f"{directory.path}/{name}"
+        try:
+            directory.check_online()
+            self._fs.replace(path, renamed)
+        except OSError as error:
+            raise directory.write_failed(error) from error
+        finally:
+            if directory.is_offline:
+                del self._waiting[path]
+        del self._waiting[path]
+        log.move_to(renamed)
+        if not stray:
+            due_ms = now_ms + log.config.file_delete_delay_ms
+            self._deletions.add(renamed, due_ms, is_directory=True)
+
+    def retry(self) -> None:
+        """Renames what could not be renamed before."""
+        for path in list(self._waiting):
+            try:
+                self._finish(path)
+            except StorageError as error:
+                logger.debug("Failed to rename %s again: %s", path, error)

@@ -1,0 +1,90 @@
+"""Whether ZooKeeper's tree and the view of every broker agree, also while clients continue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.controller.tree import znodes
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import World
+
+TOPICS_PATH = "/brokers/topics/"
+DELETIONS_PATH = "/admin/delete_topics"
+
+
+def unsettled(world: World) -> str | None:
+    """Where the brokers and the tree differ, None when they agree and every ISR is complete."""
+    for node in world.nodes.values():
+        if not node.ready or node.server is None:
+            return f"{node.host} is not ready"
+    assigned = assignments(world)
+    for node in world.nodes.values():
+        logs = [log for path in node.log_directories for log in node.disk.directories_in(path)]
+        doubled = [log for log in logs if logs.count(log) > 1]
+        if doubled:
+            return f"{node.host} has two logs of {doubled[0]}"
+    for where, replicas in assigned.items():
+        reason = not_led(world, where, replicas) or not_known(world, where)
+        if reason:
+            return reason
+    return _deleted(world, {where.topic for where in assigned})
+
+
+def assignments(world: World) -> dict[TopicPartition, tuple[int, ...]]:
+    """The replicas of all partitions in the tree, without topics that are being deleted."""
+    found = {}
+    nodes = world.ensemble.tree.nodes
+    for path, node in nodes.items():
+        name = path.removeprefix(TOPICS_PATH)
+        if name != path and "/" not in name and f"{DELETIONS_PATH}/{name}" not in nodes:
+            for index, each in znodes.decode_topic(name, node.data).assignments.items():
+                found[TopicPartition(name, index)] = tuple(each.replicas)
+    return found
+
+
+def not_led(world: World, where: TopicPartition, replicas: tuple[int, ...]) -> str | None:
+    """Why a partition has not one leader with all replicas in sync, of which the tree knows."""
+    hosted = {
+        each: world.nodes[each].server.parts.replicas.manager.partitions.get(where)  # type: ignore[union-attr]
+        for each in replicas
+    }
+    leaders = [each for each, found in hosted.items() if found is not None and found.is_leader]
+    if len(leaders) != 1:
+        return f"{where} has leaders {leaders} of {replicas}"
+    leader: Any = hosted[leaders[0]]
+    if set(leader.isr) != set(replicas):
+        return f"{where} has ISR {sorted(leader.isr)} of {replicas}"
+    state = _state(world, where)
+    own = (leader.context.broker_id, leader.leader_epoch, set(leader.isr))
+    if state is None or (state.leader, state.leader_epoch, set(state.isr)) != own:
+        return f"{where} is {own} to its leader and {state} in ZooKeeper"
+    return None
+
+
+def not_known(world: World, where: TopicPartition) -> str | None:
+    """Which broker has another leader in its metadata cache than the tree."""
+    state = _state(world, where)
+    for node in world.nodes.values():
+        snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
+        found = snapshot.partition(*where)
+        known = None if found is None else (found.leader, found.leader_epoch, sorted(found.isr))
+        if state is None or known != (state.leader, state.leader_epoch, sorted(state.isr)):
+            return f"{where} is {known} in the metadata cache of {node.host}, {state} in ZooKeeper"
+    return None
+
+
+def _state(world: World, where: TopicPartition) -> Any:
+    node = world.ensemble.tree.nodes.get(znodes.state_path(where))
+    return None if node is None else znodes.decode_state(where, node.data, 0)
+
+
+def _deleted(world: World, topics: set[str]) -> str | None:
+    nodes = world.ensemble.tree.nodes
+    for node in world.nodes.values():
+        snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
+        for name in snapshot.topics:
+            if name not in topics and f"{DELETIONS_PATH}/{name}" not in nodes:
+                return f"{node.host} has topic {name} in its metadata cache, which was deleted"
+    return None

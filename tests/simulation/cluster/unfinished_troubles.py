@@ -1,0 +1,116 @@
+"""What is done to work that takes several steps, between two of them: ends of transactions, moves
+between log directories, replicas that a broker gets while it lacks something."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.transactions.state import TransactionState
+from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.node import Node
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.admin import Admin
+    from tests.simulation.cluster.leader_troubles import LeaderTroubles
+    from tests.simulation.cluster.world import World
+
+ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+FULL = {errno.ENOSPC: 1_000_000}
+# Clients end a transaction every few seconds.
+ENDING_SECONDS = 10
+POLL_SECONDS = 0.003
+
+
+class UnfinishedTroubles:
+    """One method for each; the disks are well again when it returns."""
+
+    def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
+        self.world = world
+        self.admin = admin
+        self.leaders = leaders
+        self.random = Random(f"unfinished troubles {world.seed}")
+
+    async def ending(self, _node: Node) -> None:
+        """A coordinator dies when a transaction ends and not all of its markers are written.
+
+        There is no space for them for a while, in topics or in `__consumer_offsets`.
+        """
+        part = self.random.choice(["/t-", "/__consumer_offsets-"])
+        for each in self.world.nodes.values():
+            each.disk.faults = Faults(FULL, frozenset(("pwrite",)), part)
+        found: list[Node] = []
+
+        def is_ending() -> bool:
+            found[:] = [each for each in self.world.nodes.values() if self._ends(each)]
+            return bool(found)
+
+        await self._until(is_ending, ENDING_SECONDS)
+        await asyncio.sleep(self.random.uniform(0, 0.3))
+        for each in found:
+            each.kill()
+        if self.random.random() < 0.5:
+            await asyncio.sleep(self.random.uniform(0, 8))
+        self._heal()
+        for each in found:
+            if not each.is_up:
+                each.start()
+
+    def _ends(self, node: Node) -> bool:
+        if not node.is_up or node.server is None or not node.ready:
+            return False
+        server: Any = node.server
+        return any(
+            transaction.state in ENDING
+            for home in server.parts.coordinators.transactions.partitions.active
+            for transaction in home.transactions.values()
+        )
+
+    async def unfinished_move(self, _node: Node) -> None:
+        """A leader moves a replica to its other log directory, which has hardly any space, while
+        it is away alone; so it truncates before the move ends."""
+        index = self.random.randrange(self.world.shape.partitions)
+        node = self.leaders.leader(index)
+        if node is None or not node.is_up:
+            return
+        rate = self.random.choice([500_000, 800_000])
+        operations = self.random.choice([("rename", "pwrite"), ("rename",)])
+        node.disk.faults = Faults({errno.ENOSPC: rate}, frozenset(operations), "-future")
+        if self.random.random() < 0.5:
+            await self.admin.move_away(node, index)
+        back = self.leaders.cut_off(node)
+        await asyncio.sleep(self.random.uniform(0, 3))
+        await self.admin.move_away(node, index)
+        await asyncio.sleep(self.random.uniform(4, 9))
+        back()
+        await asyncio.sleep(self.random.uniform(0.5, 4))
+        self._heal()
+
+    async def assigned(self, node: Node) -> None:
+        """A broker gets new replicas while it lacks descriptors, inodes or space."""
+        lack = self.random.random()
+        if lack < 0.4 and self.world.shape.descriptor_faults:
+            node.disk.faults = Faults({errno.EMFILE: 500_000}, frozenset(("open",)))
+        elif lack < 0.7:
+            node.disk.room_for_files = node.disk.files
+        else:
+            node.disk.room = node.disk.used
+        if self.random.random() < 0.5:
+            await self.admin.recreate()
+        else:
+            await self.admin.reassign_to_node(node)
+        await asyncio.sleep(self.random.uniform(0.2, 4))
+        self._heal()
+
+    def _heal(self) -> None:
+        for each in self.world.nodes.values():
+            each.disk.heal()
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        for _ in range(int(seconds / POLL_SECONDS)):
+            if condition():
+                return
+            await asyncio.sleep(POLL_SECONDS)
