@@ -134,8 +134,6 @@ def test_nothing_is_lost_and_no_wrong_bytes_are_returned(
     """Each request fails with a chance of one in five. A copy that returned is complete."""
     random = Random(seed)
     kinds = [Fault.UNAVAILABLE, Fault.LOST, Fault.TRUNCATED, Fault.CORRUPT]
-    if seed == 0:
-        kinds.append(Fault.STALLED)
     storage = opened(s3, **{"fetch.chunk.cache.size": "0"})
     copied = None
     for attempt in range(20):
