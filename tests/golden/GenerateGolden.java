@@ -45,6 +45,7 @@ public final class GenerateGolden {
         "org.apache.kafka.coordinator.group.generated.",
         "org.apache.kafka.coordinator.transaction.generated.",
         "org.apache.kafka.coordinator.share.generated.",
+        "org.apache.kafka.server.log.remote.metadata.storage.generated.",
     };
 
     private final boolean full;

@@ -12,6 +12,7 @@ from ottla.protocol.generate import load_definitions
 from tests.doubles import maven
 from tests.golden.assignors import regenerate as assignors
 from tests.golden.records import regenerate as records
+from tests.golden.remote_log_metadata import regenerate as remote_log_metadata
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parents[1] / ".cache" / "golden" / "lib"
@@ -30,7 +31,7 @@ SHARE_ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-share-coor
 
 def fetch_jars(library: Path, version: str) -> None:
     """Lets Maven copy kafka-clients and its friends, once."""
-    if any(library.glob("kafka-transaction-coordinator-*.jar")):
+    if any(library.glob("kafka-storage-*.jar")):
         return
     print(f"golden: fetching kafka-clients {version} with Maven", file=sys.stderr)
     subprocess.run(
@@ -74,6 +75,7 @@ def main() -> None:
     write(SHARE_LIBRARY, "messages_share.jsonl.gz", share)
     records.main(LIBRARY)
     assignors.main(LIBRARY)
+    remote_log_metadata.main(LIBRARY)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ BROKER_ROOMS = (
     "coordination",
     "security",
     "net",
+    "remote",
     "replication",
     "share",
     "groups",

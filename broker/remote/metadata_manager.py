@@ -1,0 +1,418 @@
+"""The metadata of remote segments of the partitions that this broker hosts.
+
+Mirrors Kafka's TopicBasedRemoteLogMetadataManager. A change is a record of `__remote_log_metadata`;
+the caches follow by reading the topic, also what this broker wrote. One task reads all metadata
+partitions that are needed, in rounds: one request for each leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+from ottla.broker.remote.metadata_records import (
+    REMOTE_LOG_METADATA_TOPIC,
+    RemoteLogMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
+    UnreadableMetadataRecord,
+    decode_metadata,
+    encode_metadata,
+    metadata_partition,
+    topic_id_partition_of,
+)
+from ottla.broker.runtime.tasks import spawn, stop
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.storage.remote.remote_storage import RemoteStorageError
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+    from ottla.broker.remote.metadata_topic import FetchedMetadata
+
+logger = logging.getLogger("ottla.remote")
+
+#: How long a round without records is followed by none. An append of this broker begins one at
+#: once; records of other brokers may be that late, and only leaders write.
+_IDLE_SECONDS = 1.0
+#: Records decoded in one turn of the event loop: about 3 ms.
+_RECORDS_PER_SLICE = 100
+
+
+class MetadataTopic(Protocol):
+    """`RemoteLogMetadataTopic`."""
+
+    async def create(self) -> None: ...
+
+    def partition_count(self) -> int | None: ...
+
+    def leader(self, partition: int) -> int | None: ...
+
+    async def append(self, partition: int, value: bytes) -> int: ...
+
+    async def offsets(self, leader: int, partition: int) -> tuple[int, int]: ...
+
+    async def fetch(
+        self, leader: int, positions: Mapping[int, int]
+    ) -> Mapping[int, FetchedMetadata]: ...
+
+
+class RemoteMetadataNotReadyError(RemoteStorageError):
+    """The metadata of the partition is not replayed yet. Can be retried."""
+
+
+class _UserPartition:
+    """A partition whose metadata is kept."""
+
+    __slots__ = ("cache", "deletion", "read_offset")
+
+    def __init__(self) -> None:
+        self.cache = RemoteLogMetadataCache()
+        self.deletion: RemotePartitionDeleteState | None = None
+        #: The offset of the last record that is in the cache: a new replay leaves out those.
+        self.read_offset = -1
+
+
+class _MetadataPartition:
+    """What is read of one partition of the topic."""
+
+    __slots__ = ("end_offset", "generation", "position", "waiting")
+
+    def __init__(self) -> None:
+        #: The next offset to read; None: replay from the beginning.
+        self.position: int | None = None
+        #: The caches of its partitions are initialized when the position reaches it.
+        self.end_offset = 0
+        #: Counts the replays, so that a fetch of before the last one is ignored.
+        self.generation = 0
+        #: Writers that wait until a record is read, with its offset. Each has a deadline.
+        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def restart(self) -> None:
+        self.position = None
+        self.generation += 1
+
+
+class RemoteLogMetadataManager:
+    """Loop only. Memory grows with the remote segments of the assigned partitions, as in Kafka."""
+
+    def __init__(self, topic: MetadataTopic, settings: RemoteLogMetadataSettings) -> None:
+        self._topic = topic
+        self._settings = settings
+        self._partitions: dict[TopicIdPartition, _UserPartition] = {}
+        self._metadata_partitions: dict[int, _MetadataPartition] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._problems: dict[int, str] = {}
+        #: Why metadata cannot be used; None once the topic exists as it is configured.
+        self.unavailable: str | None = f"{REMOTE_LOG_METADATA_TOPIC} is not known yet"
+
+    def startup(self) -> None:
+        """Creates the topic if necessary, and reads it, in the background."""
+        self._task = spawn(self._run(), name="remote-log-metadata")
+
+    async def shutdown(self) -> None:
+        """Ends reading. Writers that wait get RemoteStorageError."""
+        if self._task is not None:
+            await stop(self._task)
+        for state in self._metadata_partitions.values():
+            _fail(state, "the broker stops")
+        self._metadata_partitions.clear()
+
+    # -- partitions of this broker ------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Keeps the metadata of these partitions, which this broker leads or follows."""
+        for partition in partitions:
+            if partition in self._partitions:
+                continue
+            self._partitions[partition] = _UserPartition()
+            index = self.metadata_partition(partition)
+            self._metadata_partitions.setdefault(index, _MetadataPartition()).restart()
+        self._wake.set()
+
+    def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Forgets the metadata of these partitions; what is in the topic stays."""
+        for partition in partitions:
+            self._partitions.pop(partition, None)
+        needed = {self.metadata_partition(each) for each in self._partitions}
+        for index in self._metadata_partitions.keys() - needed:
+            state = self._metadata_partitions.pop(index)
+            state.restart()  # what is being read now is ignored
+            _fail(state, "its partitions left this broker")
+            self._problems.pop(index, None)
+
+    def metadata_partition(self, partition: TopicIdPartition) -> int:
+        """The partition of the topic with the records about `partition`."""
+        return metadata_partition(partition, self._settings.topic_num_partitions)
+
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+        """What is known. Raises RemoteMetadataNotReadyError until everything is replayed."""
+        if not self.is_initialized(partition):
+            reason = self.unavailable or "its records are being read"
+            raise RemoteMetadataNotReadyError(
+                f"the remote log metadata of {partition.topic}-{partition.partition} is not"
+                f" available: {reason}"
+            )
+        return self._partitions[partition].cache
+
+    def is_initialized(self, partition: TopicIdPartition) -> bool:
+        """Whether `cache` returns the metadata of the partition."""
+        found = self._partitions.get(partition)
+        return found is not None and found.cache.is_initialized
+
+    def deletion(self, partition: TopicIdPartition) -> RemotePartitionDeleteState | None:
+        """How far the deletion of the partition is; None when none began, or it has finished."""
+        found = self._partitions.get(partition)
+        return None if found is None else found.deletion
+
+    # -- writing ------------------------------------------------------------------------------
+
+    async def store(self, metadata: RemoteLogMetadata) -> None:
+        """Returns when the record is committed and in the cache of this broker.
+
+        Raises RemoteStorageError, also after `remote.log.metadata.consume.wait.ms`. The record may
+        be committed nevertheless; to store it again is no error.
+        """
+        if self.unavailable is not None:
+            raise RemoteMetadataNotReadyError(self.unavailable)
+        index = self.metadata_partition(topic_id_partition_of(metadata))
+        offset = await self._topic.append(index, encode_metadata(metadata))
+        state = self._metadata_partitions.get(index)
+        if state is None:
+            return  # not assigned here (any more): another broker has the cache
+        if state.position is not None and state.position > offset:
+            return
+        read = asyncio.get_running_loop().create_future()
+        entry = (offset, read)
+        state.waiting.append(entry)
+        self._wake.set()
+        try:
+            await asyncio.wait_for(read, self._settings.consume_wait_ms / 1000)
+        except TimeoutError:
+            raise RemoteStorageError(
+                f"offset {offset} of {REMOTE_LOG_METADATA_TOPIC}-{index} was not read within"
+                f" {self._settings.consume_wait_ms} ms"
+            ) from None
+        finally:
+            if entry in state.waiting:
+                state.waiting.remove(entry)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        await self._initialize()
+        while True:
+            self._wake.clear()
+            if await self.read_once():
+                continue
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _IDLE_SECONDS)
+
+    async def _initialize(self) -> None:
+        """Until the topic exists with the configured number of partitions.
+
+        Kafka ends the broker when `initialization.retry.max.timeout.ms` is over. This logs an error
+        then and continues: the local log is available without the remote one.
+        """
+        loop = asyncio.get_running_loop()
+        deadline: float | None = (
+            loop.time() + self._settings.initialization_retry_max_timeout_ms / 1000
+        )
+        while True:
+            self.unavailable = await self._topic_problem()
+            if self.unavailable is None:
+                logger.info("%s is available", REMOTE_LOG_METADATA_TOPIC)
+                return
+            if deadline is not None and loop.time() >= deadline:
+                deadline = None
+                logger.error(
+                    "Timed out initializing the remote log metadata, retrying: %s",
+                    self.unavailable,
+                )
+            # After the deadline once a second: no writer waits for it any more.
+            interval_ms = max(self._settings.initialization_retry_interval_ms, 1)
+            await asyncio.sleep(interval_ms / 1000 if deadline is not None else _IDLE_SECONDS)
+
+    async def _topic_problem(self) -> str | None:
+        try:
+            await self._topic.create()
+        except RemoteStorageError as error:
+            return str(error)
+        except Exception as error:  # the controller cannot be reached
+            return f"{REMOTE_LOG_METADATA_TOPIC} cannot be created: {error}"
+        count, expected = self._topic.partition_count(), self._settings.topic_num_partitions
+        if count is None:
+            return f"{REMOTE_LOG_METADATA_TOPIC} is not known yet"
+        if count != expected:
+            return (
+                f"{REMOTE_LOG_METADATA_TOPIC} has {count} partitions, and"
+                f" rlmm.config.remote.log.metadata.topic.num.partitions is {expected}: set it to"
+                f" {count} on all brokers"
+            )
+        return None
+
+    async def read_once(self) -> bool:
+        """One round over all metadata partitions. True if there were records."""
+        by_leader: dict[int, list[int]] = {}
+        for index in self._metadata_partitions:
+            leader = self._topic.leader(index)
+            if leader is None:
+                self._report(index, "no leader")
+            else:
+                by_leader.setdefault(leader, []).append(index)
+        rounds = [self._read_from(leader, indexes) for leader, indexes in by_leader.items()]
+        return any(await asyncio.gather(*rounds))
+
+    async def _read_from(self, leader: int, indexes: list[int]) -> bool:
+        positions: dict[int, int] = {}
+        generations: dict[int, int] = {}
+        for index in indexes:
+            state = self._metadata_partitions.get(index)
+            if state is None:
+                continue
+            if state.position is None:
+                await self._begin_replay(leader, index, state)
+            if state.position is not None:
+                positions[index] = state.position
+                generations[index] = state.generation
+        if not positions:
+            return False
+        try:
+            fetched = await self._topic.fetch(leader, positions)
+        except RemoteStorageError as error:
+            for index in positions:
+                self._report(index, str(error))
+            return False
+        progress = False
+        for index, data in fetched.items():
+            state = self._metadata_partitions.get(index)
+            if state is None or index not in positions or state.generation != generations[index]:
+                progress = True  # assigned again meanwhile: begin at once
+                continue
+            if data.error_code != ErrorCode.NONE:
+                self._report(index, error_name(data.error_code))
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._forget(index)
+                    state.restart()
+                continue
+            self._problems.pop(index, None)
+            before = state.position
+            await self._apply(index, state, data.records)
+            self._mark_initialized(index, state)
+            progress = progress or state.position != before
+        return progress
+
+    async def _begin_replay(self, leader: int, index: int, state: _MetadataPartition) -> None:
+        generation = state.generation
+        try:
+            start, end = await self._topic.offsets(leader, index)
+        except RemoteStorageError as error:
+            self._report(index, str(error))
+            return
+        if state.generation == generation:
+            state.position, state.end_offset = start, end
+            self._mark_initialized(index, state)
+
+    async def _apply(
+        self, index: int, state: _MetadataPartition, records: bytes | memoryview
+    ) -> None:
+        """Brings the records into the caches, in slices."""
+        generation, count = state.generation, 0
+        try:
+            for position, header in iterate_entries(records):
+                found = () if header.is_control else read_entry(records, position, header)
+                for record in found:
+                    if state.position is None or record.offset < state.position:
+                        continue
+                    self._apply_record(index, record.offset, record.value)
+                    state.position = record.offset + 1
+                    count += 1
+                    if count % _RECORDS_PER_SLICE == 0:
+                        await asyncio.sleep(0)
+                        if state.generation != generation:
+                            return
+                # Also past control batches and offsets that are not used.
+                state.position = max(state.position or 0, header.next_offset)
+        except RecordsError as error:
+            self._report(index, f"a batch after offset {state.position} cannot be read: {error}")
+        _complete(state)
+
+    def _apply_record(self, index: int, offset: int, value: bytes | None) -> None:
+        try:
+            metadata = decode_metadata(value or b"")
+        except UnreadableMetadataRecord as error:
+            logger.error(
+                "Ignoring offset %d of %s-%d: %s", offset, REMOTE_LOG_METADATA_TOPIC, index, error
+            )
+            return
+        partition = topic_id_partition_of(metadata)
+        user = self._partitions.get(partition)
+        if user is None or offset <= user.read_offset:
+            return
+        user.read_offset = offset
+        try:
+            if isinstance(metadata, RemoteLogSegmentMetadata):
+                user.cache.add(metadata)
+            elif isinstance(metadata, RemoteLogSegmentMetadataUpdate):
+                user.cache.update(metadata)
+            else:
+                self._apply_deletion(user, metadata)
+        except (RemoteStorageError, ValueError) as error:
+            logger.warning(
+                "Ignoring offset %d of %s-%d: %s", offset, REMOTE_LOG_METADATA_TOPIC, index, error
+            )
+
+    def _apply_deletion(
+        self, user: _UserPartition, metadata: RemotePartitionDeleteMetadata
+    ) -> None:
+        if metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+            is_initialized = user.cache.is_initialized
+            user.cache, user.deletion = RemoteLogMetadataCache(), None
+            user.cache.is_initialized = is_initialized
+        else:
+            user.deletion = metadata.state
+
+    def _forget(self, index: int) -> None:
+        """The log was truncated below what was read: offsets have other records now, and Kafka's
+        consumer would leave them out."""
+        for partition in list(self._partitions):
+            if self.metadata_partition(partition) == index:
+                self._partitions[partition] = _UserPartition()
+
+    def _mark_initialized(self, index: int, state: _MetadataPartition) -> None:
+        if state.position is None or state.position < state.end_offset:
+            return
+        for partition, user in self._partitions.items():
+            if not user.cache.is_initialized and self.metadata_partition(partition) == index:
+                user.cache.is_initialized = True
+
+    def _report(self, index: int, problem: str) -> None:
+        """Logs a problem once, until it changes or ends."""
+        if self._problems.get(index) != problem:
+            self._problems[index] = problem
+            logger.warning("Cannot read %s-%d: %s", REMOTE_LOG_METADATA_TOPIC, index, problem)
+
+
+def _complete(state: _MetadataPartition) -> None:
+    """Completes the writers whose record was read."""
+    for offset, read in state.waiting:
+        if state.position is not None and offset < state.position and not read.done():
+            read.set_result(None)
+
+
+def _fail(state: _MetadataPartition, reason: str) -> None:
+    for _, read in state.waiting:
+        if not read.done():
+            read.set_exception(
+                RemoteStorageError(f"{REMOTE_LOG_METADATA_TOPIC} is not read any more: {reason}")
+            )
