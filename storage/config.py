@@ -9,6 +9,8 @@ LOG_APPEND_TIME = "LogAppendTime"
 COMPACT = "compact"
 DELETE = "delete"
 NO_LIMIT = 0x7FFFFFFFFFFFFFFF
+#: Of `local.retention.ms` and `local.retention.bytes`.
+SAME_AS_RETENTION = -2
 
 # Defaults of Kafka 3.9 for a topic without settings of its own.
 DEFAULTS: dict[str, object] = {
@@ -22,6 +24,8 @@ DEFAULTS: dict[str, object] = {
     "flush_messages": NO_LIMIT,
     "flush_ms": NO_LIMIT,
     "index_interval_bytes": 4096,
+    "local_retention_bytes": SAME_AS_RETENTION,
+    "local_retention_ms": SAME_AS_RETENTION,
     "max_compaction_lag_ms": NO_LIMIT,
     "max_message_bytes": 1_048_588,
     "message_downconversion_enable": True,
@@ -34,6 +38,8 @@ DEFAULTS: dict[str, object] = {
     "min_compaction_lag_ms": 0,
     "min_insync_replicas": 1,
     "preallocate": False,
+    "remote_log_copy_disable": False,
+    "remote_storage_enable": False,
     "retention_bytes": -1,
     "retention_ms": 604_800_000,
     "segment_bytes": 1_073_741_824,
@@ -49,12 +55,23 @@ class LogConfig:
     """Settings of one log. Immutable: changes make a new object, for `Log.update_config`.
 
     Attributes are the keys of `DEFAULTS`; `compact` and `delete` are derived from `cleanup_policy`.
+    `copies_to_remote`: segments leave the disk for remote storage, so `local_limit_ms` and
+    `local_limit_bytes` are those of local retention; otherwise they are those of retention.
     `max_segment_ms` is the age at which an append rolls the active segment: `segment.ms`, or
     `max.compaction.lag.ms` of a compacted log if that is less, because the active segment is never
     compacted (Kafka: `LogConfig.maxSegmentMs`).
     """
 
-    __slots__ = (*DEFAULTS, "compact", "delete", "max_segment_ms", "values")
+    __slots__ = (
+        *DEFAULTS,
+        "compact",
+        "copies_to_remote",
+        "delete",
+        "local_limit_bytes",
+        "local_limit_ms",
+        "max_segment_ms",
+        "values",
+    )
 
     cleanup_policy: tuple[str, ...]
     compression_type: str
@@ -66,6 +83,8 @@ class LogConfig:
     flush_messages: int
     flush_ms: int
     index_interval_bytes: int
+    local_retention_bytes: int
+    local_retention_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_downconversion_enable: bool
@@ -78,6 +97,8 @@ class LogConfig:
     min_compaction_lag_ms: int
     min_insync_replicas: int
     preallocate: bool
+    remote_log_copy_disable: bool
+    remote_storage_enable: bool
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
@@ -86,7 +107,10 @@ class LogConfig:
     segment_ms: int
     unclean_leader_election_enable: bool
     compact: bool
+    copies_to_remote: bool
     delete: bool
+    local_limit_bytes: int
+    local_limit_ms: int
     max_segment_ms: int
     values: Mapping[str, object]
 
@@ -103,6 +127,13 @@ class LogConfig:
         lag_ms = self.max_compaction_lag_ms if self.compact else NO_LIMIT
         object.__setattr__(self, "max_segment_ms", min(self.segment_ms, lag_ms))
         _use_old_timestamp_limit(self)
+        copies = self.remote_storage_enable and not self.remote_log_copy_disable
+        object.__setattr__(self, "copies_to_remote", copies)
+        for unit in ("ms", "bytes"):
+            limit = values[f"local_retention_{unit}"] if copies else SAME_AS_RETENTION
+            if limit == SAME_AS_RETENTION:
+                limit = values[f"retention_{unit}"]
+            object.__setattr__(self, f"local_limit_{unit}", limit)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"LogConfig is immutable, cannot set {name}; use replace()")

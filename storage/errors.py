@@ -25,6 +25,10 @@ class OffsetOutOfRange(StorageError):
         self.log_end_offset = log_end_offset
 
 
+class OffsetInRemoteStorage(OffsetOutOfRange):
+    """A read below the local log start offset: its records are in remote storage only."""
+
+
 class UnexpectedAppendOffset(StorageError):
     """Batches from the leader overlap the log of the follower."""
 

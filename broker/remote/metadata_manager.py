@@ -222,7 +222,7 @@ class RemoteLogMetadataManager:
         """Until the topic exists with the configured number of partitions.
 
         Kafka ends the broker when `initialization.retry.max.timeout.ms` is over. This logs an error
-        then and goes on: the local log is available without the remote one.
+        then and continues: the local log is available without the remote one.
         """
         loop = asyncio.get_running_loop()
         deadline: float | None = (
@@ -239,7 +239,7 @@ class RemoteLogMetadataManager:
                     "Timed out initializing the remote log metadata, retrying: %s",
                     self.unavailable,
                 )
-            # After the deadline once a second: nobody waits for it any more.
+            # After the deadline once a second: no writer waits for it any more.
             interval_ms = max(self._settings.initialization_retry_interval_ms, 1)
             await asyncio.sleep(interval_ms / 1000 if deadline is not None else _IDLE_SECONDS)
 
@@ -297,7 +297,7 @@ class RemoteLogMetadataManager:
         for index, data in fetched.items():
             state = self._metadata_partitions.get(index)
             if state is None or index not in positions or state.generation != generations[index]:
-                progress = True  # assigned anew meanwhile: begin at once
+                progress = True  # assigned again meanwhile: begin at once
                 continue
             if data.error_code != ErrorCode.NONE:
                 self._report(index, error_name(data.error_code))

@@ -42,7 +42,7 @@ _CONSUMER = -1
 _LATEST, _EARLIEST = -1, -2
 _NO_SESSION = -1
 #: What one fetch may bring into memory: the default of Kafka's consumer for one partition, and a
-#: fifth of its `fetch.max.bytes`, because nobody waits for these records but the replay.
+#: fifth of its `fetch.max.bytes`, because only the replay waits for these records.
 _PARTITION_MAX_BYTES = 1_048_576
 _MAX_BYTES = 10_485_760
 

@@ -97,7 +97,7 @@ class DelayedFetch(DelayedOperation):
                     needed = 0  # A record is at least a byte.
                 if needed <= 0:
                     return self.force_complete()  # C
-            if offset > log.log_end_offset or offset < log.log_start_offset:
+            if offset > log.log_end_offset or offset < log.local_log_start_offset:
                 return self.force_complete()  # B
         return False
 

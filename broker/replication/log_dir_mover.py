@@ -174,8 +174,8 @@ class LogDirMover:
         if log is None or future is None:
             self._moving.discard(key)  # Deleted, or moved back, meanwhile.
             return
-        if future.log_end_offset < log.log_start_offset:
-            future.truncate_fully_and_start_at(log.log_start_offset)
+        if future.log_end_offset < log.local_log_start_offset:
+            future.truncate_fully_and_start_at(log.local_log_start_offset, log.log_start_offset)
         _drop_diverged(log, future)
         start = future.log_end_offset
         truncations = log.truncations
@@ -203,12 +203,13 @@ class LogDirMover:
         try:
             future.append_as_follower(content, now_ms=now_ms)
         except UnexpectedAppendOffset as error:
-            is_empty = future.log_start_offset == future.log_end_offset
+            is_empty = future.local_log_start_offset == future.log_end_offset
             if not (is_empty and error.first_offset < future.log_end_offset <= error.last_offset):
                 raise
             # Records were deleted up to the middle of a batch: the future log has the whole batch,
             # and gets the log start offset when it replaces the current log.
-            future.truncate_fully_and_start_at(error.first_offset)
+            start = min(error.first_offset, future.log_start_offset)
+            future.truncate_fully_and_start_at(error.first_offset, start)
             future.append_as_follower(content, now_ms=now_ms)
 
     def _replace_current_log(self, key: TopicPartition, log: Log, future: Log) -> None:
@@ -239,7 +240,7 @@ def _drop_diverged(log: Log, future: Log) -> None:
 
     The log may have been truncated and filled again while nothing was copied: before a restart.
     """
-    while future.log_end_offset > future.log_start_offset:
+    while future.log_end_offset > future.local_log_start_offset:
         epoch = future.leader_epochs.latest_epoch
         known, end = log.end_offset_for_epoch(epoch)
         if known < 0 and epoch < 0:

@@ -344,7 +344,9 @@ class LogManager:
         path, log = f"{target.path}/{name}", None
         try:
             log = self._create(target, path, key, current.config, now_ms)
-            log.truncate_fully_and_start_at(current.log_start_offset)
+            log.truncate_fully_and_start_at(
+                current.local_log_start_offset, current.log_start_offset
+            )
         except StorageError:
             if log is not None:
                 log.release()

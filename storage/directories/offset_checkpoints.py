@@ -68,7 +68,8 @@ class OffsetCheckpoints:
             self._write(HIGH_WATERMARK_CHECKPOINT, self._collect(lambda log: log.high_watermark))
 
     def write_log_starts(self) -> None:
-        """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment."""
+        """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment, and for
+        all with tiered storage."""
         with self._lock:
             self._write(LOG_START_CHECKPOINT, self._collect(_log_start))
 
@@ -98,4 +99,5 @@ class OffsetCheckpoints:
 
 def _log_start(log: Log) -> int | None:
     offset = log.log_start_offset
-    return offset if offset > log.segments.first.base_offset else None
+    is_needed = log.config.remote_storage_enable or offset > log.segments.first.base_offset
+    return offset if is_needed else None

@@ -9,6 +9,9 @@ failure). It is on disk when a flush that began after it has finished; everythin
 `recovery_point` is on disk.
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+
+With tiered storage (KIP-405) records from `log_start_offset` to `local_log_start_offset` are in
+remote storage only.
 """
 
 from __future__ import annotations
@@ -138,6 +141,11 @@ class Log:
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
         return self.offsets.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset on this disk; the log start offset unless there is tiered storage."""
+        return self.offsets.local_log_start_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -333,9 +341,12 @@ class Log:
         """
         return self._truncator.truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes everything. The log is empty and starts at `offset`."""
-        self._truncator.truncate_fully_and_start_at(offset)
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Removes everything on this disk. The log continues at `offset`.
+
+        It starts there too, or at `log_start_offset`: records between both are in remote storage.
+        """
+        self._truncator.truncate_fully_and_start_at(offset, log_start_offset)
 
     def delete_records_before(self, offset: int) -> bool:
         """Advances the log start to `offset`; the next retention run deletes whole segments.
@@ -366,7 +377,8 @@ class Log:
         `up_to` is the log end for a follower, the high watermark or the last stable offset for a
         consumer. `min_one_batch` returns the first batch whole even if it is larger than
         `max_bytes`. With `read_committed` the aborted transactions of the slice are listed. Reads
-        batch headers only. Raises OffsetOutOfRange, CorruptRecordError, LogDirectoryOffline.
+        batch headers only. Raises OffsetOutOfRange (OffsetInRemoteStorage below the local log
+        start offset), CorruptRecordError, LogDirectoryOffline.
         """
         return self._reader.read(offset, max_bytes, up_to, min_one_batch, read_committed)
 

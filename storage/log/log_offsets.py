@@ -1,6 +1,7 @@
 """The offsets that describe a log: start, last stable offset, high watermark, end.
 
 log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+log_start_offset <= local_log_start_offset <= log_end_offset
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ class FlushedOffset(Protocol):
 class LogOffsets:
     """The offsets of one log, all exclusive ends but for `log_start_offset`.
 
+    Offsets from `log_start_offset` to `local_log_start_offset` are in remote storage only. Without
+    tiered storage both are the same. `highest_remote_offset` is the last one there, or -1.
     Everything below `recovery_point` is on disk. `first_unstable_offset` is a copy of the one of
     the producer state, so that reading the last stable offset is cheap. `truncations` counts how
     often the end was truncated: what was read before a truncation may not be relied upon after it.
@@ -35,6 +38,8 @@ class LogOffsets:
         "flush_required",
         "flushing",
         "high_watermark",
+        "highest_remote_offset",
+        "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
@@ -48,9 +53,14 @@ class LogOffsets:
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
+        local_log_start_offset: int | None = None,
     ) -> None:
         self._producers = producers
         self.log_start_offset = log_start_offset
+        self.local_log_start_offset = (
+            log_start_offset if local_log_start_offset is None else local_log_start_offset
+        )
+        self.highest_remote_offset = -1
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
@@ -97,9 +107,16 @@ class LogOffsets:
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset`, which is at or below the high watermark, are deleted."""
         self.log_start_offset = offset
+        self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self._producers.on_log_start(offset)
         self.recovery_point = max(self.recovery_point, offset)
         self.refresh_first_unstable()
+        self.check()
+
+    def advance_local_log_start(self, offset: int) -> None:
+        """Records below `offset` are in remote storage only. A lower offset changes nothing."""
+        self.local_log_start_offset = max(self.local_log_start_offset, offset)
+        self.recovery_point = max(self.recovery_point, offset)
         self.check()
 
     def lower_to(self, end: int) -> None:
@@ -108,6 +125,8 @@ class LogOffsets:
         self._truncated(end)
         self.recovery_point = min(self.recovery_point, end)
         self.log_start_offset = min(self.log_start_offset, end)
+        self.local_log_start_offset = min(self.local_log_start_offset, end)
+        self._forget_remote(end)
         self.high_watermark = min(self.high_watermark, end)
 
     def _truncated(self, end: int) -> None:
@@ -115,10 +134,17 @@ class LogOffsets:
         for flush in self.flushing:
             flush.offset = min(flush.offset, end)
 
-    def restart_at(self, offset: int) -> None:
-        """The log is empty and begins at `offset`."""
+    def _forget_remote(self, end: int) -> None:
+        """Remote records from `end` on are of another history, until it is known again."""
+        self.highest_remote_offset = min(self.highest_remote_offset, end - 1)
+
+    def restart_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """The log is empty on this disk and continues at `offset`; `log_start_offset` is lower if
+        there are records in remote storage."""
         self._truncated(offset)
-        self.log_start_offset = self.log_end_offset = offset
+        self._forget_remote(offset)
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.local_log_start_offset = self.log_end_offset = offset
         self.high_watermark = self.recovery_point = offset
         self.refresh_first_unstable()
         self.check()
@@ -127,4 +153,5 @@ class LogOffsets:
         """Asserts the invariants between the offsets."""
         stable = self.last_stable_offset
         assert self.log_start_offset <= stable <= self.high_watermark <= self.log_end_offset
+        assert self.log_start_offset <= self.local_log_start_offset <= self.log_end_offset
         assert self.recovery_point <= self.log_end_offset

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla.protocol.records.errors import CorruptRecordError
-from ottla.storage.errors import CorruptIndex, LogClosed, OffsetOutOfRange, StorageError
+from ottla.storage.errors import (
+    CorruptIndex,
+    LogClosed,
+    OffsetInRemoteStorage,
+    OffsetOutOfRange,
+    StorageError,
+)
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
 from ottla.storage.log.batch_times import BatchTimes
@@ -39,7 +45,7 @@ class LogReader:
         start = offsets.log_start_offset
         stable, high_watermark = offsets.last_stable_offset, offsets.high_watermark
         info = ReadInfo(None, offset, start, stable, high_watermark, end)
-        if offset > end or offset < start:
+        if offset > end or offset < offsets.local_log_start_offset:
             raise self._out_of_range(offset)
         if offset >= up_to or offset == end:
             return info
@@ -133,7 +139,9 @@ class LogReader:
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         start, end = self._offsets.log_start_offset, self._offsets.log_end_offset
-        return OffsetOutOfRange(self._directory.name, offset, start, end)
+        is_remote = start <= offset < self._offsets.local_log_start_offset
+        kind = OffsetInRemoteStorage if is_remote else OffsetOutOfRange
+        return kind(self._directory.name, offset, start, end)
 
     # --- by timestamp ------------------------------------------------------------------------
 

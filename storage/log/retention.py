@@ -22,7 +22,12 @@ Predicate = Callable[[Segment, Segment | None], bool]
 
 
 class LogRetention:
-    """Applies `retention.ms`, `retention.bytes` and the log start offset to one log."""
+    """Applies `retention.ms`, `retention.bytes` and the log start offset to one log.
+
+    If segments are copied to remote storage, `local.retention.ms` and `local.retention.bytes` are
+    the limits, and a segment is deleted only after it was copied. The local log start offset
+    advances then, and the log start offset does not.
+    """
 
     __slots__ = ("_local", "_offsets", "_truncator")
 
@@ -37,15 +42,16 @@ class LogRetention:
         Below the log start in any case; by size and time only if `cleanup.policy` has `delete`.
         """
         self._local.directory.log_directory.check_online()
-        start, config = self._offsets.log_start_offset, self._local.config
+        start, config = self._offsets.local_log_start_offset, self._local.config
         reason = f"log start offset {start} breach"
         deleted = yield from self._delete(_is_below(start), reason, now_ms)
         if config.delete:
-            limit = config.retention_bytes
-            reason = f"retention size {limit} breach"
+            scope = "local " if config.copies_to_remote else ""
+            limit = config.local_limit_bytes
+            reason = f"{scope}retention size {limit} breach"
             deleted += yield from self._delete(self._exceeds_size(), reason, now_ms)
-            limit = config.retention_ms
-            reason = f"retention time {limit}ms breach"
+            limit = config.local_limit_ms
+            reason = f"{scope}retention time {limit}ms breach"
             deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
         return deleted
 
@@ -79,22 +85,27 @@ class LogRetention:
         """The oldest segments for which `predicate` holds, up to the first one for which not, and
         not more than one step deletes.
 
-        Never one with records at or above the high watermark, and never an empty active segment.
+        Never one with records at or above the high watermark, never an empty active segment, and
+        none that has to be copied to remote storage first.
         """
+        offsets, copies = self._offsets, self._local.config.copies_to_remote
         deletable = []
         segments = list(islice(self._local.segments, SEGMENTS_PER_STEP + 1))
         for index, segment in enumerate(segments[:SEGMENTS_PER_STEP]):
             following = segments[index + 1] if index + 1 < len(segments) else None
             if following is None and segment.size == 0:
                 break
-            end = self._offsets.log_end_offset if following is None else following.base_offset
-            if end > self._offsets.high_watermark or not predicate(segment, following):
+            end = offsets.log_end_offset if following is None else following.base_offset
+            if end > offsets.high_watermark or not predicate(segment, following):
+                break
+            is_deleted = following is not None and end <= offsets.log_start_offset
+            if copies and not is_deleted and end - 1 > offsets.highest_remote_offset:
                 break
             deletable.append(segment)
         return deletable
 
     def _exceeds_size(self) -> Predicate:
-        limit = self._local.config.retention_bytes
+        limit = self._local.config.local_limit_bytes
         excess = self._local.size_in_bytes - limit
 
         def predicate(segment: Segment, _: Segment | None) -> bool:
@@ -120,7 +131,10 @@ class LogRetention:
                     if not deletable:
                         raise
             local.retire_segments(deletable, now_ms + local.config.file_delete_delay_ms)
-            self._truncator.delete_records_before(local.segments.first.base_offset)
+            if local.config.copies_to_remote:
+                self._offsets.advance_local_log_start(local.segments.first.base_offset)
+            else:
+                self._truncator.delete_records_before(local.segments.first.base_offset)
         except OSError as error:
             raise local.directory.log_directory.write_failed(error) from error
         return deletable

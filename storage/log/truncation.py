@@ -77,7 +77,7 @@ class LogTruncator:
             return False
         segment = local.segments.floor(offset)
         if segment is None:
-            self.truncate_fully_and_start_at(offset)
+            self._truncate_below_local(offset)
             return True
         truncation, end = self._ready(segment, offset)
         logger.info(
@@ -135,7 +135,18 @@ class LogTruncator:
             offsets.recovery_point = before  # or a retry would find nothing to write
             raise
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def _truncate_below_local(self, offset: int) -> None:
+        """Nothing stays on this disk. What is below `offset` may be in remote storage."""
+        start = min(offset, self._offsets.log_start_offset)
+        epochs = [(epoch, first) for epoch, first in self._epochs.entries if first < offset]
+        self.truncate_fully_and_start_at(offset, start)
+        if start < offset:
+            try:
+                self._epochs.replace(epochs)
+            except OSError as error:
+                raise self._local.directory.log_directory.write_failed(error) from error
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
@@ -151,7 +162,7 @@ class LogTruncator:
             self._producers.reset(offset)
         except OSError as error:
             raise log_directory.fail(error) from error
-        self._offsets.restart_at(offset)
+        self._offsets.restart_at(offset, log_start_offset)
 
     def _first_segment(self, offset: int) -> Segment | None:
         """The segment that a log begins with again; None if its file names are in use.

@@ -113,7 +113,9 @@ class _Loader:
         if not len(self.segments):
             end = start
             self._add_first_segment(start)
-        start = max(start, self.segments.first.base_offset)
+        local_start = start = max(start, self.segments.first.base_offset)
+        if self.config.remote_storage_enable:
+            start = self.opening.log_start_offset  # what is below the first segment is remote
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.opening.log_start_offset)
         self.producers.keep_snapshots_of(self.segments.base_offsets)
@@ -125,6 +127,7 @@ class _Loader:
             log_start_offset=start,
             log_end_offset=end,
             recovery_point=recovery_point,
+            local_log_start_offset=local_start,
         )
         log = Log(
             LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),

@@ -187,7 +187,7 @@ def _mapped_errors(action: str, key: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if action in (_WRITE, _LIST):
             raise RemoteStorageError(
-                f"Cannot {action} the object {key}: the bucket or container does not exist"
+                f"Cannot {action} the object {key}: the bucket, container or upload does not exist"
             ) from error
         raise RemoteResourceNotFoundError(f"The object {key} does not exist") from None
     except RemoteStorageError:

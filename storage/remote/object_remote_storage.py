@@ -105,9 +105,14 @@ class ObjectRemoteStorage:
         key = self.keys.key(metadata, ObjectKind.MANIFEST)
         manifest = self._manifests.get(key)
         if manifest is None:
-            manifest = SegmentManifest.decode(self.store.get(key, MAX_MANIFEST_BYTES), key)
+            manifest = self.read_manifest(metadata)
             self._manifests.put(key, manifest)
         return manifest
+
+    def read_manifest(self, metadata: RemoteLogSegmentMetadata) -> SegmentManifest:
+        """As `manifest`, always from the store."""
+        key = self.keys.key(metadata, ObjectKind.MANIFEST)
+        return SegmentManifest.decode(self.store.get(key, MAX_MANIFEST_BYTES), key)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int

@@ -2,8 +2,8 @@
 
 Versions: 0 returns a list of offsets before a timestamp; 1 one offset with its timestamp; 2
 isolation levels; 4 leader epochs; 7 the offset of the largest timestamp (-3); 8 the earliest local
-offset (-4); 9 the latest tiered offset (-5), which does not exist here. Any other negative
-timestamp has UNSUPPORTED_VERSION, as in Kafka.
+offset (-4); 9 the latest tiered offset (-5). Any other negative timestamp has UNSUPPORTED_VERSION,
+as in Kafka.
 """
 
 from __future__ import annotations
@@ -189,9 +189,11 @@ def _find(
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return -1, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.leader_epochs.epoch_for_offset(log.log_start_offset)
+        start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
+        return -1, start, log.leader_epochs.epoch_for_offset(start)
     if timestamp == LATEST_TIERED:
-        return None
+        highest = log.offsets.highest_remote_offset
+        return None if highest < 0 else (-1, highest, log.leader_epochs.epoch_for_offset(highest))
     found = (
         log.max_timestamp_offset(times)
         if timestamp == MAX_TIMESTAMP

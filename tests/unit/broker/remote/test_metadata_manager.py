@@ -188,7 +188,7 @@ async def test_writers_of_a_partition_that_leaves_get_an_error() -> None:
         await writing
 
 
-async def test_problems_are_logged_once_and_the_replay_goes_on(
+async def test_problems_are_logged_once_and_the_replay_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     topic = MemoryMetadataTopic()

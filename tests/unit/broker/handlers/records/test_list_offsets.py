@@ -171,3 +171,14 @@ async def test_a_batch_that_takes_long_to_read_is_read_by_a_worker(
     assert found(rows[0]) == expected
     assert rows[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await path.workers.close()
+
+
+def test_local_and_tiered_offsets(path: DataPath) -> None:
+    assert found(ask(path, -4)) == (-1, 0, 0)
+    assert found(ask(path, -5)) == (-1, -1, -1)
+    offsets = path.log().offsets
+    offsets.advance_local_log_start(3)
+    offsets.highest_remote_offset = 2
+    assert found(ask(path, -2)) == (-1, 0, 0)
+    assert found(ask(path, -4)) == (-1, 3, 4)
+    assert found(ask(path, -5)) == (-1, 2, 0)

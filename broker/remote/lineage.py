@@ -1,0 +1,89 @@
+"""Which remote segments belong to the history of a log: by its leader epochs.
+
+Two leaders may have copied different records at the same offsets, before and after an unclean
+election. Pure functions over (leader epoch, start offset) pairs in ascending order, as
+`LeaderEpochs.entries` has them. Mirrors functions of Kafka's RemoteLogManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.remote.metadata_cache import last_offset_of_epoch
+
+if TYPE_CHECKING:
+    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+
+Epochs = Sequence[tuple[int, int]]
+
+
+def end_of_epoch(epochs: Epochs, index: int, log_end_offset: int) -> int:
+    """The offset after the last record of the epoch at `index`."""
+    return epochs[index + 1][1] if index + 1 < len(epochs) else log_end_offset
+
+
+def highest_remote_offset(
+    cache: RemoteLogMetadataCache, epochs: Epochs, log_end_offset: int
+) -> int:
+    """The last offset of this history that is in remote storage, or -1.
+
+    What an earlier leader copied beyond the end of its epoch is not of this history.
+    """
+    for index in reversed(range(len(epochs))):
+        highest = cache.highest_offset(epochs[index][0])
+        if highest is not None:
+            return min(highest, end_of_epoch(epochs, index, log_end_offset) - 1)
+    return -1
+
+
+def remote_log_start_offset(cache: RemoteLogMetadataCache, epochs: Epochs) -> int | None:
+    """The first offset of this history in remote storage; None if there is none."""
+    for epoch, _ in epochs:
+        segments = cache.segments_of_epoch(epoch)
+        if segments:
+            return segments[0].start_offset
+    return None
+
+
+def epochs_between(epochs: Epochs, start_offset: int, end_offset: int) -> dict[int, int]:
+    """The epochs of the offsets in [start_offset, end_offset) and their first offset there."""
+    found: dict[int, int] = {}
+    for index, (epoch, first) in enumerate(epochs):
+        if first < end_offset and end_of_epoch(epochs, index, end_offset) > start_offset:
+            found[epoch] = max(first, start_offset)
+    return found
+
+
+def epoch_checkpoint(epochs: Epochs, end_offset: int) -> bytes:
+    """A leader epoch checkpoint of what is below `end_offset`, in Kafka's text format."""
+    rows = [(epoch, first) for epoch, first in epochs if first < end_offset]
+    lines = ["0", str(len(rows)), *(f"{epoch} {first}" for epoch, first in rows)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def is_of_history(metadata: RemoteLogSegmentMetadata, epochs: Epochs, log_end_offset: int) -> bool:
+    """Whether all records of the segment are of this history.
+
+    Records before the first known epoch are not looked at: the log start may be inside the segment.
+    """
+    if not epochs or metadata.end_offset >= log_end_offset:
+        return False
+    first_known = epochs[0][0]
+    places = {epoch: index for index, (epoch, _) in enumerate(epochs)}
+    of_segment = sorted(each for each in metadata.leader_epochs if each >= first_known)
+    if not of_segment:
+        return False
+    last = of_segment[-1]
+    for epoch in of_segment:
+        index = places.get(epoch)
+        if index is None:
+            return False
+        start, end = metadata.leader_epochs[epoch], end_of_epoch(epochs, index, log_end_offset)
+        if index > 0 and start < epochs[index][1]:
+            return False
+        last_offset = last_offset_of_epoch(metadata, epoch)
+        if last_offset >= end or (epoch != last and last_offset != end - 1):
+            return False
+    return True

@@ -1,0 +1,221 @@
+"""`ottla tiered`: the segments in remote storage."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Annotated
+
+import typer
+
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.properties_file import read_properties
+from ottla.cli.app import family
+from ottla.cli.offsets import parse_duration
+from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
+from ottla.cli.remote_segments import RemoteSegments, read_remote_segments
+from ottla.cli.session import Session, connected
+from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
+from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.open_remote_storage import open_remote_storage
+from ottla.storage.remote.remote_storage import RemoteStorageError
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from ottla.storage.remote.store_settings import RemoteStorageSettingsError
+
+app = family("Show, verify and clean up the segments in remote storage.")
+
+_PREFIX = "rsm.config."
+_COPIED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+TopicsArgument = Annotated[
+    list[str] | None, typer.Argument(help="Topics; none: all.", show_default=False)
+]
+ConfigOption = Annotated[
+    str,
+    typer.Option(
+        "--config", "-c", help="Properties file of a broker with the settings rsm.config.*."
+    ),
+]
+
+
+@app.command("status")
+@connected
+def status(session: Session, topics: TopicsArgument = None) -> None:
+    """Print segments, bytes and offsets in remote storage, by partition.
+
+    It reads __remote_log_metadata, not the store.
+
+    \b
+    Examples:
+      ottla tiered status
+      ottla tiered status orders --json
+    """
+    by_partition: dict[tuple[str, int], list[RemoteLogSegmentMetadata]] = defaultdict(list)
+    for metadata in read_remote_segments(session).segments(topics or ()):
+        partition = metadata.segment_id.topic_id_partition
+        by_partition[partition.topic, partition.partition].append(metadata)
+    rows = [_status_row(*key, segments) for key, segments in by_partition.items()]
+    if session.json:
+        print_json(rows)
+        return
+    columns = list(rows[0]) if rows else []
+    shown = [{**row, "size": bytes_text(int(str(row["size"])))} for row in rows]
+    print_rows(shown, columns, empty="No segments in remote storage.")
+
+
+def _status_row(
+    topic: str, partition: int, segments: list[RemoteLogSegmentMetadata]
+) -> dict[str, Cell]:
+    copied = [metadata for metadata in segments if metadata.state is _COPIED]
+    copying = sum(
+        metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED for metadata in segments
+    )
+    return {
+        "topic": topic,
+        "partition": partition,
+        "segments": len(copied),
+        "size": sum(metadata.size_bytes for metadata in copied),
+        "start_offset": min((metadata.start_offset for metadata in copied), default=None),
+        "end_offset": max((metadata.end_offset for metadata in copied), default=None),
+        "copying": copying,
+        "deleting": len(segments) - len(copied) - copying,
+    }
+
+
+@app.command("verify")
+@connected
+def verify(
+    session: Session,
+    config: ConfigOption,
+    topics: TopicsArgument = None,
+    content: Annotated[
+        bool, typer.Option("--content", help="Read all bytes and compare their checksums.")
+    ] = False,
+) -> None:
+    """Check the objects of each segment that is copied. The exit code is 1 if one is damaged.
+
+    Without --content it compares sizes only.
+
+    \b
+    Examples:
+      ottla tiered verify --config server.properties
+      ottla tiered verify orders --config server.properties --content
+    """
+    storage = _open(config)
+    try:
+        segments = [
+            metadata
+            for metadata in read_remote_segments(session).segments(topics or ())
+            if metadata.state is _COPIED
+        ]
+        problems: list[dict[str, Cell]] = [
+            {"segment": str(metadata.segment_id.id), "problem": problem}
+            for metadata in segments
+            for problem in verify_segment(storage, metadata, read_content=content)
+        ]
+    except RemoteStorageError as error:
+        raise Failure(f"the remote storage failed: {error}.") from None
+    finally:
+        storage.close()
+    if session.json:
+        print_json({"segments": len(segments), "problems": problems})
+    else:
+        for each in problems:
+            say(str(each["problem"]))
+    if problems:
+        raise Failure(f"{len(problems)} problems in {len(segments)} segments.")
+    if not session.json:
+        say(f"{len(segments)} segments are intact.")
+
+
+@app.command("gc")
+@connected
+def gc(
+    session: Session,
+    config: ConfigOption,
+    min_age: Annotated[
+        str, typer.Option("--min-age", help="Age of an object from which it may be deleted.")
+    ] = "24h",
+    unknown_topics: Annotated[
+        bool,
+        typer.Option(
+            "--unknown-topics",
+            help="Also objects of topics that this cluster never had in remote storage.",
+        ),
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Delete the objects; without it they are listed.")
+    ] = False,
+) -> None:
+    """List or delete objects that belong to no segment, such as those of interrupted copies.
+
+    Objects of unknown topics may be those of another cluster that uses the same store.
+
+    \b
+    Examples:
+      ottla tiered gc --config server.properties
+      ottla tiered gc --config server.properties --min-age 7d --execute
+    """
+    min_age_ms = parse_duration(min_age)
+    storage = _open(config)
+    try:
+        known = read_remote_segments(session)
+        if not known.is_complete:
+            raise Failure(
+                "the first records of __remote_log_metadata are deleted, so segments in use could"
+                " be taken for orphans. Its retention must have no limit."
+            )
+        now_ms = int(time.time() * 1000)
+        inventory = take_inventory(storage, known.segments(), now_ms, min_age_ms)
+        orphans = [
+            orphan
+            for orphan in inventory.orphans
+            if unknown_topics or _is_of_known_topic(storage, known, orphan.key)
+        ]
+        if execute:
+            delete_orphans(storage, orphans)
+    except RemoteStorageError as error:
+        raise Failure(f"the remote storage failed: {error}.") from None
+    finally:
+        storage.close()
+    skipped = len(inventory.orphans) - len(orphans)
+    rows: list[dict[str, Cell]] = [{"object": found.key, "size": found.size} for found in orphans]
+    if session.json:
+        print_json({
+            "deleted": execute,
+            "orphans": rows,
+            "unknown_topics": skipped,
+            "young": len(inventory.young),
+            "foreign": inventory.foreign,
+            "live_objects": inventory.live_objects,
+            "live_bytes": inventory.live_bytes,
+        })  # fmt: skip
+        return
+    print_rows(rows, ["object", "size"], empty="No orphans.")
+    if skipped:
+        note(f"{skipped} objects of unknown topics; see --unknown-topics.")
+    if orphans and not execute:
+        note(f"{len(orphans)} objects can be deleted; add --execute.")
+
+
+def _is_of_known_topic(storage: ObjectRemoteStorage, known: RemoteSegments, key: str) -> bool:
+    parsed = storage.keys.parse(key)
+    return parsed is not None and parsed.topic_id in known.topic_ids
+
+
+def _open(path: str) -> ObjectRemoteStorage:
+    try:
+        properties = {item.name: item.value for item in read_properties(path)}
+    except ConfigError as error:
+        raise usage(f"--config: {error}") from None
+    settings = {
+        name.removeprefix(_PREFIX): value
+        for name, value in properties.items()
+        if name.startswith(_PREFIX)
+    }
+    # A copy is nothing that this command does, so there is no clock for a limit.
+    settings.pop("upload.rate.limit.bytes.per.second", None)
+    try:
+        return open_remote_storage(settings)
+    except RemoteStorageSettingsError as error:
+        raise usage(f"--config {path}: {error}") from None

@@ -1,0 +1,67 @@
+"""A remote storage in memory; calls can be made to fail before or after they took effect."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.storage.remote.remote_storage import (
+    RemoteIndexType,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+)
+from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
+
+
+class MemoryRemoteStorage:
+    """Objects by segment id and suffix. Called in worker threads."""
+
+    def __init__(self) -> None:
+        self.objects: dict[UUID, dict[str, bytes]] = {}
+        self.custom_metadata: bytes | None = None
+        #: Names of the next calls that fail: "copy" before, "copied" after the objects are there.
+        self.fail: list[str] = []
+
+    def copy_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> bytes | None:
+        self._maybe_fail("copy")
+        files = {
+            "log": data.segment,
+            RemoteIndexType.OFFSET.value: data.offset_index,
+            RemoteIndexType.TIMESTAMP.value: data.time_index,
+            RemoteIndexType.TRANSACTION.value: data.transaction_index,
+            RemoteIndexType.PRODUCER_SNAPSHOT.value: data.producer_snapshot,
+        }
+        objects = {name: path.read_bytes() for name, path in files.items() if path is not None}
+        objects[RemoteIndexType.LEADER_EPOCH.value] = data.leader_epoch_checkpoint
+        self.objects[metadata.segment_id.id] = objects
+        self._maybe_fail("copied")
+        return self.custom_metadata
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes:
+        return self._object(metadata, "log")[start_position:end_position]
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
+        return self._object(metadata, index_type.value)
+
+    def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._maybe_fail("delete")
+        self.objects.pop(metadata.segment_id.id, None)
+        self._maybe_fail("deleted")
+
+    def close(self) -> None:
+        pass
+
+    def _object(self, metadata: RemoteLogSegmentMetadata, name: str) -> bytes:
+        self._maybe_fail("fetch")
+        try:
+            return self.objects[metadata.segment_id.id][name]
+        except KeyError:
+            raise RemoteResourceNotFoundError(f"{metadata.segment_id.id}.{name}") from None
+
+    def _maybe_fail(self, name: str) -> None:
+        if name in self.fail:
+            self.fail.remove(name)
+            raise RemoteStorageError(f"{name} failed for the test")
