@@ -56,10 +56,19 @@ class ShareParts:
         ensure_topic: EnsureTopic,
         configs: GroupConfigs,
     ) -> None:
+        settings = ShareGroupSettings(
+            BrokerShareSettings(
+                delivery_count_limit=config.group_share_delivery_count_limit,
+                record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+                session_timeout_ms=config.group_share_session_timeout_ms,
+                heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+            ),
+            configs,
+        )
         self.group_limits = ShareGroupLimits(
             config.group_share_max_size,
-            config.group_share_session_timeout_ms,
-            config.group_share_heartbeat_interval_ms,
+            settings.session_timeout_ms,
+            settings.heartbeat_interval_ms,
         )
         self.coordinator = ShareCoordinator(
             ShareCoordinatorSettings(
@@ -87,13 +96,7 @@ class ShareParts:
         self.partitions = SharePartitions(
             replica_manager,
             self.persister,
-            ShareGroupSettings(
-                BrokerShareSettings(
-                    delivery_count_limit=config.group_share_delivery_count_limit,
-                    record_lock_duration_ms=config.group_share_record_lock_duration_ms,
-                ),
-                configs,
-            ),
+            settings,
             clock,
             timer,
         )

@@ -47,11 +47,14 @@ KIND = "share"
 
 
 class ShareGroupLimits(NamedTuple):
-    """The settings `group.share.*` of the group coordinator; defaults of Kafka 4.3."""
+    """The settings of share groups in the group coordinator; defaults of Kafka 4.3.
+
+    Timeout and interval are those of a group.
+    """
 
     max_size: int = 200
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
+    session_timeout_ms: Callable[[str], int] = lambda group_id: 45_000
+    heartbeat_interval_ms: Callable[[str], int] = lambda group_id: 5_000
 
 
 class Heartbeat(NamedTuple):
@@ -248,7 +251,8 @@ class ShareGroups:
         if timer is not None:
             timer.cancel()
         self._timers[key] = self._timer.schedule(
-            self.limits.session_timeout_ms, partial(self._expire, group_id, member_id)
+            self.limits.session_timeout_ms(group_id),
+            partial(self._expire, group_id, member_id),
         )
 
     def _expire(self, group_id: str, member_id: str) -> None:
