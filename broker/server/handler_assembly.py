@@ -192,7 +192,9 @@ def build_handlers(
     return handlers._replace(
         share_groups=ShareGroupHandlers(groups.shares, metadata, coordinators.share.support.check),
         share_state=ShareStateHandlers(coordinators.share.coordinator),
-        share_offsets=ShareOffsetsHandlers(groups.shares, metadata, access_control.allows),
+        share_offsets=ShareOffsetsHandlers(
+            groups.shares, metadata, access_control.allows, coordinators.share.latest_offsets.find
+        ),
         share_fetch=ShareFetchHandler(
             *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
             *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),

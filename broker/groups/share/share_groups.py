@@ -377,6 +377,24 @@ class ShareGroups:
                     group_id, [records.state_partitions_record(group_id, initialized, names)]
                 )
 
+    async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
+        """Deletes the state of topics of an empty group; the group begins anew there.
+
+        Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        async with self._locks.locked(group_id):
+            group = self._empty_group(group_id)
+            initialized = dict(group.initialized)
+            for topic_id in topic_ids:
+                for index in initialized.pop(topic_id, []):
+                    await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
+            self._on_state_replaced(group_id)
+            if initialized != group.initialized:
+                names = self._names(initialized)
+                await self._store(
+                    group_id, [records.state_partitions_record(group_id, initialized, names)]
+                )
+
     # Records.
 
     def _groups_of(self, group_id: str) -> tuple[GroupPartition, dict[str, ShareGroup]]:
