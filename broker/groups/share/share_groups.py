@@ -378,7 +378,7 @@ class ShareGroups:
                 )
 
     async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
-        """Deletes the state of topics of an empty group; the group begins anew there.
+        """Deletes the state of topics of an empty group, which has no offsets there any more.
 
         Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
