@@ -1,4 +1,4 @@
-"""Settings that change at run time: topics' and brokers' entities under `/config`.
+"""Settings that change at run time: topics', groups' and brokers' entities under `/config`.
 
 `ottla.controller.tree.entity_configs` reads and writes the entities and brings every change that
 any broker announces; this keeps the parts that this broker acts on. Quota entities (clients,
@@ -72,6 +72,7 @@ class DynamicConfig:
         self._log_configs: dict[str, LogConfig] = {}
         #: The settings of client metrics resources by name.
         self.client_metrics: dict[str, Properties] = {}
+        self._groups: dict[str, Properties] = {}
         self._cluster: Properties = {}
         self._broker: Properties = {}
         self._watcher = ConfigChangeWatcher(store, runtime, self._take)
@@ -81,6 +82,10 @@ class DynamicConfig:
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         """The settings of a topic that differ from the broker's defaults."""
         return self._topics.get(topic, {})
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """The settings of a group that are set."""
+        return self._groups.get(group_id, {})
 
     def log_config(self, topic: str) -> LogConfig:
         """All settings of a topic's logs; the same object until one of them changes."""
@@ -132,7 +137,8 @@ class DynamicConfig:
         await self._watcher.start()
         brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in _broker_entities(self._broker_id)]
         entities = list(brokers)
-        for kind in (*znodes.ENTITY_TYPES, znodes.ENTITY_CLIENT_METRICS):
+        others = (znodes.ENTITY_CLIENT_METRICS, znodes.ENTITY_GROUPS)
+        for kind in (*znodes.ENTITY_TYPES, *others):
             if kind != znodes.ENTITY_BROKERS:
                 entities.extend(await entities_of(self._store, kind))
         for entity, properties in (await read_configs(self._store, entities)).items():
@@ -169,8 +175,21 @@ class DynamicConfig:
                 self._take_broker(name, properties)
         elif kind == znodes.ENTITY_CLIENT_METRICS:
             self._take_client_metrics(znodes.desanitize(name), properties)
+        elif kind == znodes.ENTITY_GROUPS:
+            self._take_group(znodes.desanitize(name), properties)
         else:
             self._listener.quota_changed(kind, name, properties)
+
+    def _take_group(self, group_id: str, properties: Properties) -> None:
+        if self._groups.get(group_id, {}) == properties:
+            return
+        if properties:
+            self._groups[group_id] = properties
+        else:
+            self._groups.pop(group_id, None)
+        logger.info(
+            "Updated the settings of group %s: %s", group_id, properties, extra={"group": group_id}
+        )
 
     def _take_client_metrics(self, name: str, properties: Properties) -> None:
         if properties:

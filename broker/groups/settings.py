@@ -1,10 +1,13 @@
 """The settings of the group coordinator, each with Kafka's default."""
 
+from collections.abc import Callable, Mapping
+
 
 class GroupSettings:
     """Immutable by convention; attribute names are Kafka's setting names with the unit last."""
 
     __slots__ = (
+        "group_configs",
         "group_consumer_assignors",
         "group_consumer_heartbeat_interval_ms",
         "group_consumer_max_size",
@@ -40,8 +43,11 @@ class GroupSettings:
         group_consumer_assignors: tuple[str, ...] = ("uniform", "range"),
         group_consumer_migration_policy: str = "disabled",
         group_coordinator_rebalance_protocols: frozenset[str] = frozenset(("classic",)),
+        group_configs: Callable[[str], Mapping[str, str]] = lambda group_id: {},
     ) -> None:
-        """`group_consumer_assignors` has names, the preferred one first."""
+        """`group_consumer_assignors` has names, the preferred one first; `group_configs` returns
+        the settings of a group that are set."""
+        self.group_configs = group_configs
         self.group_coordinator_rebalance_protocols = group_coordinator_rebalance_protocols
         self.group_consumer_heartbeat_interval_ms = group_consumer_heartbeat_interval_ms
         self.group_consumer_session_timeout_ms = group_consumer_session_timeout_ms
@@ -62,3 +68,13 @@ class GroupSettings:
     def has_consumer_groups(self) -> bool:
         """Whether the consumer group protocol (KIP-848) is enabled."""
         return "consumer" in self.group_coordinator_rebalance_protocols
+
+    def consumer_session_timeout_ms(self, group_id: str) -> int:
+        """`consumer.session.timeout.ms` of a group, else that of the broker."""
+        default = self.group_consumer_session_timeout_ms
+        return int(self.group_configs(group_id).get("consumer.session.timeout.ms", default))
+
+    def consumer_heartbeat_interval_ms(self, group_id: str) -> int:
+        """`consumer.heartbeat.interval.ms` of a group, else that of the broker."""
+        default = self.group_consumer_heartbeat_interval_ms
+        return int(self.group_configs(group_id).get("consumer.heartbeat.interval.ms", default))

@@ -213,6 +213,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         entries += [
             _entry(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, share_offsets.describe),
             _entry(ApiKey.ALTER_SHARE_GROUP_OFFSETS, share_offsets.alter),
+            _entry(ApiKey.DELETE_SHARE_GROUP_OFFSETS, share_offsets.delete),
         ]
     share_state = handlers.share_state
     if share_state is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,9 @@ class Coordinators:
         channel: ControllerChannel,
         inter_broker_client: InterBrokerClient,
         store: ZnodeStore,
+        group_configs: Callable[[str], Mapping[str, str]],
     ) -> None:
+        """`group_configs` returns the settings of a group that are set."""
         self._config = config
         self._replica_manager = replica_manager
         loop = asyncio.get_running_loop()
@@ -72,10 +74,10 @@ class Coordinators:
             self.share = ShareParts(
                 *(config, replica_manager, metadata, inter_broker_client, clock, timer, defer),
                 creation.ensure,
-                lambda group_id: {},
+                group_configs,
             )
         self.groups = GroupCoordinator(
-            group_settings(config),
+            group_settings(config, group_configs),
             ReplicatedCoordinatorLog(replica_manager, GROUP_METADATA_TOPIC, timeout_ms),
             timer,
             clock,
@@ -192,9 +194,12 @@ class Coordinators:
         )
 
 
-def group_settings(config: BrokerConfig) -> GroupSettings:
+def group_settings(
+    config: BrokerConfig, group_configs: Callable[[str], Mapping[str, str]]
+) -> GroupSettings:
     """The group coordinator's part of the settings."""
     return GroupSettings(
+        group_configs=group_configs,
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,

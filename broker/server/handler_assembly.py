@@ -151,7 +151,7 @@ def build_handlers(
             TransactionQueries(transactions.partitions, now_ms)
         ),
         config_describe=describer,
-        config_alter=_config_alterer(base, cluster),
+        config_alter=_config_alterer(base, cluster, coordinators),
         topic_admin=TopicAdminHandlers(
             controller, config, metadata, describer, quotas.clients.mutation
         ),
@@ -192,7 +192,9 @@ def build_handlers(
     return handlers._replace(
         share_groups=ShareGroupHandlers(groups.shares, metadata, coordinators.share.support.check),
         share_state=ShareStateHandlers(coordinators.share.coordinator),
-        share_offsets=ShareOffsetsHandlers(groups.shares, metadata, access_control.allows),
+        share_offsets=ShareOffsetsHandlers(
+            groups.shares, metadata, access_control.allows, coordinators.share.latest_offsets.find
+        ),
         share_fetch=ShareFetchHandler(
             *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
             *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),
@@ -233,8 +235,11 @@ def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
     return DelegationTokenHandlers(security.delegation_tokens, security.access_control.allows)
 
 
-def _config_alterer(base: Foundation, cluster: ClusterParts) -> ConfigAlterer:
+def _config_alterer(
+    base: Foundation, cluster: ClusterParts, coordinators: Coordinators
+) -> ConfigAlterer:
     arguments = base.broker_id, base.config, base.dynamic_config, base.metadata
+    check = None if coordinators.share is None else coordinators.share.support.check
     if cluster.tls is None:
-        return ConfigAlterer(*arguments)
-    return ConfigAlterer(*arguments, cluster.tls.validate)
+        return ConfigAlterer(*arguments, check_share_groups=check)
+    return ConfigAlterer(*arguments, cluster.tls.validate, check)

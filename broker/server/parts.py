@@ -92,6 +92,7 @@ def build_parts(
         cluster.channel,
         cluster.inter_broker_client,
         base.store,
+        base.dynamic_config.group_configs,
     )
     control = build_control(base, cluster, replicas, coordinators)
     upkeep = build_upkeep(base, cluster, replicas, coordinators, on_all_disks_failed)

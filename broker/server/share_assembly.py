@@ -16,6 +16,7 @@ from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinatorSettings,
 )
 from ottla.broker.share.group_settings import BrokerShareSettings, GroupConfigs, ShareGroupSettings
+from ottla.broker.share.latest_offsets import LatestOffsets
 from ottla.broker.share.sessions import SessionKey, ShareSessions, end_session
 from ottla.broker.share.share_partitions import SharePartitions
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.share")
 
 MAX_SESSIONS = 2000  # Kafka's default of group.share.max.share.sessions
+
+# The default of Kafka 4.3; that of 3.9 is 200.
+_RECORD_LOCKS = "group.share.partition.max.record.locks"
+DEFAULT_RECORD_LOCKS = 2000
 
 # What a request to a share coordinator may take beside its append.
 REQUEST_MARGIN_MS = 2000
@@ -56,15 +61,27 @@ class ShareParts:
         ensure_topic: EnsureTopic,
         configs: GroupConfigs,
     ) -> None:
+        settings = ShareGroupSettings(
+            BrokerShareSettings(
+                int(config.given.get(_RECORD_LOCKS, DEFAULT_RECORD_LOCKS)),
+                delivery_count_limit=config.group_share_delivery_count_limit,
+                record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+                session_timeout_ms=config.group_share_session_timeout_ms,
+                heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+            ),
+            configs,
+        )
         self.group_limits = ShareGroupLimits(
             config.group_share_max_size,
-            config.group_share_session_timeout_ms,
-            config.group_share_heartbeat_interval_ms,
+            settings.session_timeout_ms,
+            settings.heartbeat_interval_ms,
         )
         self.coordinator = ShareCoordinator(
             ShareCoordinatorSettings(
                 config.share_coordinator_state_topic_num_partitions,
                 config.share_coordinator_snapshot_update_records_per_snapshot,
+                config.share_coordinator_state_topic_prune_interval_ms,
+                config.share_coordinator_cold_partition_snapshot_interval_ms,
             ),
             ReplicatedCoordinatorLog(
                 replica_manager,
@@ -73,6 +90,11 @@ class ShareParts:
             ),
             clock,
             defer,
+            lambda index, offset: _delete_before(replica_manager, index, offset),
+        )
+        self._intervals_ms = (
+            config.share_coordinator_state_topic_prune_interval_ms,
+            config.share_coordinator_cold_partition_snapshot_interval_ms,
         )
         broker_id = replica_manager.context.broker_id
         # Requests wait for in-sync replicas, so they have connections of their own.
@@ -82,18 +104,15 @@ class ShareParts:
         self.persister = RoutedPersister(
             broker_id, self.coordinator, metadata, self._client.request, ensure_topic
         )
+        self.latest_offsets = LatestOffsets(
+            broker_id, metadata, replica_manager, inter_broker_client.request
+        )
         self.support = ClusterSupport(broker_id, metadata, self._client.versions_of)
         self.sessions = ShareSessions(MAX_SESSIONS)
         self.partitions = SharePartitions(
             replica_manager,
             self.persister,
-            ShareGroupSettings(
-                BrokerShareSettings(
-                    delivery_count_limit=config.group_share_delivery_count_limit,
-                    record_lock_duration_ms=config.group_share_record_lock_duration_ms,
-                ),
-                configs,
-            ),
+            settings,
             clock,
             timer,
         )
@@ -103,6 +122,17 @@ class ShareParts:
         """`partition_count` is that of `__share_group_state`, None when it does not exist."""
         self.coordinator.startup(partition_count)
         self._timer.schedule(DISCONNECT_CHECK_MS, self._check_connections)
+        prune_interval_ms, snapshot_interval_ms = self._intervals_ms
+        self._timer.schedule(prune_interval_ms, self._prune)
+        self._timer.schedule(snapshot_interval_ms, self._snapshot_cold)
+
+    def _prune(self) -> None:
+        self.coordinator.prune()
+        self._timer.schedule(self._intervals_ms[0], self._prune)
+
+    def _snapshot_cold(self) -> None:
+        spawn(self.coordinator.snapshot_cold(), name="snapshots of share partitions")
+        self._timer.schedule(self._intervals_ms[1], self._snapshot_cold)
 
     def shutdown(self) -> None:
         self.coordinator.shutdown()
@@ -139,3 +169,8 @@ class ShareParts:
             if topic == SHARE_STATE_TOPIC:
                 self.coordinator.partitions.resign(index)
         self.partitions.drop_partitions(partitions)
+
+
+def _delete_before(replica_manager: ReplicaManager, index: int, offset: int) -> None:
+    """As DeleteRecords: followers learn the log start offset by their next fetch."""
+    replica_manager.partition(SHARE_STATE_TOPIC, index).leader_log().delete_records_before(offset)

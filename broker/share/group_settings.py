@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ottla.broker.config.group_config import duration_ms
 from ottla.broker.share.acquisition import GroupLimits
 
 
@@ -21,6 +22,8 @@ class BrokerShareSettings(NamedTuple):
     partition_max_record_locks: int = 2000
     delivery_count_limit: int = 5
     record_lock_duration_ms: int = 30_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
 
 
 # The settings of one group by name; empty for a group without settings.
@@ -43,6 +46,14 @@ class ShareGroupSettings:
             configs.get("share.renew.acknowledge.enable", "true") == "true",
         )
 
+    def session_timeout_ms(self, group_id: str) -> int:
+        timeout_ms = self._broker.session_timeout_ms
+        return int(self._configs(group_id).get("share.session.timeout.ms", timeout_ms))
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        interval_ms = self._broker.heartbeat_interval_ms
+        return int(self._configs(group_id).get("share.heartbeat.interval.ms", interval_ms))
+
     def is_read_committed(self, group_id: str) -> bool:
         return self._configs(group_id).get("share.isolation.level") == "read_committed"
 
@@ -52,27 +63,3 @@ class ShareGroupSettings:
         if value.startswith("by_duration:"):
             return OffsetReset(False, duration_ms(value.partition(":")[2]))
         return OffsetReset(value == "earliest")
-
-
-_UNITS_MS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1000}
-
-
-def duration_ms(text: str) -> int:
-    """An ISO 8601 duration such as P7D or PT1H30M; raises ValueError for other texts."""
-    date, _, time = text.upper().partition("T")
-    if not date.startswith("P") or (date == "P" and not time):
-        raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
-    total = 0.0
-    for part, units in ((date[1:], "D"), (time, "HMS")):
-        number = ""
-        for character in part:
-            if character.isdigit() or character == ".":
-                number += character
-            elif character in units and number:
-                total += float(number) * _UNITS_MS[character]
-                number = ""
-            else:
-                raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
-        if number:
-            raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
-    return int(total)

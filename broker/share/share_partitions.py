@@ -156,6 +156,14 @@ class SharePartitions:
             hosted.state = SharePartition(
                 key, hosted.leader_epoch, stored, start_offset, self.settings.limits(key.group_id)
             )
+            logger.debug(
+                "Loaded share partition %s-%d of group %s from offset %d in leader epoch %d",
+                *hosted.partition.key,
+                key.group_id,
+                start_offset,
+                hosted.leader_epoch,
+                extra={"group": key.group_id},
+            )
         except Exception as error:
             logger.info(
                 "Share partition %s-%d of group %s cannot be loaded, members retry: %s",

@@ -64,6 +64,8 @@ ENTITY_BROKERS = "brokers"
 ENTITY_IPS = "ips"
 ENTITY_CLIENT_METRICS = "client-metrics"
 """Not in ENTITY_TYPES, as in Kafka."""
+ENTITY_GROUPS = "groups"
+"""Settings of groups; Kafka 4.3 has them in KRaft mode only."""
 ENTITY_TYPES = (ENTITY_TOPICS, ENTITY_CLIENTS, ENTITY_USERS, ENTITY_BROKERS, ENTITY_IPS)
 
 PERSISTENT_PATHS = (

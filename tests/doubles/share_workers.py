@@ -15,6 +15,8 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Produce
 
 ACCEPT, RELEASE, REJECT = "accept", "release", "reject"
 DELIVERY_LIMIT = 5  # group.share.delivery.count.limit
+# A commit to a broker that is killed meanwhile can take this long: librdkafka waits.
+COMMIT_SECONDS = 10.0
 WARM = "warm"  # values that are accepted and not checked
 
 _TYPES = {
@@ -169,7 +171,7 @@ class ShareWorkers:
         if not messages:
             return
         try:
-            results = consumer.commit_sync(60.0)
+            results = consumer.commit_sync(COMMIT_SECONDS)
         except KafkaException as problem:
             self.errors.append(str(problem))
             results = {}

@@ -119,7 +119,7 @@ class ConsumerMembership:
         response = ConsumerGroupHeartbeatResponse(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._settings.consumer_heartbeat_interval_ms(request.group_id),
             assignment=_assignment_message(after.assigned)
             if is_full or after.assigned != member.assigned
             else None,

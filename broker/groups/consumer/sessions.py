@@ -128,7 +128,7 @@ class ConsumerSessions:
 
     def start(self, group_id: str, member: ConsumerMember) -> None:
         """Restarts the session of a member that sent a request."""
-        timeout_ms = self._settings.group_consumer_session_timeout_ms
+        timeout_ms = self._settings.consumer_session_timeout_ms(group_id)
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._start(TimerKind.SESSION, group_id, member.member_id, timeout_ms)

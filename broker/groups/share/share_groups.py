@@ -47,11 +47,14 @@ KIND = "share"
 
 
 class ShareGroupLimits(NamedTuple):
-    """The settings `group.share.*` of the group coordinator; defaults of Kafka 4.3."""
+    """The settings of share groups in the group coordinator; defaults of Kafka 4.3.
+
+    Timeout and interval are those of a group.
+    """
 
     max_size: int = 200
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
+    session_timeout_ms: Callable[[str], int] = lambda group_id: 45_000
+    heartbeat_interval_ms: Callable[[str], int] = lambda group_id: 5_000
 
 
 class Heartbeat(NamedTuple):
@@ -248,7 +251,8 @@ class ShareGroups:
         if timer is not None:
             timer.cancel()
         self._timers[key] = self._timer.schedule(
-            self.limits.session_timeout_ms, partial(self._expire, group_id, member_id)
+            self.limits.session_timeout_ms(group_id),
+            partial(self._expire, group_id, member_id),
         )
 
     def _expire(self, group_id: str, member_id: str) -> None:
@@ -366,6 +370,24 @@ class ShareGroups:
                     await self._persister.initialize(key, epoch, offset)
                     if index not in known:
                         known.append(index)
+            self._on_state_replaced(group_id)
+            if initialized != group.initialized:
+                names = self._names(initialized)
+                await self._store(
+                    group_id, [records.state_partitions_record(group_id, initialized, names)]
+                )
+
+    async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
+        """Deletes the state of topics of an empty group, which has no offsets there any more.
+
+        Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        async with self._locks.locked(group_id):
+            group = self._empty_group(group_id)
+            initialized = dict(group.initialized)
+            for topic_id in topic_ids:
+                for index in initialized.pop(topic_id, []):
+                    await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
             self._on_state_replaced(group_id)
             if initialized != group.initialized:
                 names = self._names(initialized)

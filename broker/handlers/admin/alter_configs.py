@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
 from ottla.broker.config.dynamic_rules import check_dynamic_setting, check_open_listener
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.group_config import check_group_config, group_settings
 from ottla.broker.config.listener_settings import find_broker_setting
 from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
+    GROUP,
     TOPIC,
     check_broker_id,
 )
@@ -78,8 +80,14 @@ class ConfigAlterer:
         dynamic_config: DynamicConfig,
         metadata: MetadataCache,
         validate_tls: Callable[[BrokerConfig, list[str]], None] = lambda config, names: None,
+        check_share_groups: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`validate_tls` raises ConfigError when changed settings make no usable TLS contexts."""
+        """`validate_tls` raises ConfigError when changed settings make no usable TLS contexts.
+
+        `check_share_groups` raises KafkaError where a broker of the cluster has no share groups: it
+        does not know the settings of groups. It is None where this broker has none.
+        """
+        self._check_share_groups = check_share_groups
         self._validate_tls = validate_tls
         self._broker_id = broker_id
         self._config = config
@@ -180,6 +188,11 @@ class ConfigAlterer:
         elif kind == BROKER:
             if name:
                 check_broker_id(name, self._broker_id, "")
+        elif kind == GROUP and self._check_share_groups is not None:
+            if not name:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."
+                )
         else:
             message = "AlterConfigs is only supported for topics and brokers, but resource type is"
             if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
@@ -195,6 +208,8 @@ class ConfigAlterer:
             self._validate_topic(resource.resource_name, wanted)
         elif resource.resource_type == CLIENT_METRICS:
             parse_subscription(resource.resource_name, wanted)
+        elif resource.resource_type == GROUP:
+            await self._validate_group(wanted)
         else:
             present = await self._dynamic_config.read(_entity_path(resource))
             self._validate_broker(wanted, present, per_broker=bool(resource.resource_name))
@@ -211,6 +226,17 @@ class ConfigAlterer:
                 f"Invalid config value for resource ConfigResource(type=TOPIC, name='{name}'): "
                 f"{error.message}",
             ) from None
+
+    async def _validate_group(self, wanted: Mapping[str, str]) -> None:
+        def limit_of(name: str) -> int:
+            return int(self._config.effective_text(name) or 0)
+
+        try:
+            check_group_config(wanted, limit_of)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        assert self._check_share_groups is not None
+        await self._check_share_groups()
 
     def _validate_broker(
         self, wanted: Mapping[str, str], present: Mapping[str, str], *, per_broker: bool
@@ -306,12 +332,16 @@ def _entity_path(resource: Resource) -> str:
         return f"{znodes.ENTITY_TOPICS}/{resource.resource_name}"
     if resource.resource_type == CLIENT_METRICS:
         return entity_path(znodes.ENTITY_CLIENT_METRICS, resource.resource_name)
+    if resource.resource_type == GROUP:
+        return entity_path(znodes.ENTITY_GROUPS, resource.resource_name)
     return f"{znodes.ENTITY_BROKERS}/{resource.resource_name or znodes.DEFAULT_ENTITY}"
 
 
 def _list_setting(kind: int, name: str, operation: int) -> Setting:
     if kind == CLIENT_METRICS:
         setting = CLIENT_METRICS_SETTINGS.get(name)
+    elif kind == GROUP:
+        setting = group_settings().get(name)
     else:
         setting = topic_settings().get(name) if kind == TOPIC else find_broker_setting(name)
     if setting is None:

@@ -24,6 +24,8 @@ from ottla.broker.config.definitions import (
     topic_settings,
 )
 from ottla.broker.config.documentation import broker_documentation, topic_documentation
+from ottla.broker.config.group_config import group_settings
+from ottla.broker.config.groups import rebalance_protocols
 from ottla.broker.config.listener_settings import PREFIX, base_name, find_broker_setting
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
@@ -59,6 +61,7 @@ FROM_FILE = 4
 FROM_DEFAULT = 5
 FROM_LOGGER = 6
 FROM_CLIENT_METRICS = 7
+FROM_GROUP = 8
 
 _TYPES = {
     "boolean": 1,
@@ -187,7 +190,27 @@ class ConfigDescriber:
             return logger_rows()
         if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
             return self._client_metrics_rows(name)
+        if kind == GROUP and has_group_settings(self._config):
+            return self._group_rows(name)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+    def _group_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        configs = self._dynamic_config.group_configs(name)
+        rows = []
+        for setting in group_settings().values():
+            text = configs.get(setting.name)
+            synonyms = []
+            if text is not None:
+                synonyms.append(DescribeConfigsSynonym(setting.name, text, FROM_GROUP))
+            if setting.broker_synonym is not None:
+                synonyms += self._synonyms(setting.broker_synonym)
+            else:
+                default = DescribeConfigsSynonym(setting.name, setting.default, FROM_DEFAULT)
+                synonyms.append(default)
+            rows.append(_row(setting, synonyms[0].value, synonyms, read_only=False))
+        return rows
 
     def _events_of(self, group_id: str) -> list[DescribeConfigsResourceResult]:
         if self._group_events is None:
@@ -277,6 +300,11 @@ class ConfigDescriber:
         while found and found[0].name != name:
             found.pop(0)
         return found
+
+
+def has_group_settings(config: BrokerConfig) -> bool:
+    """Whether groups have settings: they came with share groups (KIP-932)."""
+    return "share" in rebalance_protocols(config.group_coordinator_rebalance_protocols)
 
 
 def check_broker_id(name: str, broker_id: int, alternative: str) -> None:

@@ -62,7 +62,7 @@ class ShareGroupHandlers:
         response = heartbeats.ShareGroupHeartbeatResponse(
             member_id=request.member_id,
             member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._groups.limits.heartbeat_interval_ms,
+            heartbeat_interval_ms=self._groups.limits.heartbeat_interval_ms(request.group_id),
         )
         if result.assignment is not None:
             rows = sorted(result.assignment.items())

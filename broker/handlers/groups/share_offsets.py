@@ -1,33 +1,48 @@
-"""DescribeShareGroupOffsets (90), versions 0 and 1, and AlterShareGroupOffsets (91), version 0.
+"""DescribeShareGroupOffsets (90), versions 0 and 1, AlterShareGroupOffsets (91) and
+DeleteShareGroupOffsets (92), version 0.
 
-KIP-932. The lag of version 1 is not computed: it is -1, as for a share partition that was never
-read. Describing needs DESCRIBE on the group and the topics, altering READ; only an empty group can
-be altered.
+KIP-932. The lag of version 1 (KIP-1226) is the number of records from the start offset to the high
+watermark that are not delivered for good; -1 for a share partition that was never read. Describing
+needs DESCRIBE on the group and the topics, altering READ on both, deleting DELETE on the group and
+READ on the topics; only the offsets of an empty group can be altered and deleted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
-from ottla.broker.share.persister import SharePartitionKey
+from ottla.broker.share.persister import SharePartitionKey, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import alter_share_group_offsets as altering
+from ottla.protocol.messages import delete_share_group_offsets as deleting
 from ottla.protocol.messages import describe_share_group_offsets as describing
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.groups.share.share_groups import ShareGroups
     from ottla.broker.security.authorization.access_control import Allows
 
+EndOffset = Callable[[TopicPartition], Awaitable[int | None]]
+
 
 class ShareOffsetsHandlers:
     """Reads and resets the start offsets of share groups."""
 
-    def __init__(self, groups: ShareGroups, metadata: MetadataCache, allows: Allows) -> None:
+    def __init__(
+        self,
+        groups: ShareGroups,
+        metadata: MetadataCache,
+        allows: Allows,
+        end_offset: EndOffset,
+    ) -> None:
+        """`end_offset` returns the high watermark of a partition, None if it is not known."""
+        self._end_offset = end_offset
         self._groups = groups
         self._metadata = metadata
         self._allows = allows
@@ -93,9 +108,19 @@ class ShareOffsetsHandlers:
                     summary = await self._groups.summary(key)
                     partition.start_offset = summary.start_offset
                     partition.leader_epoch = summary.leader_epoch
+                    if context.header.api_version >= 1:
+                        partition.lag = await self._lag(TopicPartition(name, index), summary)
                 except KafkaError as error:
                     partition.error_code = error.code
         return rows
+
+    async def _lag(self, where: TopicPartition, summary: StateSummary) -> int:
+        if summary.start_offset < 0 or summary.delivery_complete_count < 0:
+            return -1
+        end_offset = await self._end_offset(where)
+        if end_offset is None:
+            return -1
+        return max(0, end_offset - summary.start_offset - summary.delivery_complete_count)
 
     def alter(
         self, context: RequestContext, request: altering.AlterShareGroupOffsetsRequest
@@ -129,6 +154,41 @@ class ShareOffsetsHandlers:
             if not self._allows(context, Operation.READ, ResourceType.GROUP, request.group_id):
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             await self._groups.reset(request.group_id, offsets)
+        except Exception as error:
+            response.error_code, response.error_message = error_code(error), error_message(error)
+            response.responses = []
+        context.respond(response)
+
+    def delete(
+        self, context: RequestContext, request: deleting.DeleteShareGroupOffsetsRequest
+    ) -> Deferred:
+        spawn(self._delete(context, request), name="DeleteShareGroupOffsets")
+        return DEFERRED
+
+    async def _delete(
+        self, context: RequestContext, request: deleting.DeleteShareGroupOffsetsRequest
+    ) -> None:
+        response = deleting.DeleteShareGroupOffsetsResponse()
+        try:
+            group = self._groups.find(request.group_id)
+            topic_ids = []
+            for topic in request.topics:
+                name = topic.topic_name
+                known = self._metadata.snapshot.topics.get(name)
+                row = deleting.DeleteShareGroupOffsetsResponseTopic(name)
+                response.responses.append(row)
+                if not self._allows(context, Operation.READ, ResourceType.TOPIC, name):
+                    row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif known is None:
+                    row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif group is not None and known.topic_id not in group.initialized:
+                    row.topic_id = known.topic_id
+                    row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    row.error_message = "There is no offset information to delete."
+                else:
+                    row.topic_id = known.topic_id
+                    topic_ids.append(known.topic_id)
+            await self._groups.delete_offsets(request.group_id, topic_ids)
         except Exception as error:
             response.error_code, response.error_message = error_code(error), error_message(error)
             response.responses = []

@@ -49,6 +49,7 @@ class GroupGuard(Guard):
             ApiKey.SHARE_GROUP_HEARTBEAT: self._member,
             ApiKey.SHARE_GROUP_DESCRIBE: self._share_group_describe,
             ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._member,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self._delete_share_offsets,
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self._checked_by_row,
             ApiKey.SHARE_FETCH: self._share_member,
             ApiKey.SHARE_ACKNOWLEDGE: self._share_member,
@@ -59,6 +60,9 @@ class GroupGuard(Guard):
 
     def _member(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def _delete_share_offsets(self, context: RequestContext, request: Any) -> None:
+        self.require(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
 
     def _share_member(self, context: RequestContext, request: Any) -> None:
         if request.group_id is not None:  # else the handler returns INVALID_REQUEST

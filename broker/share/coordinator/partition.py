@@ -19,7 +19,16 @@ _MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 class ShareStatePartition:
     """The states of one partition while this broker leads it."""
 
-    __slots__ = ("index", "leader_epoch", "records_skipped", "states", "updates")
+    __slots__ = (
+        "end_offset",
+        "index",
+        "leader_epoch",
+        "pruned_offset",
+        "records_skipped",
+        "snapshot_offsets",
+        "states",
+        "updates",
+    )
 
     def __init__(self, index: int, leader_epoch: int) -> None:
         self.index = index
@@ -28,13 +37,39 @@ class ShareStatePartition:
         self.states: dict[SharePartitionKey, ShareState] = {}
         #: How many updates follow the last snapshot.
         self.updates: dict[SharePartitionKey, int] = {}
+        #: The offset of the last snapshot: the records of the key before it are not needed.
+        self.snapshot_offsets: dict[SharePartitionKey, int] = {}
+        #: The offset after the last record that was replayed.
+        self.end_offset = 0
+        #: Up to where records were deleted by this leader.
+        self.pruned_offset = 0
 
-    def replay(self, record: StateRecord) -> None:
+    @property
+    def needed_offset(self) -> int:
+        """The first record that a share partition needs; the end if there is none."""
+        return min(self.snapshot_offsets.values(), default=self.end_offset)
+
+    def cold_keys(self, before_ms: int) -> list[SharePartitionKey]:
+        """Keys without a snapshot since `before_ms` that keep records which no key needs.
+
+        Each key needs one record, so there is nothing to gain as long as the log has no more than
+        twice as many records from the snapshot on.
+        """
+        room = 2 * len(self.states)
+        return [
+            key
+            for key, offset in self.snapshot_offsets.items()
+            if self.end_offset - offset > room and self.states[key].write_timestamp_ms < before_ms
+        ]
+
+    def replay(self, record: StateRecord, offset: int) -> None:
         """Replays a record, after an append and while loading."""
         key = record.key
+        self.end_offset = max(self.end_offset, offset + 1)
         if record.snapshot is not None:
             self.states[key] = record.snapshot
             self.updates[key] = 0
+            self.snapshot_offsets[key] = offset
         elif record.update is not None:
             state = self.states.get(key)
             if state is not None:
@@ -43,6 +78,7 @@ class ShareStatePartition:
         else:
             self.states.pop(key, None)
             self.updates.pop(key, None)
+            self.snapshot_offsets.pop(key, None)
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
         for chunk in chunks:
@@ -50,16 +86,16 @@ class ShareStatePartition:
             try:
                 for position, header in iterate_entries(data):
                     for record in read_entry(data, position, header, check_crc=False):
-                        self._replay_stored(record.key, record.value)
+                        self._replay_stored(record.key, record.value, record.offset)
             except RecordsError as problem:
                 self._skip(f"a batch is corrupt: {problem}")
             yield
 
-    def _replay_stored(self, key: bytes | None, value: bytes | None) -> None:
+    def _replay_stored(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         try:
             record = None if key is None else read_record(key, value)
             if record is not None:
-                self.replay(record)
+                self.replay(record, offset)
         except UnreadableRecord as problem:
             self._skip(str(problem))
 

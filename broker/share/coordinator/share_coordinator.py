@@ -7,6 +7,8 @@ change is committed. Requests for one share partition wait for each other.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
@@ -39,7 +41,12 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.uuids import uuid_to_string
 
+logger = logging.getLogger("ottla.share")
+
 _NO_LEADER_EPOCH = -1
+
+
+DeleteBefore = Callable[[int, int], None]
 
 
 class ShareCoordinatorSettings(NamedTuple):
@@ -47,6 +54,8 @@ class ShareCoordinatorSettings(NamedTuple):
 
     num_partitions: int = 50
     update_records_per_snapshot: int = 500
+    prune_interval_ms: int = 300_000
+    cold_snapshot_interval_ms: int = 300_000
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
@@ -67,7 +76,10 @@ class ShareCoordinator:
         log: CoordinatorLog,
         clock: Clock,
         defer: Defer,
+        delete_before: DeleteBefore = lambda partition, offset: None,
     ) -> None:
+        """`delete_before` deletes the records of a partition of the topic below an offset."""
+        self._delete_before = delete_before
         self._settings = settings
         self._log = log
         self._clock = clock
@@ -93,6 +105,50 @@ class ShareCoordinator:
 
     def shutdown(self) -> None:
         self.partitions.stop()
+
+    # Records that are not needed.
+
+    def prune(self) -> None:
+        """Deletes the records that no share partition needs, in all partitions led here."""
+        for partition in self.partitions.active:
+            offset = partition.needed_offset
+            if offset <= partition.pruned_offset:
+                continue
+            try:
+                self._delete_before(partition.index, offset)
+            except Exception as problem:  # the partition moved, or its log directory failed
+                logger.info(
+                    "Records of %s-%d are not deleted: %s",
+                    SHARE_STATE_TOPIC,
+                    partition.index,
+                    problem,
+                    extra={"topic": SHARE_STATE_TOPIC, "partition": partition.index},
+                )
+            else:
+                partition.pruned_offset = offset
+
+    async def snapshot_cold(self) -> None:
+        """Writes snapshots of share partitions that did not get one for a while, as their records
+        keep all records after them. Failures are left to the next time."""
+        before_ms = self._clock.now_ms() - self._settings.cold_snapshot_interval_ms
+        for partition in self.partitions.active:
+            for key in partition.cold_keys(before_ms):
+                try:
+                    await self._snapshot(key)
+                except KafkaError:
+                    break
+
+    async def _snapshot(self, key: SharePartitionKey) -> None:
+        async with self._locks.locked(key):
+            partition, state = self._find(key)
+            if state is not None:
+                fresh = state._replace(
+                    snapshot_epoch=state.snapshot_epoch + 1,
+                    write_timestamp_ms=self._clock.now_ms(),
+                )
+                await self._append_snapshot(partition, key, fresh)
+
+    # What leaders and the group coordinator call.
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
         """See `ShareStatePersister.initialize`."""
@@ -204,7 +260,7 @@ class ShareCoordinator:
 
         def on_result(error_code: int, base_offset: int) -> None:
             if error_code == ErrorCode.NONE and self.partitions.is_active(partition):
-                partition.replay(record)
+                partition.replay(record, base_offset)
             elif error_code == ErrorCode.NONE:
                 error_code = ErrorCode.NOT_COORDINATOR
             if not done.done():

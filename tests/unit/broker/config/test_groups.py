@@ -11,7 +11,7 @@ RANGE = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
 
 
 def test_defaults_are_kafkas() -> None:
-    settings = group_settings(BrokerConfig({}))
+    settings = group_settings(BrokerConfig({}), lambda group_id: {})
     assert not settings.has_consumer_groups
     assert settings.group_consumer_assignors == ("uniform", "range")
     assert settings.group_consumer_heartbeat_interval_ms == 5_000
@@ -35,12 +35,15 @@ def test_what_is_given() -> None:
                 "group.consumer.migration.policy": "Bidirectional",
                 "group.consumer.session.timeout.ms": "50000",
             }
-        )
+        ),
+        {"g": {"consumer.session.timeout.ms": "55000"}}.__getitem__,
     )
     assert settings.has_consumer_groups
     assert settings.group_consumer_assignors == ("range", "uniform")
     assert settings.group_consumer_migration_policy == "bidirectional"
     assert settings.group_consumer_session_timeout_ms == 50_000
+    assert settings.consumer_session_timeout_ms("g") == 55_000
+    assert settings.consumer_heartbeat_interval_ms("g") == 5_000
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ class MemoryPersister:
         self.states: dict[SharePartitionKey, dict[int, tuple[int, int]]] = {}
         self.start_offsets: dict[SharePartitionKey, int] = {}
         self.next_error = 0
+        self.delivery_complete_count = -1
         self.writes: list[StateUpdate] = []
 
     def _fail(self) -> None:
@@ -114,4 +115,6 @@ class MemoryPersister:
 
     async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
         self._fail()
-        return StateSummary(0, leader_epoch, self.start_offsets.get(key, -1), -1)
+        return StateSummary(
+            0, leader_epoch, self.start_offsets.get(key, -1), self.delivery_complete_count
+        )

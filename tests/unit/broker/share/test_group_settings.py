@@ -1,11 +1,8 @@
-import pytest
-
 from ottla.broker.share.acquisition import GroupLimits
 from ottla.broker.share.group_settings import (
     BrokerShareSettings,
     OffsetReset,
     ShareGroupSettings,
-    duration_ms,
 )
 
 
@@ -36,15 +33,7 @@ def test_the_settings_of_a_group() -> None:
     assert settings(share_auto_offset_reset="earliest").offset_reset("g").is_earliest
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("P1D", 86_400_000), ("PT0.5S", 500), ("P1DT2H", 93_600_000), ("pt1m", 60_000)],
-)
-def test_durations(text: str, expected: int) -> None:
-    assert duration_ms(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "P", "1H", "PT1", "PTH", "P1H", "PT1D"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="ISO 8601"):
-        duration_ms(text)
+def test_sessions() -> None:
+    made = settings(share_session_timeout_ms="50000", share_heartbeat_interval_ms="6000")
+    assert (made.session_timeout_ms("g"), made.heartbeat_interval_ms("g")) == (50_000, 6_000)
+    assert (made.session_timeout_ms("x"), made.heartbeat_interval_ms("x")) == (45_000, 5_000)

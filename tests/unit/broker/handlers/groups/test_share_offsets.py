@@ -8,20 +8,27 @@ from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_share_group_offsets as alter
+from ottla.protocol.messages import delete_share_group_offsets as delete
 from ottla.protocol.messages import describe_share_group_offsets as describe
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.request_context import FakeContext
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene
 
 
-def handlers(scene: Scene, *, allows: bool = True) -> ShareOffsetsHandlers:
+def handlers(
+    scene: Scene, *, allows: bool = True, end_offset: int | None = None
+) -> ShareOffsetsHandlers:
+    async def find_end_offset(where: TopicPartition) -> int | None:
+        return end_offset
+
     topic = SimpleNamespace(topic_id=TOPIC, partitions={0: None, 1: None})
     snapshot = SimpleNamespace(topics={"t": topic}, topic_names={TOPIC: "t"})
     metadata = cast(Any, SimpleNamespace(snapshot=snapshot))
-    return ShareOffsetsHandlers(scene.groups, metadata, lambda *_: allows)
+    return ShareOffsetsHandlers(scene.groups, metadata, lambda *_: allows, find_end_offset)
 
 
-async def response_of(handler: Any, request: Any) -> Any:
-    context = FakeContext(request.API_KEY, 0)
+async def response_of(handler: Any, request: Any, version: int = 0) -> Any:
+    context = FakeContext(request.API_KEY, version)
     handler(cast(RequestContext, context), request)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -74,3 +81,49 @@ async def test_access() -> None:
     assert group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     denied = await response_of(made.alter, altered(5))
     assert denied.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_the_lag() -> None:
+    """From the start offset to the end, without what is delivered for good."""
+    scene = Scene()
+    await scene.beat("a")
+    scene.persister.start_offsets = dict.fromkeys(scene.persister.start_offsets, 10)
+    scene.persister.delivery_complete_count = 3
+
+    async def lags(version: int, end_offset: int | None) -> set[int]:
+        made = handlers(scene, end_offset=end_offset)
+        (group,) = (await response_of(made.describe, described("g"), version)).groups
+        return {row.lag for row in group.topics[0].partitions}
+
+    assert await lags(1, 25) == {12}
+    assert await lags(0, 25) == {-1}
+    assert await lags(1, None) == {-1}
+    scene.persister.delivery_complete_count = -1
+    assert await lags(1, 25) == {-1}
+
+
+async def test_offsets_are_deleted() -> None:
+    scene = Scene()
+    made = handlers(scene)
+    await scene.beat("a")
+    topics = [delete.DeleteShareGroupOffsetsRequestTopic(name) for name in ("t", "x")]
+    request = delete.DeleteShareGroupOffsetsRequest("g", topics)
+    busy = await response_of(made.delete, request)
+    assert (busy.error_code, busy.responses) == (ErrorCode.NON_EMPTY_GROUP, [])
+    await scene.beat("a", -1)
+    done = await response_of(made.delete, request)
+    assert [(row.topic_id, row.error_code) for row in done.responses] == [
+        (TOPIC, 0),
+        (bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    group = scene.groups.find("g")
+    assert group is not None
+    assert group.initialized == {}
+    again = await response_of(made.delete, request)
+    assert again.responses[0].error_message == "There is no offset information to delete."
+    request.group_id = "?"
+    assert (await response_of(made.delete, request)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    denied = handlers(scene, allows=False)
+    request.group_id = "g"
+    (row, _) = (await response_of(denied.delete, request)).responses
+    assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

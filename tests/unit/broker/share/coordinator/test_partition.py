@@ -50,6 +50,25 @@ def test_records_that_cannot_be_read_are_skipped(caplog: pytest.LogCaptureFixtur
 
 def test_a_record_after_an_append() -> None:
     partition = ShareStatePartition(0, 1)
-    partition.replay(StateRecord(KEY, snapshot=STATE))
-    partition.replay(StateRecord(KEY))
+    partition.replay(StateRecord(KEY, snapshot=STATE), 0)
+    partition.replay(StateRecord(KEY), 1)
     assert partition.is_empty
+
+
+def test_the_records_that_are_needed() -> None:
+    other = KEY._replace(partition=1)
+    partition = replayed(
+        snapshot_record(KEY, STATE),
+        snapshot_record(other, STATE),
+        update_record(KEY, STATE, UPDATE),
+        snapshot_record(KEY, STATE),
+        *[update_record(KEY, STATE, UPDATE)] * 3,
+    )
+    assert (partition.needed_offset, partition.end_offset) == (1, 7)
+    # The other key keeps five records that nothing needs.
+    assert partition.cold_keys(STATE.write_timestamp_ms) == []
+    assert partition.cold_keys(STATE.write_timestamp_ms + 1) == [other]
+    partition.replay(StateRecord(other), 7)
+    assert partition.needed_offset == 3
+    partition.replay(StateRecord(KEY), 8)
+    assert partition.needed_offset == 9

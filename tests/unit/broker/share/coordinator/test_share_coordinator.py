@@ -167,3 +167,50 @@ async def test_requests_for_one_key_wait_for_each_other() -> None:
 
 def test_the_key_of_find_coordinator() -> None:
     assert coordinator_key(KEY) == "group:AAAAAAAAAAAAAAAAAAAAAA:2"
+
+
+async def test_records_that_are_not_needed_are_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    deleted: list[tuple[int, int]] = []
+    clock = ManualClock()
+    made = ShareCoordinator(
+        ShareCoordinatorSettings(1, 3, cold_snapshot_interval_ms=1000),
+        MemoryLog(),
+        clock,
+        lambda callback: callback(),
+        lambda partition, offset: deleted.append((partition, offset)),
+    )
+    made.partitions.elect(0, 1)
+    idle = KEY._replace(partition=3)
+    await made.initialize(idle, 0, 0)
+    await made.initialize(KEY, 0, 0)
+    for _ in range(5):  # the fourth is a snapshot
+        await made.write(KEY, update())
+    made.prune()
+    assert deleted == []  # the idle key needs the first record
+    await made.snapshot_cold()
+    made.prune()
+    assert deleted == []  # it is not idle for long
+    clock.advance(1001)
+    await made.snapshot_cold()
+    for _ in range(2):
+        made.prune()
+    assert deleted == [(0, 5)]
+    await made.snapshot_cold()  # nothing to gain
+    (partition,) = made.partitions.active
+    assert partition.end_offset == 8
+    assert await made.read(idle, 0) == PersistedState(0, 0, ())
+
+
+async def test_records_that_cannot_be_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(partition: int, offset: int) -> None:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    made = ShareCoordinator(
+        ShareCoordinatorSettings(1, 3), MemoryLog(), ManualClock(), lambda call: call(), fail
+    )
+    made.partitions.elect(0, 1)
+    for epoch in range(2):
+        await made.initialize(KEY, epoch, 0)
+    with caplog.at_level("INFO"):
+        made.prune()
+    assert "are not deleted" in caplog.text

@@ -1,0 +1,163 @@
+"""The settings of single groups (`/config/groups`): the resource type GROUP of Kafka 4.3.
+
+Those of streams groups are left out, as this broker has no such groups, and so are the assignment
+intervals: groups are assigned at once. Kafka 4.3 has no settings of dead letters (KIP-1191).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from ottla.broker.config.definitions import CLUSTER_WIDE, Setting, parse_value
+from ottla.broker.config.errors import ConfigError
+
+Limits = Callable[[str], int]
+"""The value of a broker setting that is a number."""
+
+# Highest values of Kafka 4.3 that are settings there; Kafka 3.9 does not have these settings.
+_FIXED_LIMITS = {
+    "group.share.min.delivery.count.limit": 2,
+    "group.share.max.delivery.count.limit": 10,
+    "group.share.min.partition.max.record.locks": 100,
+    "group.share.max.partition.max.record.locks": 4000,
+}
+
+_OFFSET_RESET = "share.auto.offset.reset"
+
+# Name, type, default, rule.
+_TABLE = (
+    ("consumer.heartbeat.interval.ms", "int", "5000", ">= 1"),
+    ("consumer.session.timeout.ms", "int", "45000", ">= 1"),
+    (_OFFSET_RESET, "string", "latest", ""),
+    ("share.delivery.count.limit", "int", "5", ">= 2"),
+    ("share.heartbeat.interval.ms", "int", "5000", ">= 1"),
+    ("share.isolation.level", "string", "read_uncommitted", "of read_committed,read_uncommitted"),
+    ("share.partition.max.record.locks", "int", "2000", ">= 100"),
+    ("share.record.lock.duration.ms", "int", "30000", ">= 1000"),
+    ("share.renew.acknowledge.enable", "boolean", "true", ""),
+    ("share.session.timeout.ms", "int", "45000", ">= 1"),
+)
+
+# The lowest and the highest value.
+_LIMITED = {
+    "consumer.heartbeat.interval.ms": (
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+    "consumer.session.timeout.ms": (
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.max.session.timeout.ms",
+    ),
+    "share.delivery.count.limit": (
+        "group.share.min.delivery.count.limit",
+        "group.share.max.delivery.count.limit",
+    ),
+    "share.heartbeat.interval.ms": (
+        "group.share.min.heartbeat.interval.ms",
+        "group.share.max.heartbeat.interval.ms",
+    ),
+    "share.partition.max.record.locks": (
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
+    "share.record.lock.duration.ms": (
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    "share.session.timeout.ms": (
+        "group.share.min.session.timeout.ms",
+        "group.share.max.session.timeout.ms",
+    ),
+}
+
+
+@cache
+def group_settings() -> dict[str, Setting]:
+    """Every setting of a group by name; `broker_synonym` names the setting of its default."""
+    found = {}
+    for name, kind, default, rule in _TABLE:
+        setting = found[name] = Setting((name, kind, default, rule, "medium", CLUSTER_WIDE))
+        if name in _LIMITED and name != "share.partition.max.record.locks":
+            # The default of Kafka 3.9 for the locks is 200, which is too few for 4.3's clients.
+            setting.broker_synonym = f"group.{name}"
+    return found
+
+
+def check_group_config(wanted: Mapping[str, str], limit_of: Limits) -> None:
+    """ConfigError, in Kafka's words, for an unknown name or a value out of range.
+
+    `limit_of` returns the value of a broker setting `group.share.min.*` and so on.
+    """
+    values: dict[str, object] = {}
+    for name, text in wanted.items():
+        setting = group_settings().get(name)
+        if setting is None:
+            raise ConfigError(f"Unknown group config name: {name}")
+        values[name] = parse_value(setting, text)
+    reset = wanted.get(_OFFSET_RESET)
+    if reset is not None and not is_offset_reset(reset):
+        raise ConfigError(
+            f"Invalid value `{reset}` for configuration {_OFFSET_RESET}. The value must be either "
+            "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+    for name, (lowest, highest) in _LIMITED.items():
+        value = values.get(name)
+        if not isinstance(value, int):
+            continue
+        if value < _limit(lowest, limit_of):
+            raise ConfigError(f"{name} must be greater than or equal to {lowest}")
+        if value > _limit(highest, limit_of):
+            raise ConfigError(f"{name} must be less than or equal to {highest}")
+    for kind in ("consumer", "share"):
+        timeout, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if timeout not in values and interval not in values:
+            continue
+        timeout_ms = values.get(timeout) or limit_of(f"group.{timeout}")
+        interval_ms = values.get(interval) or limit_of(f"group.{interval}")
+        assert isinstance(timeout_ms, int)
+        assert isinstance(interval_ms, int)
+        if timeout_ms <= interval_ms:
+            raise ConfigError(f"{timeout} must be greater than {interval}")
+
+
+def _limit(name: str, limit_of: Limits) -> int:
+    return _FIXED_LIMITS[name] if name in _FIXED_LIMITS else limit_of(name)
+
+
+def is_offset_reset(text: str) -> bool:
+    """Whether a text is a value of `share.auto.offset.reset`."""
+    if text in ("earliest", "latest"):
+        return True
+    kind, _, duration = text.partition(":")
+    if kind != "by_duration":
+        return False
+    try:
+        duration_ms(duration)
+    except ValueError:
+        return False
+    return True
+
+
+_UNITS_MS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1000}
+
+
+def duration_ms(text: str) -> int:
+    """An ISO 8601 duration such as P7D or PT1H30M; raises ValueError for other texts."""
+    date, _, time = text.upper().partition("T")
+    if not date.startswith("P") or (date == "P" and not time):
+        raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
+    total = 0.0
+    for part, units in ((date[1:], "D"), (time, "HMS")):
+        number = ""
+        for character in part:
+            if character.isdigit() or character == ".":
+                number += character
+            elif character in units and number:
+                total += float(number) * _UNITS_MS[character]
+                number = ""
+            else:
+                raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
+        if number:
+            raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
+    return int(total)

@@ -1,0 +1,68 @@
+"""Share groups under every kind of trouble, by seed. See `share_world` for the rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.share.coordinator import share_coordinator
+from ottla.broker.share.coordinator.state import ShareState, combined
+from ottla.broker.share.persister import StateUpdate
+from tests.simulation.share_world import World
+
+STEPS = 400
+SEEDS = 20
+
+
+async def play(seed: int, steps: int = STEPS) -> World:
+    world = World(seed)
+    await world.start()
+    try:
+        for _ in range(steps):
+            await world.step()
+        await world.finish()
+    finally:
+        await world.stop()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_share_groups_keep_their_rules(seed: int) -> None:
+    world = await play(seed)
+    assert world.final
+    assert max(world.deliveries.values()) > 1
+
+
+async def finds() -> str:
+    """The first broken rule of some seeds."""
+    for seed in range(SEEDS):
+        try:
+            await play(seed)
+        except AssertionError as problem:
+            return str(problem)
+    return ""
+
+
+async def test_a_coordinator_without_fencing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write of a former leader that comes late is stored."""
+    write = share_coordinator.ShareCoordinator.write
+
+    async def unfenced(self: object, key: object, update: StateUpdate) -> None:
+        await write(self, key, update._replace(leader_epoch=-1))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(share_coordinator.ShareCoordinator, "write", unfenced)
+    assert "is delivered after" in await finds()
+
+
+async def test_a_start_offset_that_decreases_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that is repeated after a later one takes the start offset back."""
+
+    def updated(self: ShareState, update: StateUpdate) -> ShareState:
+        start_offset = update.start_offset
+        return self._replace(
+            leader_epoch=max(self.leader_epoch, update.leader_epoch),
+            start_offset=start_offset,
+            batches=combined(self.batches, update.batches, start_offset),
+        )
+
+    monkeypatch.setattr(ShareState, "updated", updated)
+    assert "is delivered after" in await finds()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.group_config import (
+    check_group_config,
+    duration_ms,
+    group_settings,
+    is_offset_reset,
+)
+
+DEFAULTS = BrokerConfig({})
+
+
+def check(**settings: str) -> None:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    check_group_config(named, lambda name: int(DEFAULTS.effective_text(name) or 0))
+
+
+def test_defaults_are_valid() -> None:
+    check(**{name.replace(".", "_"): each.default or "" for name, each in group_settings().items()})
+
+
+@pytest.mark.parametrize(
+    "value", ["earliest", "latest", "by_duration:PT1H", "by_duration:P1DT2H", "by_duration:pt1m"]
+)
+def test_offset_resets(value: str) -> None:
+    assert is_offset_reset(value)
+    check(share_auto_offset_reset=value)
+
+
+# The words are those of Kafka 4.3.1, from `GroupConfig.validate`.
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("x", "1", "Unknown group config name: x"),
+        ("errors_deadletterqueue_topic_name", "dead", "Unknown group config name: errors."),
+        ("share_session_timeout_ms", "1", "greater than or equal to group.share.min.session"),
+        ("share_session_timeout_ms", "100000", "less than or equal to group.share.max.session"),
+        ("share_session_timeout_ms", "", "share.session.timeout.ms"),
+        ("share_heartbeat_interval_ms", "0", "share.heartbeat.interval.ms"),
+        ("share_heartbeat_interval_ms", "x", "share.heartbeat.interval.ms"),
+        ("share_heartbeat_interval_ms", "100000", "equal to group.share.max.heartbeat"),
+        ("share_record_lock_duration_ms", "500", "share.record.lock.duration.ms"),
+        ("share_record_lock_duration_ms", "14000", "equal to group.share.min.record.lock"),
+        ("share_record_lock_duration_ms", "70000", "equal to group.share.max.record.lock"),
+        ("share_auto_offset_reset", "middle", "either 'earliest', 'latest' or of the format"),
+        ("share_auto_offset_reset", "EARLIEST", "either 'earliest', 'latest' or of the format"),
+        ("share_auto_offset_reset", "by_duration:P-1D", "either 'earliest'"),
+        ("share_auto_offset_reset", "by_duration:1h", "either 'earliest'"),
+        ("share_isolation_level", "READ_COMMITTED", "share.isolation.level"),
+        ("share_delivery_count_limit", "1", "share.delivery.count.limit"),
+        ("share_delivery_count_limit", "11", "equal to group.share.max.delivery.count.limit"),
+        ("share_partition_max_record_locks", "50", "share.partition.max.record.locks"),
+        ("share_partition_max_record_locks", "11000", "equal to group.share.max.partition"),
+        ("share_renew_acknowledge_enable", "x", "share.renew.acknowledge.enable"),
+        ("consumer_session_timeout_ms", "1000", "equal to group.consumer.min.session"),
+        ("consumer_heartbeat_interval_ms", "100000", "equal to group.consumer.max.heartbeat"),
+    ],
+)
+def test_what_is_refused(name: str, value: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check(**{name: value})
+    assert problem in str(refused.value)
+
+
+def test_a_session_is_longer_than_the_heartbeat_interval() -> None:
+    wanted = {"share.session.timeout.ms": "5000", "share.heartbeat.interval.ms": "5000"}
+    limits = {"min": 1, "max": 100_000}
+    with pytest.raises(ConfigError, match="must be greater than share"):
+        check_group_config(wanted, lambda name: limits[name.split(".")[2]])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("P1D", 86_400_000), ("PT0.5S", 500), ("P1DT2H", 93_600_000), ("pt1m", 60_000)],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "1H", "PT1", "PTH", "P1H", "PT1D"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="ISO 8601"):
+        duration_ms(text)
