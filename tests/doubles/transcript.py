@@ -137,6 +137,8 @@ class Transcript:
             return "TEXT"  # each broker has its own
         if field == "topic_id" and isinstance(value, bytes):
             return self.topic_ids.get(value, repr(value))
+        if isinstance(value, bytes | bytearray | memoryview) and field == "records":
+            return f"{len(value)} bytes"
         if field == "member_id" and isinstance(value, str) and _SHORT_UUID.fullmatch(value):
             return self._number(value)
         if isinstance(value, str):

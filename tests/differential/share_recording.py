@@ -1,0 +1,69 @@
+"""The share group conversations with Apache Kafka 4.3.1 and with Ottla, compared line by line.
+
+    python -m tests.differential.share_recording [--record]
+
+Both brokers are started. With `--record` what Kafka said is written to `share_responses.json`, with
+which CI compares Ottla (test_share_groups.py). Exit code 1 where the two differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.differential.share_scripts import LONG, Script, prepare
+from tests.doubles.broker_process import start_broker
+from tests.doubles.kraft_kafka import VERSION, start_kraft
+from tests.doubles.transcript import Transcript
+
+RESPONSES = Path(__file__).with_name("share_responses.json")
+PROTOCOLS = {"group_coordinator_rebalance_protocols": "classic,consumer,share"}
+
+
+def hold(bootstrap: str, scripts: Sequence[Script]) -> dict[str, list[str]]:
+    """Conversations with one new broker, by name."""
+    with Transcript(bootstrap) as transcript:
+        prepare(transcript)
+    found = {}
+    for script in scripts:
+        with Transcript(bootstrap) as transcript:
+            script(transcript)
+            found[script.__name__] = transcript.lines
+    return found
+
+
+def differences(kafka: dict[str, list[str]], ottla: dict[str, list[str]]) -> list[str]:
+    """A diff with the headline before each change."""
+    return [
+        line.rstrip()
+        for name in kafka
+        for line in difflib.unified_diff(
+            kafka[name], ottla[name], f"Kafka: {name}", f"Ottla: {name}", n=2
+        )
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", action="store_true", help="write share_responses.json")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with start_kraft(directory / "kafka") as bootstrap:
+            kafka = hold(bootstrap, LONG)
+        with start_broker(directory / "ottla", broker_id=1, **PROTOCOLS) as broker:
+            ottla = hold(broker.bootstrap, LONG)
+    if arguments.record:
+        RESPONSES.write_text(json.dumps(kafka, indent=1) + "\n", encoding="ascii")
+    found = differences(kafka, ottla)
+    print("\n".join(found) or f"the same responses as Apache Kafka {VERSION}")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
