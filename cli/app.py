@@ -36,6 +36,10 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "produce": ("ottla.cli.produce", "Write lines of standard input or a file to a topic."),
     "consume": ("ottla.cli.consume", "Read records of a topic."),
     "groups": ("ottla.cli.groups", "List, describe, reset and delete consumer groups."),
+    "share-groups": (
+        "ottla.cli.share_groups",
+        "List, describe, reset and delete share groups (KIP-932).",
+    ),
     "records": ("ottla.cli.records", "Delete records up to an offset or a time."),
     "partitions": (
         "ottla.cli.partitions",

@@ -16,6 +16,8 @@ from ottla.cli.output import Failure, note, usage
 from ottla.cli.reader import TopicReader
 from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatter
 from ottla.cli.session import Session, connected
+from ottla.cli.share_member import consume_shared
+from ottla.cli.share_session import AcknowledgeType
 from ottla.cli.zookeeper_command import consume_in_group
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
@@ -53,6 +55,16 @@ def consume(
             help="Start at the offsets of this group and commit; with --follow join it.",
         ),
     ] = "",
+    share_group: Annotated[
+        str,
+        typer.Option("--share-group", help="Join this share group, as one of its workers."),
+    ] = "",
+    acknowledge: Annotated[
+        str,
+        typer.Option(
+            "--acknowledge", help="What a member of a share group does: accept, release or reject."
+        ),
+    ] = "accept",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
     limit: Annotated[
         int | None, typer.Option("--max", "-n", min=1, help="Stop after this many records.")
@@ -93,6 +105,7 @@ def consume(
       ottla consume orders --from-time 2026-03-01T10:00 --max 10 --key --timestamp
       ottla consume orders --partition 0 --offset -5 --json
       ottla consume orders --follow --group readers    as a member of the group
+      ottla consume orders --share-group workers --max 1    take one record from a queue
       ottla consume orders --zookeeper 127.0.0.1:2181 --group old
     """
     starts = sum((from_beginning, from_end, offset is not None, bool(from_time)))
@@ -106,6 +119,15 @@ def consume(
     )
     if sys.stdout.isatty() and format != "raw":
         show = for_terminal(show)
+    if share_group or acknowledge != "accept":
+        if starts or group or partition or until_time or find_key is not None or zookeeper:
+            raise usage(
+                "a member of a share group gets the records that the group has not delivered; "
+                "leave out --group, --partition, --offset, --where-key, the times and ends."
+            )
+        kind = _acknowledge_type(share_group, acknowledge, follow)
+        consume_shared(session, share_group, topic, show, limit, kind, follow=follow)
+        return
     if zookeeper:
         if not group:
             raise usage("--zookeeper needs --group.")
@@ -161,6 +183,17 @@ def consume(
     out.flush()
     if group:
         commit(session, group, reader.positions)
+
+
+def _acknowledge_type(share_group: str, name: str, follow: bool) -> AcknowledgeType:
+    kinds = {kind.name.lower(): kind for kind in AcknowledgeType if kind != AcknowledgeType.GAP}
+    if name not in kinds:
+        raise usage(f"--acknowledge {name} is not one of {', '.join(kinds)}.")
+    if not share_group:
+        raise usage("--acknowledge needs --share-group.")
+    if kinds[name] == AcknowledgeType.RELEASE and follow:
+        raise usage("with --follow the released records would come again; leave one of both out.")
+    return kinds[name]
 
 
 def _chosen(session: Session, topic: str, numbers: list[int] | None) -> list[TopicPartition]:

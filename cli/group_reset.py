@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import time
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
@@ -14,10 +13,13 @@ from ottla.cli.group_positions import all_committed, commit
 from ottla.cli.offsets import (
     EARLIEST,
     LATEST,
+    now_ms,
     offsets_at,
+    offsets_since,
     parse_duration,
     parse_partitions,
     parse_time,
+    within_log,
 )
 from ottla.cli.output import Cell, Failure, note, print_json, print_rows, say, usage
 from ottla.cli.session import Session, connected
@@ -81,10 +83,10 @@ def reset_offsets(
         (to_current, lambda partitions: _current(session, group, partitions)),
         (to_offset is not None, lambda partitions: dict.fromkeys(partitions, to_offset or 0)),
         (shift_by is not None, lambda p: _shifted(session, group, p, shift_by or 0)),
-        (bool(to_datetime), lambda p: _at_time(session, p, parse_time(to_datetime))),
+        (bool(to_datetime), lambda p: offsets_since(session, p, parse_time(to_datetime))),
         (
             bool(by_duration),
-            lambda p: _at_time(session, p, _now_ms() - parse_duration(by_duration)),
+            lambda p: offsets_since(session, p, now_ms() - parse_duration(by_duration)),
         ),
         (bool(from_file), lambda partitions: _from_file(from_file, partitions)),
     ]
@@ -99,7 +101,7 @@ def reset_offsets(
         )
     before = all_committed(session, group)
     partitions = _partitions(session, names or [], all_topics, before, bool(from_file))
-    after = _within(session, chosen[0](partitions))
+    after = within_log(session, chosen[0](partitions))
     if execute:
         commit(session, group, after)
     rows: list[dict[str, Cell]] = [
@@ -152,12 +154,6 @@ def _shifted(session: Session, group: str, partitions: list[TopicPartition], by:
     return {item: known[item][0] + by for item in partitions}
 
 
-def _at_time(session: Session, partitions: list[TopicPartition], timestamp: int) -> Offsets:
-    found = offsets_at(session, partitions, timestamp)
-    ends = offsets_at(session, partitions, LATEST)
-    return {item: found[item] if found[item] >= 0 else ends[item] for item in partitions}
-
-
 def _from_file(path: str, partitions: list[TopicPartition]) -> Offsets:
     found: Offsets = {}
     try:
@@ -172,21 +168,3 @@ def _from_file(path: str, partitions: list[TopicPartition]) -> Offsets:
     except ValueError:
         raise usage(f"{path}:{lines.line_num}: a line is topic,partition,offset.") from None
     return {item: found[item] for item in found if not partitions or item in partitions}
-
-
-def _within(session: Session, wanted: Offsets) -> Offsets:
-    """Limits offsets to those that exist, with a note, as Kafka's tool does."""
-    first = offsets_at(session, wanted, EARLIEST)
-    last = offsets_at(session, wanted, LATEST)
-    found: Offsets = {}
-    for item, offset in wanted.items():
-        found[item] = min(max(offset, first[item]), last[item])
-        if found[item] != offset:
-            note(
-                f"{item}: {offset} is outside of {first[item]}..{last[item]}; set to {found[item]}."
-            )
-    return found
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

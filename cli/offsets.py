@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ottla.cli.output import Failure, usage
+from ottla.cli.output import Failure, note, usage
 from ottla.cli.session import Session, explain
 from ottla.protocol.client.operations import LeaderOf
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -100,6 +101,35 @@ def offsets_at(
     wanted = dict.fromkeys(partitions, timestamp)
     response = list_offsets(session, wanted, read_committed=read_committed)
     return {partition: offset for partition, (offset, _) in response.items()}
+
+
+def offsets_since(
+    session: Session, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    """As `offsets_at`; the log end offset where no record is that late."""
+    wanted = list(partitions)
+    found = offsets_at(session, wanted, timestamp)
+    ends = offsets_at(session, wanted, LATEST)
+    return {item: found[item] if found[item] >= 0 else ends[item] for item in wanted}
+
+
+def within_log(session: Session, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Limits offsets to those that exist, with a note, as Kafka's tools do."""
+    first = offsets_at(session, wanted, EARLIEST)
+    last = offsets_at(session, wanted, LATEST)
+    found: dict[TopicPartition, int] = {}
+    for item, offset in wanted.items():
+        found[item] = min(max(offset, first[item]), last[item])
+        if found[item] != offset:
+            note(
+                f"{item}: {offset} is outside of {first[item]}..{last[item]}; set to {found[item]}."
+            )
+    return found
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def parse_time(text: str) -> int:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.broker.metrics.statistics import TIME_BUCKETS, MetricsRegistry
 from ottla.broker.metrics.topic_statistics import MAX_TOPICS, OTHER_TOPICS
+from ottla.broker.share.statistics import MAX_GROUPS, OTHER_GROUPS
 from ottla.broker.testing.embedded import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +42,9 @@ This page is generated from a running broker and from the names of a running Apa
 - A broker reads its metrics in slices of 2 ms, between which it serves clients, and makes the text
   in a worker thread.
 - Metrics of the active controller (`ottla_controller_...`) have no value on the other brokers.
+- Metrics of share groups (`ottla_share_...`) are served where share groups are enabled
+  ([share-groups.md](share-groups.md)); for those by group, at most {MAX_GROUPS:,} groups, and the
+  others together as `{OTHER_GROUPS}`.
 - Clients can push their own metrics (KIP-714): `ottla_client_...`, see [kips.md](kips.md).
 
 """
@@ -101,7 +105,10 @@ def metrics_in(query: str) -> set[str]:
 
 def served() -> list[Served]:
     """What a broker with metrics serves, in its order."""
-    with Broker(ottla_metrics_address="127.0.0.1:0") as broker:
+    with Broker(
+        ottla_metrics_address="127.0.0.1:0",
+        group_coordinator_rebalance_protocols="classic,consumer,share",
+    ) as broker:
         url = f"http://127.0.0.1:{broker.server.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()

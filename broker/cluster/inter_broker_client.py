@@ -77,6 +77,10 @@ class InterBrokerClient:
             )
         return await self._request(connection, build(version), version)
 
+    async def versions_of(self, broker_id: int) -> dict[int, tuple[int, int]]:
+        """Lowest and highest version by API key that a live broker offers; may raise."""
+        return (await self._to_broker(broker_id)).versions
+
     async def _to_broker(self, broker_id: int) -> AsyncConnection:
         endpoint = self._metadata.snapshot.alive(broker_id, self._listener_name)
         if endpoint is None:
@@ -116,6 +120,18 @@ class InterBrokerClient:
             return await self._open(endpoint.host, endpoint.port, timeout_ms)
 
         return _OwnedConnection(await open_one(), open_one)
+
+    def with_timeout(self, timeout_ms: int) -> InterBrokerClient:
+        """Another client with connections of its own, for requests that take long; its owner closes
+        it."""
+        return InterBrokerClient(
+            self._metadata,
+            self._listener_name,
+            self._client_id,
+            timeout_ms,
+            tls=self._tls,
+            security=self._security,
+        )
 
     def close(self) -> None:
         """Closes all shared connections."""

@@ -183,6 +183,12 @@ class BrokerConfig:
     sasl_server_max_receive_size: int
     reserved_broker_max_id: int
     security_inter_broker_protocol: str
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_write_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int

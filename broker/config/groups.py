@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ottla.broker.config.errors import ConfigError
+from ottla.protocol.records.compression import NONE, compress
+from ottla.protocol.records.errors import UnsupportedCompressionError
 
 _ASSIGNORS = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
@@ -38,6 +40,7 @@ class GroupConfig(Protocol):
 
     group_coordinator_rebalance_protocols: list[str]
     group_consumer_assignors: list[str]
+    offsets_topic_compression_codec: int
     warnings: list[str]
 
     def value(self, name: str) -> object: ...
@@ -67,6 +70,17 @@ def check_groups(config: GroupConfig) -> None:
                 f"group.consumer.{what} {value} must lie between group.consumer.min.{what} "
                 f"{lowest} and group.consumer.max.{what} {highest}."
             )
+
+
+def check_offsets_codec(config: GroupConfig) -> None:
+    """ConfigError when batches of the offsets topic cannot be compressed as the settings say."""
+    codec = config.offsets_topic_compression_codec
+    if codec == NONE:
+        return
+    try:
+        compress(codec, b"")
+    except UnsupportedCompressionError as error:
+        raise ConfigError(f"offsets.topic.compression.codec: {error}.") from None
 
 
 def _number(config: GroupConfig, name: str) -> int:

@@ -30,8 +30,6 @@ logger = logging.getLogger("ottla.topics")
 # How long FindCoordinator waits for an internal topic before it returns a retriable error.
 _WAIT_MS = 10_000
 
-_SHARE_STATE_PARTITIONS = 50
-_SHARE_STATE_FACTOR = 3
 # How long a response waits for the outcome of a creation, to name its error. The client of a topic
 # whose creation takes longer retries.
 _OUTCOME_SECONDS = 1.0
@@ -166,20 +164,22 @@ class AutoTopicCreation:
                 },
             )
         if name == SHARE_STATE_TOPIC:
-            # Kafka's defaults of share.coordinator.state.topic.*. Not compacted: an update is
-            # needed until the next snapshot.
-            factor = self._factor(name, _SHARE_STATE_FACTOR, live)
+            # Not compacted: an update is needed until the next snapshot.
+            factor = self._factor(
+                name, config.share_coordinator_state_topic_replication_factor, live
+            )
+            min_isr = min(config.share_coordinator_state_topic_min_isr, factor)
             return NewTopic(
                 name,
-                _SHARE_STATE_PARTITIONS,
+                config.share_coordinator_state_topic_num_partitions,
                 factor,
                 None,
                 {
                     "cleanup.policy": "delete",
                     "retention.ms": "-1",
                     "compression.type": "uncompressed",
-                    "segment.bytes": "104857600",
-                    "min.insync.replicas": str(min(2, factor)),
+                    "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+                    "min.insync.replicas": str(min_isr),
                 },
             )
         return NewTopic(name)

@@ -71,7 +71,8 @@ class GroupCoordinator:
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
         self._jobs = SlicedJobs(defer)
-        appender = GroupAppender(log, self.partitions, clock)
+        codec = settings.offsets_topic_compression_codec
+        appender = GroupAppender(log, self.partitions, clock, codec)
         rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None

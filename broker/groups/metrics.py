@@ -8,6 +8,8 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.lag import EndOffset, LagReader
 from ottla.broker.metrics.statistics import MetricsRegistry, Reading
 
+SHARE_STATES = ("Empty", "Stable")
+
 # Two scrapes at once get the same lags.
 _FRESH_SECONDS = 0.5
 
@@ -59,4 +61,20 @@ def add_groups(
         "group",
         "topic",
         "partition",
+    )
+    shares = coordinator.shares
+    if shares is None:
+        return
+
+    def share_states() -> Reading:
+        found = Counter(group.state for group in shares.all())
+        return {(state,): found[state] for state in SHARE_STATES}
+
+    registry.gauge(
+        "ottla_share_groups", "Share groups coordinated here by state.", share_states, "state"
+    )
+    registry.gauge(
+        "ottla_share_group_members",
+        "Members of all share groups coordinated here.",
+        lambda: sum(len(group.members) for group in shares.all()),
     )

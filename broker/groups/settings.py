@@ -18,6 +18,7 @@ class GroupSettings:
         "offset_metadata_max_bytes",
         "offsets_retention_check_interval_ms",
         "offsets_retention_ms",
+        "offsets_topic_compression_codec",
         "offsets_topic_num_partitions",
     )
 
@@ -30,6 +31,7 @@ class GroupSettings:
         group_max_size: int = 2**31 - 1,
         offset_metadata_max_bytes: int = 4_096,
         offsets_topic_num_partitions: int = 50,
+        offsets_topic_compression_codec: int = 0,
         offsets_retention_ms: int = 10_080 * 60_000,
         offsets_retention_check_interval_ms: int = 600_000,
         group_consumer_heartbeat_interval_ms: int = 5_000,
@@ -52,6 +54,7 @@ class GroupSettings:
         self.group_max_size = group_max_size
         self.offset_metadata_max_bytes = offset_metadata_max_bytes
         self.offsets_topic_num_partitions = offsets_topic_num_partitions
+        self.offsets_topic_compression_codec = offsets_topic_compression_codec
         self.offsets_retention_ms = offsets_retention_ms
         self.offsets_retention_check_interval_ms = offsets_retention_check_interval_ms
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
     from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
     from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
+    from ottla.broker.handlers.share.share_state import ShareStateHandlers
     from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
     from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
     from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
@@ -111,6 +112,7 @@ class Handlers(NamedTuple):
     share_offsets: ShareOffsetsHandlers | None = None
     share_fetch: ShareFetchHandler | None = None  # None: share groups are not enabled
     share_acknowledge: ShareAcknowledgeHandler | None = None
+    share_state: ShareStateHandlers | None = None
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
@@ -211,6 +213,15 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         entries += [
             _entry(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, share_offsets.describe),
             _entry(ApiKey.ALTER_SHARE_GROUP_OFFSETS, share_offsets.alter),
+        ]
+    share_state = handlers.share_state
+    if share_state is not None:
+        entries += [
+            _entry(ApiKey.INITIALIZE_SHARE_GROUP_STATE, share_state.initialize),
+            _entry(ApiKey.READ_SHARE_GROUP_STATE, share_state.read),
+            _entry(ApiKey.WRITE_SHARE_GROUP_STATE, share_state.write),
+            _entry(ApiKey.DELETE_SHARE_GROUP_STATE, share_state.delete),
+            _entry(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, share_state.summary),
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(

@@ -23,7 +23,7 @@ from ottla.broker.net.large_frames import LARGE_BYTES
 from ottla.broker.net.output import Output
 from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.net.wrong_protocol import FOREIGN_SIZE
-from ottla.broker.requests.request_channel import ANONYMOUS, Principal
+from ottla.broker.requests.request_channel import ANONYMOUS, MAX_IN_A_ROW, Principal
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts, NetworkServices
@@ -42,10 +42,6 @@ READ_BYTES = 65536
 # saves copying, and a thousand clients that announce much and send little cannot abuse it.
 MAX_GROWTH_BYTES = 1 << 20
 FEW_BYTES = 64 << 20
-
-# How many requests of one client are handled in a row when they came in together. In a row, their
-# responses are sent in one packet; the other clients wait for a millisecond at most.
-MAX_IN_A_ROW = 16
 
 _SIZE = Struct(">i")
 _API_KEY = Struct(">h")
@@ -284,8 +280,8 @@ class Connection:
         services = self._services
         try:
             if frame is not None:
-                self._receive_frame(frame)
-                self._check_for_reset()
+                if not self._receive_frame(frame):
+                    self._check_for_reset()
                 return
             if services.channel.is_full:
                 self._wait()
@@ -308,14 +304,15 @@ class Connection:
             size = received - 4
             if 0 < size <= self.max_frame_bytes and _SIZE.unpack_from(buffer)[0] == size:
                 # Exactly one frame: the usual case.
-                services.channel.in_progress_bytes += size
-                self._accept(buffer[4:received])
+                channel = services.channel
+                channel.in_progress_bytes += size
+                self._accept(buffer[4:received], channel.serve)
                 return
             self._pending = buffer[:received]
         else:
             self._pending += memoryview(buffer)[:received]
-        self._take_pending()
-        self._check_for_reset()
+        if not self._take_pending(services.channel.serve):
+            self._check_for_reset()
 
     def _check_for_reset(self) -> None:
         """Notice a reset behind the bytes that were just read.
@@ -353,8 +350,11 @@ class Connection:
             return
         self._muted = False
         if self._pending is not None:
-            self._in_a_row += 1
-            self._take_pending()
+            row = self._in_a_row = self._in_a_row + 1
+            channel = self._services.channel
+            if not 0 < row < MAX_IN_A_ROW:
+                self._in_a_row = 0
+            self._take_pending(channel.put_first if self._in_a_row else channel.put)
             if self._muted or self.closed:
                 return
         self._resume_reading()
@@ -362,8 +362,9 @@ class Connection:
             self._writer.sent_nothing = False
             self._check_for_reset()
 
-    def _take_pending(self) -> None:
-        """Take the next frame, or the beginning of it, out of what was read ahead."""
+    def _take_pending(self, queue: Callable[["RequestContext"], None]) -> bool:
+        """Take the next frame, or the beginning of it, out of what was read ahead. Returns whether
+        it was complete; then `queue` has got the request."""
         pending = self._pending
         assert pending is not None
         position = self._position
@@ -371,25 +372,25 @@ class Connection:
         if available < 4:
             del pending[:position]
             self._position = 0
-            return
+            return False
         size = _SIZE.unpack_from(pending, position)[0]
         if not 0 <= size <= self.max_frame_bytes or (size >= FOREIGN_SIZE and not self.identified):
             first_bytes = bytes(pending[position : position + 4])
             if refuse_size(self, size, first_bytes, self._services):
-                return
+                return False
         channel = self._services.channel
         start = position + 4
         end = start + size
         if channel.is_full:
             self._wait()
             channel.wait_for_place(self)
-            return
+            return False
         if end > len(pending) and size > READ_BYTES and not channel.has_bytes:
             self._wait()
             channel.wait_for_bytes(self)
-            return
+            return False
         if size > LARGE_BYTES and not self._admit_large(pending, start, size):
-            return
+            return False
         channel.reserve(size)
         frame = pending[start:end]
         if end < len(pending):
@@ -398,12 +399,13 @@ class Connection:
             self._pending = None
             self._position = 0
         if len(frame) == size:
-            self._accept(frame)
-        else:
-            self._frame = frame
-            self._filled = len(frame)
-            self._filled_before = -1
-            self._frame_size = size
+            self._accept(frame, queue)
+            return True
+        self._frame = frame
+        self._filled = len(frame)
+        self._filled_before = -1
+        self._frame_size = size
+        return False
 
     def _admit_large(self, pending: bytearray, start: int, size: int) -> bool:
         """Decide on a frame that is longer than one read. False: the rest of this call is void."""
@@ -426,8 +428,9 @@ class Connection:
         """A frame is gone that no request took over."""
         self._services.release(size, self.client_host)
 
-    def _receive_frame(self, frame: bytearray) -> None:
-        """Receive more of a frame that is longer than one read, straight into its buffer."""
+    def _receive_frame(self, frame: bytearray) -> bool:
+        """Receive more of a frame that is longer than one read, straight into its buffer. Returns
+        whether it is complete."""
         filled = self._filled
         size = self._frame_size
         if filled == len(frame):
@@ -438,36 +441,32 @@ class Connection:
             received = self._sock.recv_into(rest)
         if received == 0:
             self.close("the client closed it in the middle of a request")
-            return
+            return False
         self._read_at = monotonic()
         self._services.statistics.bytes_in += received
         filled += received
         self._filled = filled
-        if filled == size:
-            self._frame = None
-            self._accept(frame)
+        if filled < size:
+            return False
+        self._frame = None
+        self._accept(frame, self._services.channel.serve)
+        return True
 
-    def _accept(self, frame: bytearray) -> None:
-        """A frame is complete, and its bytes are reserved: decode it and queue the request."""
-        services = self._services
-        channel = services.channel
+    def _accept(self, frame: bytearray, queue: Callable[["RequestContext"], None]) -> None:
+        """A frame is complete, and its bytes are reserved: decode it and `queue` the request."""
         if self.token_handler is not None:
             self._release(len(frame))
             self._muted = True
             self.token_handler(bytes(frame))
             return
-        context = services.decoder.decode(frame, self)
+        context = self._services.decoder.decode(frame, self)
         if context is None:
             self._release(len(frame))
             return
         self.identified = True
         self._muted = True
         self._writer.context = context
-        if 0 < self._in_a_row < MAX_IN_A_ROW:
-            channel.put_first(context)
-        else:
-            self._in_a_row = 0
-            channel.put(context)
+        queue(context)
 
     def response_is_sent(self, context: "RequestContext") -> None:
         """Read the next request when the client's throttle time is over."""

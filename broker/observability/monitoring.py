@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.request_channel import RequestChannel
     from ottla.broker.runtime.tasks import WorkerPool
+    from ottla.broker.share.sessions import ShareSessions
+    from ottla.broker.share.share_partitions import SharePartitions
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.controller.controller import Controller
 
@@ -86,6 +88,7 @@ class MeasuredParts(NamedTuple):
     fetchers: FetcherManager
     quotas: ClientQuotas
     session: SessionStatistics
+    share: tuple[SharePartitions, ShareSessions] | None
 
 
 async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
@@ -167,6 +170,10 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     add_partitions(registry, replicas, parts.metadata)
     add_topics(registry, replicas.context.topics)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
+    if parts.share is not None:
+        from ottla.broker.share.metrics import add_share_partitions
+
+        add_share_partitions(registry, *parts.share)
     _add_coordinators(registry, parts.groups, parts.transactions)
     cluster_metrics.add_controller(registry, parts.controller, parts.metadata)
     if parts.client_metrics is not None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
-from ottla.broker.replication.refused_requests import leader_and_isr_refused
 from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.refused_requests import leader_and_isr_refused
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.listed import listed
 from ottla.protocol.messages.leader_and_isr import (

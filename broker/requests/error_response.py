@@ -6,7 +6,7 @@ changed from one to the other between versions.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.error_rows import BUILDERS
@@ -14,7 +14,10 @@ from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.message import Message
 from ottla.protocol.registry import API
 
-_PRODUCE, _FIND_COORDINATOR, _JOIN_GROUP, _ELECT_LEADERS = 0, 10, 11, 43
+if TYPE_CHECKING:
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+
+_PRODUCE, _LEADER_AND_ISR, _FIND_COORDINATOR, _JOIN_GROUP, _ELECT_LEADERS = 0, 4, 10, 11, 43
 
 
 def error_response(context: RequestContext, error: Exception) -> Message | None:
@@ -29,6 +32,10 @@ def error_response(context: RequestContext, error: Exception) -> Message | None:
         return None
     code = error_code(error)
     message = error_message(error)
+    if key == _LEADER_AND_ISR:  # its rows are at another place in later versions
+        from ottla.broker.requests.refused_requests import leader_and_isr_refused
+
+        return leader_and_isr_refused(cast("LeaderAndIsrRequest", request), version, code)
     reply: Any = API[key].response()  # each API has fields of its own
     builder = BUILDERS.get(key)
     if builder is not None:

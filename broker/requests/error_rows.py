@@ -130,6 +130,12 @@ def _incremental_alter_configs(request: Any, response: Any, code: int, message: 
         )
 
 
+def _stop_replica(request: Any, response: Any, code: int, message: str | None) -> None:
+    from ottla.broker.requests.refused_requests import stop_replica_refused
+
+    response.partition_errors = stop_replica_refused(request, code).partition_errors
+
+
 def _offset_commit(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("offset_commit")
     for topic in request.topics:
@@ -166,6 +172,21 @@ def _describe_share_offsets(request: Any, response: Any, code: int, message: str
                 group.group_id, error_code=code, error_message=message
             )
         )
+
+
+def _share_state(api: str, row: str) -> Builder:
+    """The rows of a ShareGroupState request: an error for each partition."""
+
+    def build(request: Any, response: Any, code: int, message: str | None) -> None:
+        module = _import(api)
+        for topic in request.topics:
+            rows = [
+                module.PartitionResult(each.partition, error_code=code, error_message=message)
+                for each in topic.partitions
+            ]
+            response.results.append(getattr(module, row)(topic.topic_id, rows))
+
+    return build
 
 
 def _delete_groups(request: Any, response: Any, code: int, message: str | None) -> None:
@@ -321,6 +342,7 @@ BUILDERS: dict[int, Builder] = {
     1: _fetch,
     2: _list_offsets,
     3: _metadata,
+    5: _stop_replica,
     8: _offset_commit,
     9: _offset_fetch,
     10: _find_coordinator,
@@ -352,5 +374,10 @@ BUILDERS: dict[int, Builder] = {
     75: _describe_topic_partitions,
     69: _consumer_group_describe,
     77: _share_group_describe,
+    83: _share_state("initialize_share_group_state", "InitializeStateResult"),
+    84: _share_state("read_share_group_state", "ReadStateResult"),
+    85: _share_state("write_share_group_state", "WriteStateResult"),
+    86: _share_state("delete_share_group_state", "DeleteStateResult"),
+    87: _share_state("read_share_group_state_summary", "ReadStateSummaryResult"),
     90: _describe_share_offsets,
 }

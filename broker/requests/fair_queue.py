@@ -7,7 +7,7 @@ get as much of the event loop as one connection of another.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,14 +28,30 @@ Client = tuple["Principal", str]
 Kind = tuple["Principal", str, int]
 
 
+class _ClientRequests(deque["RequestContext"]):
+    """The requests of one client, in order."""
+
+    __slots__ = ("client_host", "principal")
+
+    def __init__(self, principal: Principal, client_host: str) -> None:
+        super().__init__()
+        self.principal = principal
+        self.client_host = client_host
+
+
 class FairQueue:
     """Requests that wait, one of each client in turn. Those of one client stay in order."""
 
-    __slots__ = ("_clients", "length")
+    __slots__ = ("_clients", "_last", "_turns", "length")
 
     def __init__(self) -> None:
         self.length = 0
-        self._clients: OrderedDict[Client, deque[RequestContext]] = OrderedDict()
+        # Only clients whose requests wait; `_turns` begins with the one whose turn it is.
+        self._clients: dict[Client, _ClientRequests] = {}
+        self._turns: deque[_ClientRequests] = deque()
+        # The client that was last looked up: usually many requests of one come together, and its
+        # name takes longer to hash than all else here.
+        self._last: _ClientRequests | None = None
 
     def append(self, context: RequestContext) -> None:
         self._waiting(context).append(context)
@@ -44,25 +60,43 @@ class FairQueue:
         """Before the others of its client."""
         self._waiting(context).appendleft(context)
 
-    def _waiting(self, context: RequestContext) -> deque[RequestContext]:
+    def _waiting(self, context: RequestContext) -> _ClientRequests:
         self.length += 1
-        client = (context.connection.principal, context.connection.client_host)
+        connection = context.connection
+        waiting = self._last
+        if (
+            waiting is not None
+            and waiting.client_host == connection.client_host
+            and waiting.principal == connection.principal
+        ):
+            return waiting
+        client = (connection.principal, connection.client_host)
         waiting = self._clients.get(client)
         if waiting is None:
-            waiting = self._clients[client] = deque()
+            waiting = self._clients[client] = _ClientRequests(*client)
+            self._turns.append(waiting)
+        self._last = waiting
         return waiting
 
     def pop(self) -> RequestContext:
-        """The oldest request of the client whose turn it is; raises KeyError if there is none."""
-        client, waiting = self._clients.popitem(last=False)
+        """The oldest request of the client whose turn it is; raises IndexError if there is none."""
+        turns = self._turns
+        waiting = turns[0]
         context = waiting.popleft()
-        if waiting:
-            self._clients[client] = waiting
         self.length -= 1
+        if not waiting:
+            turns.popleft()
+            del self._clients[waiting.principal, waiting.client_host]
+            if waiting is self._last:
+                self._last = None
+        elif len(turns) > 1:
+            turns.rotate(-1)
         return context
 
     def clear(self) -> None:
         self._clients.clear()
+        self._turns.clear()
+        self._last = None
         self.length = 0
 
 

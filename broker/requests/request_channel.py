@@ -49,6 +49,7 @@ from ottla.protocol.message import Message
 __all__ = [
     "ANONYMOUS",
     "DEFERRED",
+    "MAX_IN_A_ROW",
     "Deferred",
     "ErrorResponse",
     "Handler",
@@ -74,7 +75,12 @@ MAX_TURN_REQUESTS = 256
 # wait are handled in turns of their clients.
 FEW_REQUESTS = 4
 
-# Requests that come in together are handled in a row until the turn has taken so long.
+# How many requests of one connection are handled in a row when they came in together. In a row,
+# their responses are sent in one packet; the other clients wait for a millisecond at most.
+MAX_IN_A_ROW = 16
+# Of a row that begins as it is read, so many are handled before the other clients are read.
+MAX_AT_ONCE = 8
+# A row ends when the turn has taken so long, if few others wait.
 IN_A_ROW_SECONDS = 0.001
 
 # Small requests of so long ago need no pause between long ones.
@@ -133,6 +139,9 @@ class RequestChannel:
         self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
         self.in_turn = False  # a handler task runs, so `flush_at_turn_end` will be honoured
         self.flush_at_turn_end: list[Callable[[], None]] = []
+        self._at_once = True  # the next request that is read may be handled as it is read
+        self._handled_at_once = 0  # in this iteration of the loop
+        self._loop: asyncio.AbstractEventLoop | None = None  # set by `start`
         self._error_response = error_response
         self._max_requests = max_requests
         self.max_bytes = max_bytes
@@ -145,6 +154,7 @@ class RequestChannel:
 
     def start(self) -> None:
         """Start the handler tasks."""
+        self._loop = asyncio.get_running_loop()
         for number in range(self._handler_tasks):
             self._tasks.append(spawn(self._handle_requests(), name=f"request-handler-{number}"))
 
@@ -153,6 +163,7 @@ class RequestChannel:
         tasks, self._tasks = self._tasks, []
         await stop(*tasks)
         self._idle.clear()
+        self._loop = None
         self._queue.clear()
         self._crowd.clear()
         self._expensive_queue.clear()
@@ -186,6 +197,40 @@ class RequestChannel:
         """Clients wait because the requests in progress take all the memory they may."""
         return bool(self._waiting_for_bytes) and not self.has_bytes
 
+    def serve(self, context: RequestContext) -> None:
+        """Handle a request that was just read, if no other one waits or was read in this iteration
+        of the loop; else queue it as `put`. It is for callbacks of the loop: a handler must not
+        run within another one.
+
+        Alone, a request costs more by the queue than by itself. Several that were read in one
+        iteration cost less one after the other; so no request is handled as it is read after an
+        iteration with several.
+        """
+        if (
+            not self._at_once
+            or self._busy_tasks
+            or self._loop is None
+            or context.is_long
+            or self._long_queue.length
+            or self._expensive.marks
+        ):
+            self.put(context)
+            return
+        self._at_once = False
+        self._handled_at_once = 1
+        self._loop.call_soon(self._end_iteration)
+        self._busy_tasks += 1
+        self._queue.append(context)
+        self._take_turn(self._queue, self._crowd, MAX_AT_ONCE)
+        self._busy_tasks -= 1
+        if self.queued:
+            self._wake()
+
+    def _end_iteration(self) -> None:
+        if not self._busy_tasks:  # else the turn that follows counts what was read
+            self._at_once = True
+            self._handled_at_once = 0
+
     def put(self, context: RequestContext) -> None:
         """Queue a request. The caller has seen that the channel is not full."""
         if context.is_long:
@@ -207,11 +252,11 @@ class RequestChannel:
             self._long_queue.append_first(context)
         elif self._expensive.marks and self._expensive.includes(context):
             self._expensive_queue.append_first(context)
+        elif self._crowd.length:
+            self._crowd.append_first(context)
         elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
             self.put(context)
             return
-        elif self._crowd.length:
-            self._crowd.append_first(context)
         else:
             self._queue.appendleft(context)
         self._wake()
@@ -249,6 +294,8 @@ class RequestChannel:
         while True:
             while queue or crowd.length or expensive.length or long_queue.length:
                 if not (expensive.length or long_queue.length):
+                    self._at_once = len(queue) + crowd.length + self._handled_at_once == 1
+                    self._handled_at_once = 0
                     self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
                     self._small_is_next = False
                 elif (wait := self._take_next_turn()) > 0:

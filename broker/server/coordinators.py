@@ -70,7 +70,8 @@ class Coordinators:
 
             creation = AutoTopicCreation(config, metadata, channel.create_topics)
             self.share = ShareParts(
-                *(config, replica_manager, clock, timer, defer, timeout_ms, creation.ensure),
+                *(config, replica_manager, metadata, inter_broker_client, clock, timer, defer),
+                creation.ensure,
                 lambda group_id: {},
             )
         self.groups = GroupCoordinator(
@@ -200,6 +201,7 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         group_max_size=config.group_max_size,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_topic_num_partitions=config.offsets_topic_num_partitions,
+        offsets_topic_compression_codec=config.offsets_topic_compression_codec,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,

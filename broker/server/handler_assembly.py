@@ -53,6 +53,8 @@ from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkers
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
@@ -136,6 +138,7 @@ def build_handlers(
             transactions.partitions.partition_for,
             creation.ensure,
             endpoints.node,
+            share_partition_for=_share_partition_for(coordinators),
             waits_for_creation=config.embedded,
         ),
         init_producer_id=InitProducerIdHandler(transactions, transaction_errors),
@@ -183,10 +186,12 @@ def build_handlers(
     from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
     from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
     from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
+    from ottla.broker.handlers.share.share_state import ShareStateHandlers
 
     shares, share_sessions = coordinators.share.partitions, coordinators.share.sessions
     return handlers._replace(
-        share_groups=ShareGroupHandlers(groups.shares, metadata),
+        share_groups=ShareGroupHandlers(groups.shares, metadata, coordinators.share.support.check),
+        share_state=ShareStateHandlers(coordinators.share.coordinator),
         share_offsets=ShareOffsetsHandlers(groups.shares, metadata, access_control.allows),
         share_fetch=ShareFetchHandler(
             *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
@@ -196,6 +201,11 @@ def build_handlers(
             shares, share_sessions, metadata, access_control.may_read
         ),
     )
+
+
+def _share_partition_for(coordinators: Coordinators) -> Callable[[str], int] | None:
+    share = coordinators.share
+    return None if share is None else share.coordinator.partitions.partition_for
 
 
 def _consumer_groups(

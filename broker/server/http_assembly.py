@@ -58,6 +58,7 @@ def serve_parts(
 
 
 def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
+    share = parts.coordinators.share
     return MeasuredParts(
         network=parts.network.server,
         request_channel=parts.network.request_channel,
@@ -76,6 +77,7 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
         fetchers=parts.replicas.fetchers,
         quotas=parts.quotas.clients,
         session=SessionStatistics(parts.base.store),
+        share=None if share is None else (share.partitions, share.sessions),
     )
 
 

@@ -9,18 +9,19 @@ from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
 from ottla.broker.groups.share.share_groups import ShareGroupLimits
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.coordinator.local_persister import EnsureTopic, LocalPersister
+from ottla.broker.share.cluster_support import ClusterSupport
+from ottla.broker.share.coordinator.routed_persister import EnsureTopic, RoutedPersister
 from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinator,
     ShareCoordinatorSettings,
 )
 from ottla.broker.share.group_settings import BrokerShareSettings, GroupConfigs, ShareGroupSettings
-from ottla.broker.share.sessions import SessionKey, ShareSessions
+from ottla.broker.share.sessions import SessionKey, ShareSessions, end_session
 from ottla.broker.share.share_partitions import SharePartitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from ottla.broker.cluster.inter_broker_client import InterBrokerClient
+    from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.coordination.ports import Defer
     from ottla.broker.replication.partition import Partition
@@ -33,6 +34,9 @@ logger = logging.getLogger("ottla.share")
 
 MAX_SESSIONS = 2000  # Kafka's default of group.share.max.share.sessions
 
+# What a request to a share coordinator may take beside its append.
+REQUEST_MARGIN_MS = 2000
+
 # How long the records of a member that is gone stay locked at the most, after its connection.
 DISCONNECT_CHECK_MS = 1000
 
@@ -44,10 +48,11 @@ class ShareParts:
         self,
         config: BrokerConfig,
         replica_manager: ReplicaManager,
+        metadata: MetadataCache,
+        inter_broker_client: InterBrokerClient,
         clock: Clock,
         timer: DelayQueue,
         defer: Defer,
-        timeout_ms: Callable[[], int],
         ensure_topic: EnsureTopic,
         configs: GroupConfigs,
     ) -> None:
@@ -57,12 +62,27 @@ class ShareParts:
             config.group_share_heartbeat_interval_ms,
         )
         self.coordinator = ShareCoordinator(
-            ShareCoordinatorSettings(),
-            ReplicatedCoordinatorLog(replica_manager, SHARE_STATE_TOPIC, timeout_ms),
+            ShareCoordinatorSettings(
+                config.share_coordinator_state_topic_num_partitions,
+                config.share_coordinator_snapshot_update_records_per_snapshot,
+            ),
+            ReplicatedCoordinatorLog(
+                replica_manager,
+                SHARE_STATE_TOPIC,
+                lambda: config.share_coordinator_write_timeout_ms,
+            ),
             clock,
             defer,
         )
-        self.persister = LocalPersister(self.coordinator, ensure_topic)
+        broker_id = replica_manager.context.broker_id
+        # Requests wait for in-sync replicas, so they have connections of their own.
+        self._client = inter_broker_client.with_timeout(
+            config.share_coordinator_write_timeout_ms + REQUEST_MARGIN_MS
+        )
+        self.persister = RoutedPersister(
+            broker_id, self.coordinator, metadata, self._client.request, ensure_topic
+        )
+        self.support = ClusterSupport(broker_id, metadata, self._client.versions_of)
         self.sessions = ShareSessions(MAX_SESSIONS)
         self.partitions = SharePartitions(
             replica_manager,
@@ -86,6 +106,7 @@ class ShareParts:
 
     def shutdown(self) -> None:
         self.coordinator.shutdown()
+        self._client.close()
 
     def _check_connections(self) -> None:
         """Releases the records of members whose connection is closed."""
@@ -93,7 +114,7 @@ class ShareParts:
         self._timer.schedule(DISCONNECT_CHECK_MS, self._check_connections)
 
     def _release(self, key: SessionKey) -> None:
-        spawn(self.partitions.release(key.member_id, key.group_id), name="release share session")
+        spawn(end_session(self.sessions, self.partitions, key), name="end share session")
 
     def on_leadership(self, leaders: list[Partition], followers: list[Partition]) -> None:
         """This broker became leader, or follower, of these partitions."""

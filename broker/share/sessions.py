@@ -7,9 +7,12 @@ the connection that opened it: when that is closed, the session ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.share.share_partitions import SharePartitions
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -96,6 +99,10 @@ class ShareSessions:
         if epoch != FINAL_EPOCH:
             self._advance(session, epoch)
 
+    def has_group(self, group_id: str) -> bool:
+        """Whether a member of the group has a session with this broker."""
+        return any(key.group_id == group_id for key in self._sessions)
+
     def remove(self, key: SessionKey) -> None:
         """The session is closed."""
         self._sessions.pop(key, None)
@@ -118,3 +125,16 @@ class ShareSessions:
         if epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         session.epoch = epoch + 1 if epoch < _MAX_EPOCH else 1
+
+
+async def end_session(sessions: ShareSessions, shares: SharePartitions, key: SessionKey) -> None:
+    """Releases what the member has acquired; its session is removed before.
+
+    After the last session of the group here its share partitions are read again when a member comes
+    back: the offsets of an empty group can be reset, by a coordinator that does not know who leads
+    its partitions. Mirrors `onGroupEmpty` of Kafka's `SharePartitionManager`.
+    """
+    sessions.remove(key)
+    await shares.release(key.member_id, key.group_id)
+    if not sessions.has_group(key.group_id):
+        shares.drop_group(key.group_id)

@@ -21,6 +21,7 @@ from ottla.broker.share.persister import (
     StateBatch,
 )
 from ottla.broker.share.share_partition import Acknowledgement, SharePartition, Transition
+from ottla.broker.share.statistics import ShareStatistics
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class SharePartitions:
         spawn_task: Callable[[Coroutine[Any, Any, None], str], object] | None = None,
     ) -> None:
         self.settings = settings
+        self.statistics = ShareStatistics()
         self._replica_manager = replica_manager
         self._persister = persister
         self._clock = clock
@@ -111,6 +113,15 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return len(self._hosted)
+
+    def in_flight_records(self) -> dict[str, int]:
+        """The records between start offset and end of the share partitions here, by group."""
+        found: dict[str, int] = {}
+        for key, hosted in self._hosted.items():
+            if hosted.state is not None:
+                records = hosted.state.window.in_flight_records
+                found[key.group_id] = found.get(key.group_id, 0) + records
+        return found
 
     def find(self, key: SharePartitionKey, topic: str) -> HostedPartition:
         """The share partition; starts to load it if this broker does not have it yet.
@@ -199,6 +210,7 @@ class SharePartitions:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
         transition = state.acknowledge(member_id, acknowledgements, self._clock.now_ms())
         await self._store(hosted, state, transition)
+        self.statistics.acknowledged(key.group_id, acknowledgements)
 
     async def release(self, member_id: str, group_id: str) -> None:
         """Releases all records that a member has acquired; failures are logged."""
@@ -255,6 +267,8 @@ class SharePartitions:
         state.limits = self.settings.limits(hosted.key.group_id)
         ended = state.end_locks(self._clock.now_ms())
         if ended:
+            records = sum(batch.last_offset - batch.first_offset + 1 for batch in ended)
+            self.statistics.locks_expired(hosted.key.group_id, records)
             self._spawn(
                 self._store_ended(hosted, state, ended), f"end locks of {hosted.key.group_id}"
             )

@@ -15,6 +15,7 @@ from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.offsets import OffsetRange
 from pyspark_ottla.options.options import SourceOptions, check_for_batch
 from pyspark_ottla.read.schema import check_projection
+from pyspark_ottla.task_process import freeze_imports
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -68,6 +69,7 @@ def read_task(
         from pyspark_ottla.read.task import read_range
     except ImportError as error:
         raise missing_package("reading", error) from None
+    freeze_imports()
     return read_range(options, schema, partition.range, decoding)
 
 

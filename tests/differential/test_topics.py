@@ -66,6 +66,7 @@ BAD_TOPICS = {
     "empty name": topic(""),
     "dot": topic("."),
     "dots": topic(".."),
+    "metadata of a quorum": topic("__cluster_metadata"),
     "illegal": topic("no spaces"),
     "long": topic("x" * 250),
     "no partitions": topic("bad-partitions", 0),

@@ -16,6 +16,7 @@ from ottla.broker.groups.log.records import group_key, group_value
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import NONE
 from ottla.storage.producer.verification import Verification
 
 # Tombstones are split into batches of about this size, far below a usual max.message.bytes.
@@ -27,7 +28,11 @@ Results = Callable[[int, int], None]
 class GroupAppender:
     """Appends records of groups whose partition is active here."""
 
-    def __init__(self, log: CoordinatorLog, partitions: GroupPartitions, clock: Clock) -> None:
+    def __init__(
+        self, log: CoordinatorLog, partitions: GroupPartitions, clock: Clock, codec: int = NONE
+    ) -> None:
+        """`codec` is that of each batch, tombstones included: offsets.topic.compression.codec."""
+        self._codec = codec
         self._log = log
         self._partitions = partitions
         self._clock = clock
@@ -51,6 +56,7 @@ class GroupAppender:
         now_ms = self._clock.now_ms()
         batch = build_batch(
             [(now_ms, key, value, None) for key, value in records],
+            codec=self._codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

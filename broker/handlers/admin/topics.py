@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from ottla.broker.quotas.client_quotas import MutationQuota
     from ottla.controller.errors import ApiError
 
+# The log of a KRaft quorum; a topic of this name cannot be created in either mode.
+_CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
 
 class TopicController(Protocol):
     """The controller in this process, as far as it is used here."""
@@ -138,6 +141,11 @@ class TopicAdminHandlers:
         known = self._metadata.snapshot.topics
         for topic in request.topics:
             try:
+                if topic.name == _CLUSTER_METADATA_TOPIC:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Creation of internal topic {topic.name} is prohibited.",
+                    )
                 if counted[topic.name] > 1:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
-from ottla.broker.replication.refused_requests import (
+from ottla.broker.requests.refused_requests import (
     leader_and_isr_refused,
     stop_replica_refused,
 )

@@ -1,12 +1,12 @@
 """ShareGroupHeartbeat (76) and ShareGroupDescribe (77), version 1 (KIP-932).
 
-Listed where `group.coordinator.rebalance.protocols` contains `share`. Share groups need a cluster
-of one broker: on others a heartbeat gets UNSUPPORTED_VERSION, and the log says why.
+Listed where `group.coordinator.rebalance.protocols` contains `share`. Where another broker of the
+cluster does not serve share groups a heartbeat gets UNSUPPORTED_VERSION, and the log says why.
 """
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.groups.share.share_groups import ASSIGNOR, ShareGroups
@@ -23,15 +23,20 @@ if TYPE_CHECKING:
     from ottla.broker.groups.share.records import Topics
     from ottla.broker.groups.share.share_group import ShareMember
 
-logger = logging.getLogger("ottla.groups")
-
 
 class ShareGroupHandlers:
     """Hands the requests to the group coordinator."""
 
-    def __init__(self, groups: ShareGroups, metadata: MetadataCache) -> None:
+    def __init__(
+        self,
+        groups: ShareGroups,
+        metadata: MetadataCache,
+        check_cluster: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`check_cluster` raises KafkaError where share groups cannot work (`ClusterSupport`)."""
         self._groups = groups
         self._metadata = metadata
+        self._check_cluster = check_cluster
 
     def heartbeat(
         self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
@@ -43,7 +48,7 @@ class ShareGroupHandlers:
         self, context: RequestContext, request: heartbeats.ShareGroupHeartbeatRequest
     ) -> None:
         try:
-            self._check_cluster(request.group_id)
+            await self._check_cluster()
             result = await self._groups.heartbeat(
                 request, context.header.client_id or "", f"/{context.client_host}"
             )
@@ -65,20 +70,6 @@ class ShareGroupHandlers:
                 [heartbeats.TopicPartitions(topic_id, indexes) for topic_id, indexes in rows]
             )
         context.respond(response)
-
-    def _check_cluster(self, group_id: str) -> None:
-        brokers = len(self._metadata.snapshot.brokers)
-        if brokers > 1:
-            logger.warning(
-                "Share group %s is refused: share groups need a cluster of one broker, this one "
-                "has %d. Remove `share` from group.coordinator.rebalance.protocols",
-                group_id,
-                brokers,
-                extra={"group": group_id},
-            )
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "Share groups need a cluster of one broker."
-            )
 
     def describe(
         self, context: RequestContext, request: described.ShareGroupDescribeRequest

@@ -1,8 +1,9 @@
-"""FindCoordinator (10), versions 0 to 6: the coordinator of a group or a transactional id.
+"""FindCoordinator (10), versions 0 to 6: the coordinator of a key.
 
-Version 1 added key types, version 4 several keys in one request. The coordinator of a key is the
-leader of its partition of an internal topic. The first request creates the topic; until it has a
-leader the response is COORDINATOR_NOT_AVAILABLE, which clients retry.
+Keys are groups, transactional ids (version 1) and share partitions (version 6, KIP-932, where share
+groups are enabled): `GROUP:TOPIC_ID:PARTITION`. Version 4 added several keys in one request. The
+coordinator of a key is the leader of its partition of an internal topic. The first request creates
+the topic; until it has a leader the response is COORDINATOR_NOT_AVAILABLE, which clients retry.
 
 Deviation from Kafka: an embedded broker responds when the topic exists, some milliseconds later,
 instead of with that error, for clients wait 100 to 500 ms before they retry.
@@ -14,7 +15,11 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.broker.cluster.endpoints import Node
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.coordination.ports import (
+    GROUP_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
@@ -23,6 +28,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.protocol.uuids import uuid_from_string
 
 logger = logging.getLogger("ottla.groups")
 
@@ -62,9 +68,11 @@ class FindCoordinatorHandler:
         ensure_internal_topic: EnsureTopic,
         find_node: FindNode,
         *,
+        share_partition_for: Callable[[str], int] | None = None,
         waits_for_creation: bool = False,
     ) -> None:
         """`find_node` returns the endpoint of a live broker for the client.
+        `share_partition_for` is None where share groups are not enabled.
         `waits_for_creation`: the first response is delayed until the topic exists."""
         self._waits_for_creation = waits_for_creation
         self._metadata = metadata
@@ -73,6 +81,8 @@ class FindCoordinatorHandler:
             GROUP: (GROUP_METADATA_TOPIC, group_partition_for),
             TRANSACTION: (TRANSACTION_STATE_TOPIC, transaction_partition_for),
         }
+        if share_partition_for is not None:
+            self._topics[SHARE] = (SHARE_STATE_TOPIC, share_partition_for)
         self._ensure_internal_topic = ensure_internal_topic
         self._being_created: set[str] = set()
 
@@ -113,10 +123,10 @@ class FindCoordinatorHandler:
 
     def _find(self, context: RequestContext, key_type: int, key: str, version: int) -> Found:
         if key_type == SHARE:
-            # Version 6 added share groups, which no broker in ZooKeeper mode coordinates.
-            return Found(
-                ErrorCode.INVALID_REQUEST if version < 6 else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            )
+            if version >= 6 and SHARE not in self._topics:
+                return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if version < 6 or not _is_share_key(key):
+                return Found(ErrorCode.INVALID_REQUEST)
         if key_type not in self._topics:
             return Found(ErrorCode.INVALID_REQUEST, is_unknown_type=True)
         topic, partition_for = self._topics[key_type]
@@ -149,6 +159,19 @@ class FindCoordinatorHandler:
                 topic,
                 error_name(error),
             )
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether a key is GROUP:TOPIC_ID:PARTITION; a group may contain colons."""
+    group, _, rest = key.rpartition(":")
+    group, _, topic_id = group.rpartition(":")
+    if not group or not rest.isdecimal():
+        return False
+    try:
+        uuid_from_string(topic_id)
+    except ValueError:
+        return False
+    return True
 
 
 def _coordinator(key: str, found: Found) -> Coordinator:

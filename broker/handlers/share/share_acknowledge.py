@@ -15,7 +15,7 @@ from ottla.broker.handlers.common.share_acknowledgements import (
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey
+from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey, end_session
 from ottla.protocol.messages.share_acknowledge import (
     PartitionData,
     ShareAcknowledgeRequest,
@@ -70,8 +70,7 @@ class ShareAcknowledgeHandler:
             request.is_renew_ack,
         )
         if request.share_session_epoch == FINAL_EPOCH:
-            self._sessions.remove(key)
-            await self._shares.release(key.member_id, key.group_id)
+            await end_session(self._sessions, self._shares, key)
         response = ShareAcknowledgeResponse(
             acquisition_lock_timeout_ms=self._shares.settings.limits(key.group_id).lock_duration_ms
         )

@@ -34,6 +34,7 @@ from ottla.broker.share.sessions import (
     SessionKey,
     SharedPartition,
     ShareSession,
+    end_session,
 )
 from ottla.broker.share.share_partitions import watch_key
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -143,8 +144,7 @@ class ShareFetchHandler:
             request.is_renew_ack,
         )
         if call.session is None:
-            self._sessions.remove(key)
-            await self._shares.release(key.member_id, key.group_id)
+            await end_session(self._sessions, self._shares, key)
         self._fetch(call)
 
     def _fetch(self, call: _Call) -> None:

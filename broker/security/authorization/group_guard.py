@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.authorization.authorizer import Authorizer
 
 _NAME = attrgetter("name")
-_GROUP_COORDINATOR, _TRANSACTION_COORDINATOR = 0, 1
+_GROUP_COORDINATOR, _TRANSACTION_COORDINATOR, _SHARE_COORDINATOR = 0, 1, 2
 _TOPICS = ("topics", "topics")
 
 
@@ -170,6 +170,8 @@ class GroupGuard(Guard):
             kind = ResourceType.TRANSACTIONAL_ID
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         else:
+            if request.key_type == _SHARE_COORDINATOR and context.header.api_version >= 6:
+                self.require_on_cluster(context, Operation.CLUSTER_ACTION)
             return  # the handler knows no other coordinators
         if context.header.api_version < 4:
             self.require(context, Operation.DESCRIBE, kind, request.key)

@@ -98,8 +98,10 @@ class ShareCoordinator:
         """See `ShareStatePersister.initialize`."""
         async with self._locks.locked(key):
             partition, state = self._find(key)
-            if state is not None and state_epoch < state.state_epoch:
-                raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+            if state is not None and state_epoch <= state.state_epoch:
+                if not _is_repeated(state, state_epoch, start_offset):
+                    raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+                return
             snapshot_epoch = 0 if state is None else state.snapshot_epoch + 1
             fresh = first_state(state_epoch, start_offset, self._clock.now_ms(), snapshot_epoch)
             await self._append_snapshot(partition, key, fresh)
@@ -216,6 +218,17 @@ class ShareCoordinator:
         if code == ErrorCode.REQUEST_TIMED_OUT:
             self._uncertain.add(record.key)
         raise KafkaError(_response_code(code))
+
+
+def _is_repeated(state: ShareState, state_epoch: int, start_offset: int) -> bool:
+    """Whether this initialization was done before: the sender had no response.
+
+    Kafka stores it again, which would take back what was acknowledged meanwhile.
+    """
+    if state_epoch != state.state_epoch:
+        return False
+    is_unchanged = start_offset == state.start_offset and not state.batches
+    return start_offset == UNINITIALIZED_START_OFFSET or is_unchanged
 
 
 def _response_code(code: int) -> int:

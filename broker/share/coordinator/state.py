@@ -25,8 +25,12 @@ class ShareState(NamedTuple):
     batches: tuple[StateBatch, ...]
 
     def updated(self, update: StateUpdate) -> ShareState:
-        """With an update; a start offset of -1 in it keeps the present one."""
-        start_offset = self.start_offset if update.start_offset < 0 else update.start_offset
+        """With an update; the start offset never decreases.
+
+        Updates of one leader can come in another order than it sent them, as it repeats those that
+        had no response: an older start offset would take back what was delivered for good.
+        """
+        start_offset = max(self.start_offset, update.start_offset)
         return self._replace(
             leader_epoch=max(self.leader_epoch, update.leader_epoch),
             start_offset=start_offset,

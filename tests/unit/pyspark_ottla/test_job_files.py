@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -99,6 +100,28 @@ def test_readers_and_writers_are_restored_with_their_state(files: list[str]) -> 
     ):
         copy = pickle.loads(dumps(made))
         assert (type(copy), vars(copy)) == (type(made), vars(made))
+
+
+def test_what_python_knows_of_other_zips_is_kept(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read the directory of Spark's zip again takes 0.1 s, for each task."""
+    pickled = dumps(BatchWriter(SINK, SCHEMA, overwrite=False))
+    monkeypatch.setattr(importlib, "invalidate_caches", pytest.fail)
+    pickle.loads(pickled)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in files])
+    pickle.loads(pickled)
+    assert sys.path[1:3] == files
+
+
+def test_files_that_came_after_their_path_was_read_are_found(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pickled = dumps(DefaultSource(OPTIONS))
+    caches = dict.fromkeys(files)
+    monkeypatch.setattr(sys, "path_importer_cache", {**sys.path_importer_cache, **caches})
+    pickle.loads(pickled)
+    assert not set(files) & set(sys.path_importer_cache)
 
 
 def test_outside_of_a_worker_a_source_is_pickled_as_any_object() -> None:

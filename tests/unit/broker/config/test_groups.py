@@ -20,6 +20,12 @@ def test_defaults_are_kafkas() -> None:
     assert settings.group_consumer_migration_policy == "disabled"
 
 
+def test_the_codec_of_the_offsets_topic() -> None:
+    assert group_settings(BrokerConfig({})).offsets_topic_compression_codec == 0
+    given = BrokerConfig({"offsets.topic.compression.codec": "1"})
+    assert group_settings(given).offsets_topic_compression_codec == 1
+
+
 def test_what_is_given() -> None:
     settings = group_settings(
         BrokerConfig(
@@ -48,6 +54,8 @@ def test_what_is_given() -> None:
         ("group.consumer.heartbeat.interval.ms", "100", "group.consumer.min.heartbeat.interval.ms"),
         ("group.consumer.session.timeout.ms", "90000", "group.consumer.max.session.timeout.ms"),
         ("group.consumer.min.session.timeout.ms", "70000", "must lie between"),
+        ("offsets.topic.compression.codec", "9", "offsets.topic.compression.codec: .* codec 9"),
+        ("offsets.topic.compression.codec", "-1", "codec -1 is not one of"),
     ],
 )
 def test_what_does_not_go_together_is_refused(name: str, value: str, words: str) -> None:

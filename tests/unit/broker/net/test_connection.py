@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.net.connection import MAX_IN_A_ROW, READ_BYTES, Connection
+from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
@@ -104,7 +105,12 @@ async def test_responses_of_many_busy_clients_stay_in_order() -> None:
         await asyncio.gather(*(pipeline(network, name) for name in "abcdef"))
 
 
-async def test_requests_that_came_together_are_handled_in_a_row_but_not_for_ever() -> None:
+async def test_requests_that_came_together_are_handled_in_a_row_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Numbers bound the rows, not times.
+    monkeypatch.setattr(channel_module, "IN_A_ROW_SECONDS", 60.0)
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)
     handled: list[int] = []
 
     def handler(context: RequestContext, _: Message) -> Message:

@@ -15,11 +15,24 @@ from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
 )
 from ottla.protocol.registry import API
 from tests.doubles.all_messages import BY_NAME
@@ -110,3 +123,27 @@ def test_what_cannot_be_decoded_has_no_response() -> None:
     context = FakeContext(3, 0)
     context.request = None
     assert error_response(cast(RequestContext, context), KafkaError(CODE)) is None
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_leader_and_isr_request_gets_a_row_for_each_partition(version: int) -> None:
+    states = [LeaderAndIsrPartitionState(partition_index=index) for index in (0, 2)]
+    request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", b"i" * 16, states)])
+    _, response = responded(request, version)
+    assert isinstance(response, LeaderAndIsrResponse)
+    rows = [
+        (row.topic_name, row.partition_index, row.error_code) for row in response.partition_errors
+    ]
+    for topic in response.topics:
+        assert topic.topic_id == b"i" * 16
+        rows += [("t", row.partition_index, row.error_code) for row in topic.partition_errors]
+    assert rows == [("t", 0, CODE), ("t", 2, CODE)]
+
+
+def test_a_stop_replica_request_gets_a_row_for_each_partition() -> None:
+    states = [StopReplicaPartitionState(3, 1, delete_partition=True)]
+    _, response = responded(
+        StopReplicaRequest(topic_states=[StopReplicaTopicState("t", states)]), 4
+    )
+    assert isinstance(response, StopReplicaResponse)
+    assert response.partition_errors == [StopReplicaPartitionError("t", 3, CODE)]

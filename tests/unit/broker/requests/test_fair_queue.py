@@ -76,7 +76,7 @@ def test_one_of_each_client_in_turn() -> None:
     names = [name_of(queue.pop()) for _ in range(6)]
     assert names == ["bob", "carl", "anna", "bob", "anna", "anna"]
     assert queue.length == 0
-    with pytest.raises(KeyError):
+    with pytest.raises(IndexError):
         queue.pop()
 
 

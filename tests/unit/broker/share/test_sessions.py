@@ -1,8 +1,15 @@
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from ottla.broker.share.sessions import SessionKey, SharedPartition, ShareSession, ShareSessions
+from ottla.broker.share.sessions import (
+    SessionKey,
+    SharedPartition,
+    ShareSession,
+    ShareSessions,
+    end_session,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 KEY = SessionKey("group", "member")
@@ -71,3 +78,19 @@ def test_a_session_ends_with_its_connection() -> None:
     connection.closed = True
     sessions.remove_disconnected(removed.append)
     assert (removed, len(sessions)) == ([KEY], 0)
+
+
+async def test_the_last_session_of_a_group_drops_its_share_partitions() -> None:
+    calls: list[object] = []
+
+    async def release(member_id: str, group_id: str) -> None:
+        calls.append(("release", member_id))
+
+    shares = cast(Any, SimpleNamespace(release=release, drop_group=calls.append))
+    sessions = ShareSessions(10)
+    other = SessionKey("group", "other")
+    opened(sessions)
+    opened(sessions, other)
+    await end_session(sessions, shares, other)
+    await end_session(sessions, shares, KEY)
+    assert calls == [("release", "other"), ("release", "member"), "group"]

@@ -12,6 +12,7 @@ from ottla.broker.groups.log.records import group_key, offset_key, offset_value
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import compression
+from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.topics import TopicPartition
@@ -477,3 +478,13 @@ def test_a_broken_batch_does_not_hide_the_next_chunk(caplog: pytest.LogCaptureFi
         pass
     assert [key.partition for key in partition.groups["a"].offsets.committed] == [0, 2]
     assert "corrupt" in caplog.text
+
+
+def test_batches_have_the_codec_of_the_offsets_topic_and_load_again() -> None:
+    setup = Setup(offsets_topic_compression_codec=compression.GZIP)
+    (member,) = setup.stable_group()
+    setup.commit({T0: 3}, member, 1)
+    batches = setup.log.batches[0]
+    assert {read_header(bytearray(batch)).codec for batch in batches} == {compression.GZIP}
+    setup.elect(1)
+    assert setup.offset() == 3

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from types import SimpleNamespace
 from typing import Any, cast
-
-import pytest
 
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
@@ -13,7 +10,7 @@ from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
 from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -30,9 +27,15 @@ from tests.doubles.request_context import FakeContext
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene
 
 
-def handlers(scene: Scene, brokers: int = 1) -> ShareGroupHandlers:
-    snapshot = SimpleNamespace(brokers=dict.fromkeys(range(brokers)), topic_names={TOPIC: "t"})
-    return ShareGroupHandlers(scene.groups, cast(Any, SimpleNamespace(snapshot=snapshot)))
+def handlers(scene: Scene, code: int = 0) -> ShareGroupHandlers:
+    """`code` is the error of the check of the cluster."""
+
+    async def check() -> None:
+        if code:
+            raise KafkaError(code)
+
+    snapshot = SimpleNamespace(topic_names={TOPIC: "t"})
+    return ShareGroupHandlers(scene.groups, cast(Any, SimpleNamespace(snapshot=snapshot)), check)
 
 
 async def beat(made: ShareGroupHandlers, epoch: int = 0) -> ShareGroupHeartbeatResponse:
@@ -68,11 +71,9 @@ async def test_errors() -> None:
     assert (await beat(made, 5)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_a_cluster_of_several_brokers(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        response = await beat(handlers(Scene(), brokers=2))
+async def test_a_broker_of_the_cluster_has_no_share_groups() -> None:
+    response = await beat(handlers(Scene(), ErrorCode.UNSUPPORTED_VERSION))
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "group.coordinator.rebalance.protocols" in caplog.text
 
 
 async def test_another_coordinator() -> None:

@@ -7,6 +7,7 @@ import pytest
 from ottla.broker.cluster.endpoints import Node
 from ottla.broker.coordination.ports import (
     GROUP_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     partition_for_key,
 )
@@ -24,7 +25,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 class Cluster:
     """A handler, and the topics that it created."""
 
-    def __init__(self, **topics: int) -> None:
+    def __init__(self, *, has_share_groups: bool = False, **topics: int) -> None:
         self.metadata = Metadata(**topics)
         self.created: list[str] = []
         self.creation_error = ErrorCode.NONE
@@ -34,6 +35,7 @@ class Cluster:
             lambda key: partition_for_key(key, 2),
             self.create,
             self.node,
+            share_partition_for=(lambda key: 1) if has_share_groups else None,
         )
 
     async def create(self, topic: str) -> int:
@@ -131,3 +133,26 @@ def test_other_key_types(version: int, key_type: int, error: int) -> None:
     response = Cluster(**BOTH).ask(version, "k", key_type=key_type)
     found = response.coordinators[0] if version >= 4 else response
     assert found.error_code == error
+
+
+TOPIC_ID = "A" * 22
+
+
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [
+        (f"g:{TOPIC_ID}:0", ErrorCode.NONE),
+        (f"a:b:{TOPIC_ID}:12", ErrorCode.NONE),
+        (f":{TOPIC_ID}:0", ErrorCode.INVALID_REQUEST),
+        (f"g:{TOPIC_ID}:-1", ErrorCode.INVALID_REQUEST),
+        (f"g:{TOPIC_ID}", ErrorCode.INVALID_REQUEST),
+        ("g:topic:0", ErrorCode.INVALID_REQUEST),
+        ("g", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_share_coordinator(key: str, error: int) -> None:
+    cluster = Cluster(has_share_groups=True, **{SHARE_STATE_TOPIC: 2})
+    (found,) = cluster.ask(6, key, key_type=SHARE).coordinators
+    assert found.error_code == error
+    (old,) = cluster.ask(5, key, key_type=SHARE).coordinators
+    assert old.error_code == ErrorCode.INVALID_REQUEST

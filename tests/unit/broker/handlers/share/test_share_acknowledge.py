@@ -62,4 +62,4 @@ async def test_the_last_request_of_a_session() -> None:
     scene.append(2)
     await fetch(scene, 0)
     await acknowledge(scene, -1, (0, 0, [1]))
-    assert acquired(await fetch(scene, 0, member="other")) == [(1, 1, 2)]
+    assert acquired(await fetch(scene, 0, member="other", max_wait_ms=100)) == [(1, 1, 2)]

@@ -77,6 +77,28 @@ async def test_fencing() -> None:
     await made.write(KEY, update(2, 5))
 
 
+async def test_a_repeated_initialization_changes_nothing() -> None:
+    """The sender had no response, and the group continues meanwhile."""
+    made = coordinator(MemoryLog())
+    for _ in range(2):
+        await made.initialize(KEY, 0, -1)
+        await made.write(KEY, update())
+    assert (await made.read(KEY, 1)).batches == (ACCEPTED,)
+    for _ in range(2):
+        await made.initialize(KEY, 1, 7)
+    assert await code_of(made.initialize(KEY, 1, 3)) == ErrorCode.FENCED_STATE_EPOCH
+    assert await made.read(KEY, 1) == PersistedState(1, 7, ())
+
+
+async def test_a_late_update_takes_nothing_back() -> None:
+    """Of two updates without a response the older one may be repeated last."""
+    made = coordinator(MemoryLog())
+    await made.initialize(KEY, 0, 0)
+    await made.write(KEY, StateUpdate(0, 1, 5, 0, ()))
+    await made.write(KEY, StateUpdate(0, 1, 0, 0, (ACCEPTED,)))
+    assert await made.read(KEY, 1) == PersistedState(0, 5, ())
+
+
 async def test_a_share_partition_without_state() -> None:
     made = coordinator(MemoryLog())
     assert await code_of(made.read(KEY, 1)) == ErrorCode.INVALID_REQUEST

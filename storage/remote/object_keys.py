@@ -1,0 +1,99 @@
+"""The names of the objects of a segment: those of Aiven's tiered storage plugin.
+
+    {prefix}{topic}-{topic id}/{partition}/{start offset}-{segment id}.{log|indexes|rsm-manifest}
+
+The start offset has 20 digits, so that a listing is in order of offsets. Each copy of a segment has
+an id of its own, so no two copies share an object.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from ottla.storage.remote import kafka_uuid
+from ottla.storage.remote.custom_metadata import CustomMetadata
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+
+#: A file that an interrupted upload to a local folder left. It is never read.
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class ObjectKind(Enum):
+    LOG = "log"
+    INDEXES = "indexes"
+    MANIFEST = "rsm-manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedKey:
+    """What the name of an object says. `prefix` is what stands before the name of the topic."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    start_offset: int
+    segment_id: UUID
+    kind: ObjectKind
+    is_temporary: bool
+
+
+_UUID = r"[A-Za-z0-9_-]{22}"
+_KEY = re.compile(
+    rf"(?P<topic>[A-Za-z0-9._-]{{1,249}})-(?P<topic_id>{_UUID})/(?P<partition>0|[1-9][0-9]{{0,9}})"
+    rf"/(?P<start_offset>[0-9]{{20}})-(?P<segment_id>{_UUID})"
+    r"\.(?P<kind>log|indexes|rsm-manifest)(?P<temporary>\.tmp)?"
+)
+
+
+def main_path(metadata: RemoteLogSegmentMetadata) -> str:
+    """The key without prefix and suffix."""
+    partition = metadata.segment_id.topic_id_partition
+    return (
+        f"{partition.topic}-{kafka_uuid.to_text(partition.topic_id)}/{partition.partition}"
+        f"/{metadata.start_offset:020d}-{kafka_uuid.to_text(metadata.segment_id.id)}"
+    )
+
+
+class ObjectKeys:
+    """Makes the keys of segments below one prefix, which is taken as it is: no `/` is added."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def key(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
+        """The key of an object. If the custom metadata of the segment has a prefix or a key, from
+        the time of the copy, these are used: the prefix may have been changed since."""
+        fields = CustomMetadata.decode(metadata.custom_metadata)
+        prefix = self.prefix if fields.object_prefix is None else fields.object_prefix
+        path = main_path(metadata) if fields.object_key is None else fields.object_key
+        return f"{prefix}{path}.{kind.value}"
+
+    def keys(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """All objects of the segment, the manifest first: what has none is not complete."""
+        kinds = (ObjectKind.MANIFEST, ObjectKind.INDEXES, ObjectKind.LOG)
+        return [self.key(metadata, kind) for kind in kinds]
+
+    def parse(self, key: str) -> ParsedKey | None:
+        """None if the object is not below the prefix, or no object of a segment."""
+        if not key.startswith(self.prefix):
+            return None
+        match = _KEY.fullmatch(key, len(self.prefix))
+        if match is None:
+            return None
+        try:
+            topic_id = kafka_uuid.from_text(match["topic_id"])
+            segment_id = kafka_uuid.from_text(match["segment_id"])
+        except ValueError:
+            return None
+        return ParsedKey(
+            topic=match["topic"],
+            topic_id=topic_id,
+            partition=int(match["partition"]),
+            start_offset=int(match["start_offset"]),
+            segment_id=segment_id,
+            kind=ObjectKind(match["kind"]),
+            is_temporary=match["temporary"] is not None,
+        )

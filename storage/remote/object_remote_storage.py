@@ -1,0 +1,273 @@
+"""The remote storage over an object store, in the layout of Aiven's tiered storage plugin.
+
+Mirrors its KafkaRemoteStorageManager. A segment is three objects: the log, the indexes, and last
+the manifest, without which nothing is read. A deletion removes the manifest first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from ottla.protocol.records.crc32c import crc32c
+from ottla.storage.files.fs import FileSystem
+from ottla.storage.remote.chunk_cache import ChunkCache
+from ottla.storage.remote.chunk_index import Chunk
+from ottla.storage.remote.compression import decompress
+from ottla.storage.remote.custom_metadata import CustomMetadata
+from ottla.storage.remote.manifest import MAX_MANIFEST_BYTES, Checksums, SegmentManifest
+from ottla.storage.remote.object_keys import ObjectKeys, ObjectKind, main_path
+from ottla.storage.remote.object_store import ObjectStore
+from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.remote_storage import (
+    RemoteIndexType,
+    RemoteObjectCorruptError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+)
+from ottla.storage.remote.segment_source import IndexSource, SegmentSource
+from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
+from ottla.storage.remote.store_settings import StoreSettings
+
+#: Starts a function in a worker thread, some time later.
+Background = Callable[[Callable[[], None]], object]
+
+# Of a read whose bytes are wrong: a fault on the way is gone with the next one.
+_READ_ATTEMPTS = 2
+# The chunks of all manifests in memory, at about 100 bytes each.
+_MAX_CACHED_CHUNKS = 1_000_000
+# Segments of which the last chunk is remembered, to see that a reader continues.
+_MAX_READERS = 1024
+# Chunks that wait for a thread to read them ahead.
+_MAX_READ_AHEAD = 64
+
+
+class ObjectRemoteStorage:
+    """A RemoteStorage. `fs` reads the local segments; `background` is for the read-ahead, which
+    there is none of without it."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        settings: StoreSettings,
+        fs: FileSystem,
+        rate_limit: RateLimit | None = None,
+        background: Background | None = None,
+    ) -> None:
+        self.store = store
+        self.keys = ObjectKeys(settings.key_prefix)
+        self.cache = ChunkCache(settings.cache_bytes)
+        self._settings = settings
+        self._fs = fs
+        self._acquire = rate_limit.acquire if rate_limit is not None else _no_limit
+        self._manifests = _ManifestCache(settings.manifest_cache_size)
+        self._read_ahead = _ReadAhead(background) if settings.prefetch_bytes else None
+
+    def copy_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+    ) -> bytes | None:
+        try:
+            return self._copy(metadata, data)
+        except BaseException:
+            # What stays after a failure here is found by `ottla tiered gc`.
+            with contextlib.suppress(RemoteStorageError):
+                self.store.delete(self.keys.keys(metadata))
+            raise
+
+    def _copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        log = SegmentSource(
+            self._fs, data.segment, metadata, self._settings.chunk_size, self._acquire
+        )
+        compressed = self._settings.compression and not (
+            self._settings.compression_heuristic and log.is_compressed()
+        )
+        key = partial(self.keys.key, metadata)
+        size = self.store.put(key(ObjectKind.LOG), log.chunks(compressed=compressed))
+        chunk_index = log.chunk_index(compressed=compressed)
+        if size != chunk_index.object_size:
+            raise RemoteStorageError(
+                f"The object {key(ObjectKind.LOG)} has {size} bytes after its copy, expected"
+                f" {chunk_index.object_size}"
+            )
+        indexes = IndexSource(self._fs, data)
+        size += self.store.put(key(ObjectKind.INDEXES), indexes.contents)
+        checksums = Checksums(log.checksums, indexes.checksums)
+        manifest = SegmentManifest(chunk_index, indexes.ranges, compressed, checksums)
+        size += self.store.put(key(ObjectKind.MANIFEST), [manifest.encode(metadata)])
+        custom = CustomMetadata(size, self.keys.prefix, main_path(metadata))
+        return custom.encode(self._settings.custom_metadata_fields)
+
+    def manifest(self, metadata: RemoteLogSegmentMetadata) -> SegmentManifest:
+        """Raises RemoteResourceNotFoundError and RemoteObjectCorruptError."""
+        key = self.keys.key(metadata, ObjectKind.MANIFEST)
+        manifest = self._manifests.get(key)
+        if manifest is None:
+            manifest = SegmentManifest.decode(self.store.get(key, MAX_MANIFEST_BYTES), key)
+            self._manifests.put(key, manifest)
+        return manifest
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes:
+        manifest = self.manifest(metadata)
+        index = manifest.chunk_index
+        key = self.keys.key(metadata, ObjectKind.LOG)
+        parts = []
+        numbers = index.chunk_numbers(start_position, end_position)
+        for number in numbers:
+            chunk = index.chunk(number)
+            content = self._cached_chunk(key, manifest, chunk)
+            start = max(start_position - chunk.original_position, 0)
+            end = min(end_position - chunk.original_position, chunk.original_size)
+            parts.append(content if end - start == len(content) else content[start:end])
+        if self._read_ahead is not None and numbers:
+            count = max(1, self._settings.prefetch_bytes // index.original_chunk_size)
+            ahead = range(numbers.stop, min(numbers.stop + count, len(index)))
+            for number in self._read_ahead.wanted(key, numbers, ahead, self.cache):
+                load = partial(self._cached_chunk, key, manifest, index.chunk(number))
+                self._read_ahead.start(key, number, load)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _cached_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+        load = partial(self.read_chunk, key, manifest, chunk)
+        return self.cache.get((key, chunk.number), load)
+
+    def read_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+        """A chunk from the store, checked and decompressed. Raises RemoteObjectCorruptError."""
+        if chunk.size == 0:
+            return b""
+        checksums = manifest.checksums
+        checksum = None if checksums is None else checksums.chunks[chunk.number]
+        content = self._checked_range(key, chunk.position, chunk.size, checksum)
+        if manifest.compression:
+            try:
+                content = decompress(content, chunk.original_size)
+            except ValueError as error:
+                raise RemoteObjectCorruptError(
+                    f"Chunk {chunk.number} of the object {key} is invalid: {error}"
+                ) from None
+        if len(content) != chunk.original_size:
+            raise RemoteObjectCorruptError(
+                f"Chunk {chunk.number} of the object {key} has {len(content)} bytes, expected"
+                f" {chunk.original_size}"
+            )
+        return content
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
+        manifest = self.manifest(metadata)
+        key = self.keys.key(metadata, ObjectKind.INDEXES)
+        index = manifest.indexes.get(index_type)
+        # The format has no way to say that there is no snapshot; Kafka's snapshots are never empty.
+        if index is None or (index_type is RemoteIndexType.PRODUCER_SNAPSHOT and index.size == 0):
+            raise RemoteResourceNotFoundError(f"The object {key} has no index {index_type.value}")
+        if index.size == 0:
+            return b""
+        checksum = None if manifest.checksums is None else manifest.checksums.indexes[index_type]
+        return self._checked_range(key, index.position, index.size, checksum)
+
+    def _checked_range(self, key: str, position: int, size: int, checksum: int | None) -> bytes:
+        for _ in range(_READ_ATTEMPTS):
+            content = self.store.get_range(key, position, size)
+            if checksum is None or crc32c(content) == checksum:
+                return content
+        raise RemoteObjectCorruptError(
+            f"The object {key} has a wrong checksum from {position} to {position + size}"
+        )
+
+    def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._manifests.drop(self.keys.key(metadata, ObjectKind.MANIFEST))
+        self.store.delete(self.keys.keys(metadata))
+        self.cache.drop(self.keys.key(metadata, ObjectKind.LOG))
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def _no_limit(_size: int) -> None:
+    return
+
+
+class _ManifestCache:
+    """The least recently used manifest is dropped first. Thread-safe."""
+
+    def __init__(self, max_count: int) -> None:
+        self._max_count = max_count
+        self._lock = threading.Lock()
+        self._manifests: OrderedDict[str, SegmentManifest] = OrderedDict()
+        self._chunks = 0
+
+    def get(self, key: str) -> SegmentManifest | None:
+        with self._lock:
+            manifest = self._manifests.get(key)
+            if manifest is not None:
+                self._manifests.move_to_end(key)
+            return manifest
+
+    def put(self, key: str, manifest: SegmentManifest) -> None:
+        self.drop(key)
+        with self._lock:
+            self._manifests[key] = manifest
+            self._chunks += len(manifest.chunk_index)
+            while len(self._manifests) > self._max_count or (
+                self._chunks > _MAX_CACHED_CHUNKS and len(self._manifests) > 1
+            ):
+                _, dropped = self._manifests.popitem(last=False)
+                self._chunks -= len(dropped.chunk_index)
+
+    def drop(self, key: str) -> None:
+        with self._lock:
+            manifest = self._manifests.pop(key, None)
+            if manifest is not None:
+                self._chunks -= len(manifest.chunk_index)
+
+
+class _ReadAhead:
+    """Reads the next chunks of a segment whose readers go from chunk to chunk. Thread-safe."""
+
+    def __init__(self, background: Background | None) -> None:
+        self._background = background
+        self._lock = threading.Lock()
+        self._last_chunks: OrderedDict[str, int] = OrderedDict()
+        self._started: set[tuple[str, int]] = set()
+
+    def wanted(self, key: str, numbers: range, ahead: range, cache: ChunkCache) -> list[int]:
+        """The chunks to read ahead now: none unless the request continues the one before."""
+        if self._background is None:
+            return []
+        with self._lock:
+            last = self._last_chunks.pop(key, -1)
+            self._last_chunks[key] = numbers[-1]
+            if len(self._last_chunks) > _MAX_READERS:
+                self._last_chunks.popitem(last=False)
+            if numbers[0] not in (last, last + 1):
+                return []
+            new = []
+            for number in ahead:
+                if len(self._started) >= _MAX_READ_AHEAD:
+                    break
+                if (key, number) not in self._started and not cache.has((key, number)):
+                    self._started.add((key, number))
+                    new.append(number)
+            return new
+
+    def start(self, key: str, number: int, load: Callable[[], bytes]) -> None:
+        def read() -> None:
+            try:
+                # The reader that needs the chunk reads it again, and gets the error.
+                with contextlib.suppress(RemoteStorageError):
+                    load()
+            finally:
+                self._forget(key, number)
+
+        assert self._background is not None
+        try:
+            self._background(read)
+        except RuntimeError:  # The worker threads are shutting down.
+            self._forget(key, number)
+
+    def _forget(self, key: str, number: int) -> None:
+        with self._lock:
+            self._started.discard((key, number))

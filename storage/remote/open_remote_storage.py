@@ -1,0 +1,60 @@
+"""Opens the remote storage that the settings `rsm.config.*` describe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from ottla.storage.files.fs import FileSystem, RealFileSystem
+from ottla.storage.remote.local_object_store import LocalObjectStore
+from ottla.storage.remote.object_remote_storage import Background, ObjectRemoteStorage
+from ottla.storage.remote.object_store import ObjectStore
+from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.store_settings import (
+    FILE_SYSTEM,
+    RemoteStorageSettingsError,
+    StoreSettings,
+    parse_store_settings,
+)
+
+
+def open_remote_storage(
+    settings: Mapping[str, str],
+    *,
+    fs: FileSystem | None = None,
+    clock: Callable[[], float] | None = None,
+    sleep: Callable[[float], None] | None = None,
+    background: Background | None = None,
+) -> ObjectRemoteStorage:
+    """`settings` are those of the broker without `rsm.config.`. No request is sent to the store.
+
+    `clock` and `sleep` (in seconds, as `time.monotonic` and `time.sleep`) are needed if there is a
+    rate limit for copies. `background` starts a function in a worker thread, such as the `submit`
+    of an executor: with it `fetch.chunk.cache.prefetch.max.size` has an effect.
+
+    Raises RemoteStorageSettingsError.
+    """
+    parsed = parse_store_settings(settings)
+    fs = RealFileSystem() if fs is None else fs
+    rate_limit = None
+    if parsed.upload_bytes_per_second is not None:
+        if clock is None or sleep is None:
+            raise RemoteStorageSettingsError(
+                "upload.rate.limit.bytes.per.second cannot be used here: there is no clock"
+            )
+        rate_limit = RateLimit(parsed.upload_bytes_per_second, clock, sleep)
+    return ObjectRemoteStorage(_open_store(parsed, fs), parsed, fs, rate_limit, background)
+
+
+def _open_store(settings: StoreSettings, fs: FileSystem) -> ObjectStore:
+    if settings.backend == FILE_SYSTEM:
+        root = settings.storage.get("root", "")
+        if not root:
+            raise RemoteStorageSettingsError("storage.root is not set. It needs a directory")
+        root = os.path.abspath(root)
+        if not fs.exists(root):
+            raise RemoteStorageSettingsError(f"storage.root {root} does not exist. Create it")
+        return LocalObjectStore(fs, root)
+    from ottla.storage.remote.cloud_object_store import open_cloud_object_store
+
+    return open_cloud_object_store(settings)

@@ -1,0 +1,55 @@
+"""Share groups (KIP-932) on three brokers, with the share consumers of confluent-kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.doubles.broker_cluster import BrokerCluster, start_cluster
+from tests.doubles.eventually import eventually
+from tests.doubles.share_workers import WARM, ShareWorkers, produce, values_of
+
+pytestmark = pytest.mark.zookeeper
+
+TOPIC = "work"
+STATE_PARTITIONS = 3
+
+
+def finish(cluster: BrokerCluster, workers: ShareWorkers, values: list[str]) -> None:
+    eventually(
+        lambda: not workers.history.unfinished(values),
+        lambda: (workers.history.problems(values)[:10], workers.errors[-10:]),
+    )
+
+
+def test_a_killed_broker_makes_nothing_be_delivered_twice(tmp_path: Path) -> None:
+    """Each broker is killed once: leader, share coordinator and group coordinator move."""
+    with start_cluster(
+        tmp_path,
+        min_insync_replicas=2,
+        group_coordinator_rebalance_protocols="classic,consumer,share",
+        share_coordinator_state_topic_num_partitions=STATE_PARTITIONS,
+    ) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(60)
+        with ShareWorkers(cluster.bootstrap, TOPIC, "workers", 4) as workers:
+
+            def begin() -> bool:
+                produce(cluster.bootstrap, TOPIC, [f"{WARM}-{index}" for index in range(9)])
+                return workers.history.has_begun()
+
+            eventually(begin, lambda: workers.errors[-10:], pause_seconds=0.5)
+            values = values_of(60)
+            produce(cluster.bootstrap, TOPIC, values)
+            finish(cluster, workers, values)
+            for broker in cluster.brokers.values():
+                more = values_of(60, len(values))
+                values += more
+                produce(cluster.bootstrap, TOPIC, more[:30])
+                broker.kill()
+                produce(cluster.bootstrap, TOPIC, more[30:])
+                finish(cluster, workers, values)
+                broker.start()
+        assert workers.history.problems(values) == []

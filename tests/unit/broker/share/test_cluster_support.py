@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.share.cluster_support import ClusterSupport
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+WITH, WITHOUT = {84: (0, 0)}, {1: (0, 16)}
+
+
+class Cluster:
+    """This broker is 1; `versions` has what the others offer, None for one that is not reached."""
+
+    def __init__(self, **versions: Mapping[int, tuple[int, int]] | None) -> None:
+        self.versions = {int(name[1:]): each for name, each in versions.items()}
+        self.asked: list[int] = []
+        self.now_s = 0.0
+        self.support = ClusterSupport(1, cast(Any, self), self.versions_of, lambda: self.now_s)
+
+    @property
+    def snapshot(self) -> Any:
+        return SimpleNamespace(brokers={each: f"broker {each}" for each in (1, *self.versions)})
+
+    async def versions_of(self, broker_id: int) -> Mapping[int, tuple[int, int]]:
+        self.asked.append(broker_id)
+        found = self.versions[broker_id]
+        if found is None:
+            raise ConnectionError("down")
+        return found
+
+    async def code(self) -> int:
+        try:
+            await self.support.check()
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+
+async def test_a_broker_alone_sends_no_request() -> None:
+    cluster = Cluster()
+    assert (await cluster.code(), cluster.asked) == (ErrorCode.NONE, [])
+
+
+async def test_all_brokers_have_share_groups() -> None:
+    cluster = Cluster(b2=WITH, b3=WITH)
+    for _ in range(2):
+        assert await cluster.code() == ErrorCode.NONE
+    assert cluster.asked == [2, 3]
+
+
+async def test_one_broker_without(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = Cluster(b2=WITH, b3=WITHOUT)
+    for _ in range(3):
+        assert await cluster.code() == ErrorCode.UNSUPPORTED_VERSION
+    (line,) = caplog.messages
+    assert "brokers 3 do not serve them" in line
+    del cluster.versions[3]
+    assert await cluster.code() == ErrorCode.NONE
+    cluster.versions[3] = WITH  # it comes back with share groups
+    assert await cluster.code() == ErrorCode.NONE
+    assert caplog.messages[1:] == ["Every broker serves share groups now"]
+
+
+async def test_a_broker_that_cannot_be_reached() -> None:
+    cluster = Cluster(b2=None)
+    assert await cluster.code() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.versions[2] = WITH
+    assert await cluster.code() == ErrorCode.NONE
+    cluster.versions[2] = None
+    cluster.now_s = 1000.0
+    assert await cluster.code() == ErrorCode.NONE  # what is known holds until it is unregistered
+    cluster.versions[2] = WITHOUT
+    assert await cluster.code() == ErrorCode.UNSUPPORTED_VERSION
