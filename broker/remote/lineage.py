@@ -66,7 +66,7 @@ def epoch_checkpoint(epochs: Epochs, end_offset: int) -> bytes:
 def is_of_history(metadata: RemoteLogSegmentMetadata, epochs: Epochs, log_end_offset: int) -> bool:
     """Whether all records of the segment are of this history.
 
-    Records before the first known epoch are not looked at: the log start may be inside the segment.
+    Records before the first known epoch are not checked: the log start may be inside the segment.
     """
     if not epochs or metadata.end_offset >= log_end_offset:
         return False

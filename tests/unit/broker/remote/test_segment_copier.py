@@ -4,77 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
-from ottla.broker.quotas.replication_quotas import ReplicationQuota
 from ottla.broker.remote.lineage import highest_remote_offset
-from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
-from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
-from ottla.broker.runtime.slices import run_at_once
-from ottla.broker.runtime.tasks import WorkerPool
-from ottla.storage.config import LogConfig
-from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
 from ottla.storage.remote.remote_storage import RemoteStorageError
-from ottla.storage.remote.segments import RemoteLogSegmentState, TopicIdPartition
-from tests.doubles.memory_remote_storage import MemoryRemoteStorage
-from tests.doubles.remote_metadata_topic import UNREACHABLE, MemoryMetadataTopic
-from tests.doubles.storage_logs import NOW_MS, batch_of, plain
-
-PARTITION = TopicIdPartition(UUID(int=7), "t", 0)
-HOUR = 3_600_000
-CONFIG = {"segment_ms": 1, "remote_storage_enable": True, "local_retention_ms": 0}
-
-
-class Scene:
-    """A log on a real disk, and everything that its copies need."""
-
-    def __init__(self, path: Path) -> None:
-        self.logs = LogManager((str(path),), LogConfig(**{**CONFIG, "retention_ms": -1}))
-        self.logs.load(NOW_MS)
-        self.log = self.logs.get_or_create("t", 0, now_ms=NOW_MS)
-        self.storage = MemoryRemoteStorage()
-        self.topic = MemoryMetadataTopic(1)
-        self.metadata = RemoteLogMetadataManager(
-            self.topic, RemoteLogMetadataSettings(topic_num_partitions=1)
-        )
-        self.workers = WorkerPool(threads=1)
-        self.quota = ReplicationQuota()
-        self.is_leader = True
-        self.remote = RemoteSegments(
-            self.storage, self.metadata, self.workers, 1, lambda: NOW_MS + HOUR
-        )
-        self.copier = self.new_copier()
-
-    def new_copier(self) -> SegmentCopier:
-        return SegmentCopier(self.remote, PARTITION, self.quota, 8)
-
-    async def start(self) -> None:
-        self.metadata.assign([PARTITION])
-        self.metadata.unavailable = None
-        self.metadata.startup()
-        await self.metadata.read_once()
-        await self.metadata.read_once()
-
-    def append(self, count: int, epoch: int = 0) -> None:
-        """Segments of one batch with two records; the last one stays active."""
-        for _ in range(count):
-            timestamp = NOW_MS + self.log.log_end_offset * HOUR
-            self.log.append(batch_of(plain(2, timestamp)), leader_epoch=epoch, now_ms=NOW_MS)
-            self.log.update_high_watermark(self.log.log_end_offset)
-
-    async def copy(self) -> int:
-        return await self.copier.run(self.log, lambda: self.is_leader)
-
-    def expire_locally(self) -> int:
-        return run_at_once(self.log.delete_old_segments(NOW_MS + 10_000 * HOUR))
-
-    def states(self) -> list[RemoteLogSegmentState]:
-        return [each.state for each in self.metadata.cache(PARTITION).segments()]
-
+from ottla.storage.remote.segments import RemoteLogSegmentState
+from tests.doubles.remote_metadata_topic import UNREACHABLE
+from tests.doubles.tiered_partition import PARTITION, TieredPartition
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -82,20 +20,18 @@ DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    scene = Scene(tmp_path)
+async def scene(tmp_path: Path) -> AsyncIterator[TieredPartition]:
+    scene = TieredPartition(tmp_path)
     await scene.start()
     yield scene
-    await scene.metadata.shutdown()
-    await scene.workers.close()
-    scene.log.release()
+    await scene.stop()
 
 
 def content(log: Log, number: int) -> bytes:
     return Path(list(log.segments)[number].log.path).read_bytes()
 
 
-async def test_closed_segments_are_copied_in_order_with_their_files(scene: Scene) -> None:
+async def test_closed_segments_are_copied_in_order_with_their_files(scene: TieredPartition) -> None:
     scene.append(2)
     scene.append(2, epoch=3)
     assert await scene.copy() == 3
@@ -116,20 +52,20 @@ async def test_closed_segments_are_copied_in_order_with_their_files(scene: Scene
     assert (scene.log.log_start_offset, scene.log.local_log_start_offset) == (0, 6)
 
 
-async def test_what_is_not_decided_is_not_copied(scene: Scene) -> None:
+async def test_what_is_not_decided_is_not_copied(scene: TieredPartition) -> None:
     scene.append(3)
     scene.log.offsets.first_unstable_offset = 3  # an open transaction
     assert await scene.copy() == 1
 
 
-async def test_a_segment_below_the_log_start_is_not_copied(scene: Scene) -> None:
+async def test_a_segment_below_the_log_start_is_not_copied(scene: TieredPartition) -> None:
     scene.append(4)
     scene.log.delete_records_before(3)
     assert await scene.copy() == 2
     assert [each.start_offset for each in scene.metadata.cache(PARTITION).segments()] == [2, 4]
 
 
-async def test_the_quota_and_leadership_end_a_run(scene: Scene) -> None:
+async def test_the_quota_and_leadership_end_a_run(scene: TieredPartition) -> None:
     scene.append(4)
     scene.quota.limit = 1
     assert await scene.copy() == 1
@@ -144,7 +80,7 @@ async def test_the_quota_and_leadership_end_a_run(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("step", ["copy", "copied"])
-async def test_a_failed_copy_is_deleted_and_repeated(scene: Scene, step: str) -> None:
+async def test_a_failed_copy_is_deleted_and_repeated(scene: TieredPartition, step: str) -> None:
     scene.append(2)
     scene.storage.fail = [step]
     with pytest.raises(RemoteStorageError):
@@ -157,7 +93,7 @@ async def test_a_failed_copy_is_deleted_and_repeated(scene: Scene, step: str) ->
     assert scene.remote.being_copied == set()
 
 
-async def test_a_failed_copy_that_cannot_be_deleted_is_found_later(scene: Scene) -> None:
+async def test_a_failed_copy_that_cannot_be_deleted_is_found_later(scene: TieredPartition) -> None:
     scene.append(2)
     scene.storage.fail = ["copied", "delete"]
     with pytest.raises(RemoteStorageError):
@@ -169,7 +105,7 @@ async def test_a_failed_copy_that_cannot_be_deleted_is_found_later(scene: Scene)
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_an_unknown_outcome_of_the_last_record_loses_nothing(
-    scene: Scene, committed: bool
+    scene: TieredPartition, committed: bool
 ) -> None:
     scene.append(2)
     append, calls = scene.topic.append, 0
@@ -197,7 +133,7 @@ async def test_an_unknown_outcome_of_the_last_record_loses_nothing(
 
 
 async def test_too_much_custom_metadata_stops_the_copies(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    scene: TieredPartition, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.append(3)
     scene.storage.custom_metadata = bytes(9)
@@ -211,7 +147,7 @@ async def test_too_much_custom_metadata_stops_the_copies(
     assert await scene.copy() == 2
 
 
-async def test_another_leader_continues_where_the_first_one_stopped(scene: Scene) -> None:
+async def test_another_leader_continues_where_the_first_one_stopped(scene: TieredPartition) -> None:
     scene.append(3)
     assert await scene.copy() == 2
     scene.append(2, epoch=1)

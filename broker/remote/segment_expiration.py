@@ -1,0 +1,164 @@
+"""Deletes remote segments by `retention.ms`, `retention.bytes` and the log start offset.
+
+Mirrors RLMExpirationTask of Kafka's RemoteLogManager; runs on the leader. The log start offset
+advances first, then segments are deleted: a new leader that takes over in between finds them below
+its log start offset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ottla.broker.remote.lineage import Epochs, is_of_history
+from ottla.broker.remote.metadata_records import (
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
+)
+from ottla.storage.remote.remote_storage import RemoteStorageError
+from ottla.storage.remote.segments import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.remote.segment_copier import RemoteSegments
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger("ottla.remote")
+
+_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+#: A copy that another broker began this long ago has ended: the deadlines of a remote storage are
+#: minutes. Its COPY_SEGMENT_FINISHED would be ignored.
+ABANDONED_COPY_MS = 3_600_000
+
+
+class SegmentExpiration:
+    """Applies retention to the remote segments of one partition."""
+
+    def __init__(self, remote: RemoteSegments, partition: TopicIdPartition) -> None:
+        self._remote = remote
+        self._partition = partition
+
+    async def run(self, log: Log, is_leader: Callable[[], bool]) -> int:
+        """Deletes what retention does not keep; returns the number of segments.
+
+        Ends early when this broker is no leader any more. A segment that cannot be deleted does not
+        prevent the deletion of others, and is retried in the next run. Raises
+        RemoteMetadataNotReadyError, LogDirectoryOffline.
+        """
+        segments = self._remote.metadata.cache(self._partition).segments()
+        if not segments or not is_leader() or log.is_closed:
+            return 0
+        expired, log_start_offset = self._expired(log, segments)
+        log.delete_records_before(min(log_start_offset, log.high_watermark))
+        return await self._delete([*expired, *self._left_over(segments, log)], is_leader)
+
+    def _expired(
+        self, log: Log, segments: list[RemoteLogSegmentMetadata]
+    ) -> tuple[list[RemoteLogSegmentMetadata], int]:
+        """The segments to be deleted, and the log start offset afterwards."""
+        epochs, end = log.leader_epochs.entries, log.log_end_offset
+        start, config = log.log_start_offset, log.config
+        readable = [each for each in segments if each.state is _FINISHED]
+        excess = self._excess(log, epochs, readable)
+        oldest_ms = self._remote.now_ms() - config.retention_ms
+        expired = []
+        for each in readable:
+            if each.end_offset < start:
+                expired.append(each)  # deleted by DeleteRecords, or by an earlier leader
+                continue
+            if not is_of_history(each, epochs, end):
+                continue  # not counted, and deleted when the log start passes it
+            is_old = config.retention_ms >= 0 and each.max_timestamp_ms <= oldest_ms
+            if not is_old and not 0 < each.size_bytes <= excess:
+                break
+            excess -= each.size_bytes
+            expired.append(each)
+            start = each.end_offset + 1
+        return expired, start
+
+    def _excess(self, log: Log, epochs: Epochs, readable: list[RemoteLogSegmentMetadata]) -> int:
+        """By how many bytes the log, local and remote, is larger than `retention.bytes`."""
+        limit = log.config.retention_bytes
+        if limit < 0:
+            return 0
+        end, highest = log.log_end_offset, log.offsets.highest_remote_offset
+        remote = sum(each.size_bytes for each in readable if is_of_history(each, epochs, end))
+        local = sum(each.size for each in log.segments if each.base_offset > highest)
+        return remote + local - limit
+
+    def _left_over(
+        self, segments: Iterable[RemoteLogSegmentMetadata], log: Log
+    ) -> list[RemoteLogSegmentMetadata]:
+        """What failed copies and deletions left, and what is older than the first leader epoch."""
+        epochs, now_ms = log.leader_epochs.entries, self._remote.now_ms()
+        first_epoch = epochs[0][0] if epochs else None
+        found = []
+        for each in segments:
+            if each.segment_id in self._remote.being_copied:
+                continue
+            is_abandoned = (
+                each.state is _STARTED and now_ms - each.event_timestamp_ms >= ABANDONED_COPY_MS
+            )
+            is_unreferenced = (
+                each.state is _FINISHED
+                and first_epoch is not None
+                and max(each.leader_epochs) < first_epoch
+                and each.end_offset >= log.log_start_offset  # else it is expired
+            )
+            if each.state is _DELETE_STARTED or is_abandoned or is_unreferenced:
+                found.append(each)
+        return found
+
+    async def _delete(
+        self, segments: Iterable[RemoteLogSegmentMetadata], is_leader: Callable[[], bool]
+    ) -> int:
+        deleted = failed = 0
+        for each in segments:
+            if not is_leader():
+                break
+            try:
+                await self._remote.delete(each)
+            except (RemoteStorageError, OSError) as error:
+                failed += 1
+                if failed == 1:  # the others fail for the same reason
+                    logger.warning(
+                        "%s-%d: Cannot delete remote segment %s, retrying in the next run: %s",
+                        *(self._partition.topic, self._partition.partition),
+                        *(each.segment_id.id, error),
+                    )
+            else:
+                deleted += 1
+        if deleted:
+            logger.info(
+                "%s-%d: Deleted %d remote segments",
+                *(self._partition.topic, self._partition.partition, deleted),
+            )
+        return deleted
+
+
+async def delete_partition(remote: RemoteSegments, partition: TopicIdPartition) -> int:
+    """Deletes all remote segments of a partition whose topic was deleted; returns their number.
+
+    Marks the beginning and the end in the metadata, so that another broker can finish it. Raises
+    RemoteStorageError: repeat it.
+    """
+
+    async def mark(state: RemotePartitionDeleteState) -> None:
+        now_ms = remote.now_ms()
+        await remote.metadata.store(
+            RemotePartitionDeleteMetadata(partition, state, now_ms, remote.broker_id)
+        )
+
+    await mark(RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+    await mark(RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
+    segments = remote.metadata.cache(partition).segments()
+    for each in segments:
+        await remote.delete(each)
+    await mark(RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+    return len(segments)

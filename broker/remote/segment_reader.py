@@ -1,0 +1,148 @@
+"""Reads records and aborted transactions from remote segments. Blocks: called in worker threads.
+
+Mirrors `read` of Kafka's RemoteLogManager. What it returns for an offset is what `Log.read`
+returned when the segment was on the local disk, byte for byte.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries
+from ottla.storage.index.txn_index import TXN_ENTRY_BYTES, AbortedTransaction
+from ottla.storage.remote.remote_storage import (
+    RemoteIndexType,
+    RemoteObjectCorruptError,
+    RemoteResourceNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from ottla.storage.remote.remote_storage import RemoteStorage
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+
+_INDEX_ENTRY = Struct(">ii")
+_TRANSACTION = Struct(">hqqqq")
+#: Read at once in search of the batch that has an offset. The entry of the offset index before it
+#: is `index.interval.bytes` away, by default 4096, and a batch.
+_SEARCH_BYTES = 16_384
+
+
+class RemoteRead(NamedTuple):
+    """Whole batches from the one with the offset on; empty if the segment has none."""
+
+    records: bytes
+    #: The offset after the last of them.
+    next_offset: int
+
+
+def read_segment(
+    storage: RemoteStorage,
+    metadata: RemoteLogSegmentMetadata,
+    offset: int,
+    max_bytes: int,
+    *,
+    up_to: int,
+    min_one_batch: bool = True,
+) -> RemoteRead:
+    """Batches of the segment that contain offsets in [offset, up_to), at most `max_bytes` of them.
+
+    `min_one_batch` returns the first batch whole even if it is larger than `max_bytes`. Holds at
+    most `max_bytes`, or one batch, and 16 KiB in memory. Raises RemoteStorageError.
+    """
+    index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
+    found = _find(storage, metadata, floor_position(index, offset - metadata.start_offset), offset)
+    if found is None:
+        return RemoteRead(b"", offset)
+    position, size = found
+    room = max(max_bytes, size) if min_one_batch else max_bytes
+    content = _fetch(storage, metadata, position, min(position + room, metadata.size_bytes))
+    length, next_offset = 0, offset
+    try:
+        for at, header in iterate_entries(content):
+            assert isinstance(header, BatchHeader)
+            if header.base_offset >= up_to:
+                break
+            length, next_offset = at + header.size_in_bytes, header.next_offset
+    except RecordsError as error:
+        raise _corrupt(metadata, position + length, str(error)) from error
+    return RemoteRead(content[:length], next_offset)
+
+
+def floor_position(index: bytes, relative_offset: int) -> int:
+    """The position of the last entry at or below an offset of the offset index, or 0."""
+
+    def relative_offset_at(number: int) -> int:
+        return int(_INDEX_ENTRY.unpack_from(index, 8 * number)[0])
+
+    place = bisect_right(range(len(index) // 8), relative_offset, key=relative_offset_at)
+    return int(_INDEX_ENTRY.unpack_from(index, 8 * (place - 1))[1]) if place else 0
+
+
+def aborted_transactions(
+    storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata], offset: int, end: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """The aborted transactions that overlap [offset, end), by the indexes of these segments.
+
+    True if later segments, also the local ones, cannot have more of them. `segments` begin with the
+    one that has `offset`. Raises RemoteStorageError.
+    """
+    found: list[AbortedTransaction] = []
+    for metadata in segments:
+        try:
+            content = storage.fetch_index(metadata, RemoteIndexType.TRANSACTION)
+        except RemoteResourceNotFoundError:
+            continue  # no transaction was aborted in this segment
+        if len(content) % TXN_ENTRY_BYTES:
+            raise _corrupt(metadata, len(content), "a transaction index of this size")
+        for _, *fields in _TRANSACTION.iter_unpack(content):
+            entry = AbortedTransaction(*fields)
+            if entry.last_offset >= offset and entry.first_offset < end:
+                found.append(entry)
+            if min(entry.last_stable_offset, entry.last_offset + 1) >= end:
+                return found, True
+    return found, False
+
+
+def _fetch(
+    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int
+) -> bytes:
+    if start >= end:
+        return b""
+    content = storage.fetch_log_segment(metadata, start, end)
+    if len(content) != end - start:
+        raise _corrupt(metadata, start, f"{len(content)} bytes instead of {end - start}")
+    return content
+
+
+def _find(
+    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
+) -> tuple[int, int] | None:
+    """(position, size) of the first batch at or above `position` that ends above `offset`."""
+    window, window_start = b"", position
+    while position < metadata.size_bytes:
+        if position + BATCH_OVERHEAD > window_start + len(window):
+            end = min(position + _SEARCH_BYTES, metadata.size_bytes)
+            window, window_start = _fetch(storage, metadata, position, end), position
+        try:
+            header = read_header(window, position - window_start)
+        except RecordsError as error:
+            raise _corrupt(metadata, position, str(error)) from error
+        if position + header.size_in_bytes > metadata.size_bytes:
+            raise _corrupt(metadata, position, f"a batch of {header.size_in_bytes} bytes")
+        if header.next_offset > offset:
+            return position, header.size_in_bytes
+        position += header.size_in_bytes
+    return None
+
+
+def _corrupt(
+    metadata: RemoteLogSegmentMetadata, position: int, problem: str
+) -> RemoteObjectCorruptError:
+    return RemoteObjectCorruptError(
+        f"remote segment {metadata.segment_id.id} at position {position}: {problem}"
+    )

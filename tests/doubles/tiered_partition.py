@@ -1,0 +1,81 @@
+"""A partition with tiered storage: a log on a real disk, metadata and remote storage in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+from ottla.broker.quotas.replication_quotas import ReplicationQuota
+from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
+from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
+from ottla.broker.runtime.slices import run_at_once
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.remote.segments import RemoteLogSegmentState, TopicIdPartition
+from tests.doubles.memory_remote_storage import MemoryRemoteStorage
+from tests.doubles.remote_metadata_topic import MemoryMetadataTopic
+from tests.doubles.storage_logs import NOW_MS, batch_of, plain
+
+PARTITION = TopicIdPartition(UUID(int=7), "t", 0)
+HOUR_MS = 3_600_000
+CONFIG: dict[str, object] = {
+    "segment_ms": 1,
+    "remote_storage_enable": True,
+    "local_retention_ms": 0,
+    "retention_ms": -1,
+}
+
+
+class TieredPartition:
+    """A log on a real disk, and everything that its copies need."""
+
+    def __init__(self, path: Path) -> None:
+        self.logs = LogManager((str(path),), LogConfig(**CONFIG))
+        self.logs.load(NOW_MS)
+        self.log = self.logs.get_or_create("t", 0, now_ms=NOW_MS)
+        self.storage = MemoryRemoteStorage()
+        self.topic = MemoryMetadataTopic(1)
+        self.metadata = RemoteLogMetadataManager(
+            self.topic, RemoteLogMetadataSettings(topic_num_partitions=1)
+        )
+        self.workers = WorkerPool(threads=1)
+        self.quota = ReplicationQuota()
+        self.is_leader = True
+        self.now_ms = NOW_MS + HOUR_MS
+        self.remote = RemoteSegments(
+            self.storage, self.metadata, self.workers, 1, lambda: self.now_ms
+        )
+        self.copier = self.new_copier()
+
+    def new_copier(self) -> SegmentCopier:
+        return SegmentCopier(self.remote, PARTITION, self.quota, 8)
+
+    async def start(self) -> None:
+        self.metadata.assign([PARTITION])
+        self.metadata.unavailable = None
+        self.metadata.startup()
+        await self.metadata.read_once()
+        await self.metadata.read_once()
+
+    def append(self, count: int, epoch: int = 0) -> None:
+        """Segments of one batch with two records; the last one stays active."""
+        for _ in range(count):
+            timestamp = NOW_MS + self.log.log_end_offset * HOUR_MS
+            self.log.append(batch_of(plain(2, timestamp)), leader_epoch=epoch, now_ms=NOW_MS)
+            self.log.update_high_watermark(self.log.log_end_offset)
+
+    async def copy(self) -> int:
+        return await self.copier.run(self.log, lambda: self.is_leader)
+
+    def expire_locally(self) -> int:
+        return run_at_once(self.log.delete_old_segments(NOW_MS + 10_000 * HOUR_MS))
+
+    def states(self) -> list[RemoteLogSegmentState]:
+        return [each.state for each in self.metadata.cache(PARTITION).segments()]
+
+    async def stop(self) -> None:
+        await self.metadata.shutdown()
+        await self.workers.close()
+        self.log.release()

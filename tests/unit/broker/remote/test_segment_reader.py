@@ -1,0 +1,160 @@
+"""What is read from remote segments is what the local log returned, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.remote.segment_reader import (
+    RemoteRead,
+    aborted_transactions,
+    floor_position,
+    read_segment,
+)
+from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.remote.open_remote_storage import open_remote_storage
+from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
+from tests.doubles.tiered_partition import PARTITION, TieredPartition
+
+
+def end_transaction(log: Log, producer_id: int, *, committed: bool, leader_epoch: int) -> None:
+    batch = marker(producer_id, committed=committed)
+    origin = AppendOrigin.COORDINATOR
+    log.append(batch, leader_epoch=leader_epoch, now_ms=NOW_MS, origin=origin)
+    log.update_high_watermark(log.log_end_offset)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[TieredPartition]:
+    """Segments of many batches of several sizes, in a local folder, with aborted transactions."""
+    root = tmp_path / "remote"
+    root.mkdir()
+    (tmp_path / "logs").mkdir()
+    scene = TieredPartition(tmp_path / "logs")
+    settings = {
+        "storage.backend.class": "filesystem",
+        "storage.root": str(root),
+        "chunk.size": "1024",
+    }
+    storage = open_remote_storage(settings)
+    scene.remote.storage = storage
+    await scene.start()
+    log = scene.log
+    log.update_config(log.config.replace(segment_ms=1 << 40, index_interval_bytes=500))
+    sequences = {1: 0, 2: 0}
+    for number in range(60):
+        records = plain(1 + number % 4, NOW_MS, size=3000 if number % 17 == 0 else 40)
+        producer = 1 + number % 2
+        batch = batch_of(
+            records,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+            transactional=True,
+        )
+        sequences[producer] += len(records)
+        log.append(batch, leader_epoch=number // 25, now_ms=NOW_MS)
+        log.update_high_watermark(log.log_end_offset)
+        if number % 7 == 6:
+            end_transaction(log, producer, committed=number % 2 == 0, leader_epoch=number // 25)
+        if number % 20 == 19:
+            log.roll(NOW_MS)
+    for producer in (1, 2):
+        end_transaction(log, producer, committed=False, leader_epoch=2)
+    log.roll(NOW_MS)
+    await scene.copy()
+    yield scene
+    await scene.stop()
+    storage.close()
+
+
+def segments(scene: TieredPartition) -> list[RemoteLogSegmentMetadata]:
+    return scene.metadata.cache(PARTITION).segments()
+
+
+def test_index_positions() -> None:
+    index = b"".join(n.to_bytes(4, "big") for n in (3, 100, 9, 200))
+    assert [floor_position(index, offset) for offset in (0, 2, 3, 8, 9, 50)] == [
+        *(0, 0, 100, 100, 200, 200)
+    ]
+    assert floor_position(b"", 5) == 0
+
+
+@pytest.mark.parametrize("max_bytes", [0, 100, 1_000, 5_000, 1 << 20])
+@pytest.mark.parametrize("min_one_batch", [True, False])
+async def test_every_offset_as_from_the_local_log(
+    scene: TieredPartition, max_bytes: int, min_one_batch: bool
+) -> None:
+    log = scene.log
+    assert len(segments(scene)) == 4
+    for metadata in segments(scene):
+        for offset in range(metadata.start_offset, metadata.end_offset + 1, 3):
+            up_to = log.log_end_offset
+            local = log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch)
+            found = read_segment(
+                scene.remote.storage,
+                metadata,
+                offset,
+                max_bytes,
+                up_to=up_to,
+                min_one_batch=min_one_batch,
+            )
+            assert found.records == (b"" if local.slice is None else local.slice.read())
+
+
+async def test_aborted_transactions_as_from_the_local_log(scene: TieredPartition) -> None:
+    log, found_some = scene.log, False
+    for place, metadata in enumerate(segments(scene)):
+        for offset in range(metadata.start_offset, metadata.end_offset + 1, 5):
+            end = log.last_stable_offset
+            local = log.read(offset, 700, up_to=end, read_committed=True)
+            read = read_segment(scene.remote.storage, metadata, offset, 700, up_to=end)
+            later = segments(scene)[place:]
+            aborted, _ = aborted_transactions(scene.remote.storage, later, offset, read.next_offset)
+            pairs = sorted(((t.producer_id, t.first_offset) for t in aborted), key=lambda t: t[1])
+            assert pairs == local.aborted_transactions
+            found_some = found_some or bool(pairs)
+    assert found_some
+
+
+async def test_batches_at_or_above_the_limit_are_left_out(scene: TieredPartition) -> None:
+    first = segments(scene)[0]
+    storage = scene.remote.storage
+    assert read_segment(storage, first, 0, 1 << 20, up_to=0) == RemoteRead(b"", 0)
+    whole = read_segment(storage, first, 0, 1 << 20, up_to=1 << 40)
+    assert whole.next_offset == first.end_offset + 1
+    assert len(whole.records) == first.size_bytes
+    assert read_segment(storage, first, 10_000, 100, up_to=1 << 40) == RemoteRead(b"", 10_000)
+
+
+async def test_damage_is_an_error_with_the_segment(tmp_path: Path) -> None:
+    scene = TieredPartition(tmp_path)
+    await scene.start()
+    scene.append(2)
+    await scene.copy()
+    (metadata,) = segments(scene)
+    objects = scene.storage.objects[metadata.segment_id.id]
+    good = objects["log"]
+
+    def read() -> RemoteRead:
+        return read_segment(scene.storage, metadata, 0, 100, up_to=2)
+
+    for damaged in (good[:-1], b"", good[:8] + b"\x7f" + good[9:], good[:16] + b"\x09" + good[17:]):
+        objects["log"] = damaged
+        with pytest.raises(RemoteObjectCorruptError, match=str(metadata.segment_id.id)):
+            read()
+    objects["log"] = good
+    assert read().records == good
+    objects["txnindex"] = b"\x00"
+    with pytest.raises(RemoteObjectCorruptError, match="transaction index"):
+        aborted_transactions(scene.storage, [metadata], 0, 2)
+    longer = replace(metadata, size_bytes=metadata.size_bytes + 1)
+    with pytest.raises(RemoteObjectCorruptError):
+        read_segment(scene.storage, longer, 5, 100, up_to=9)
+    await scene.stop()
