@@ -26,7 +26,7 @@ SEGMENTS = [
     segment_metadata(5000, start_offset=0, segment_id=UUID(int=1)),
     segment_metadata(5000, start_offset=100, segment_id=UUID(int=2)),
 ]
-# Copied by nobody who wrote a record: what a crash leaves.
+# Without a record: what a crash leaves.
 ORPHAN = segment_metadata(5000, start_offset=200, segment_id=UUID(int=3))
 
 
