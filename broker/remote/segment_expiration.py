@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.remote.lineage import Epochs, is_of_history
+from ottla.broker.remote.lineage import Epochs, highest_remote_offset, is_of_history
 from ottla.broker.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
@@ -87,8 +87,15 @@ class SegmentExpiration:
         limit = log.config.retention_bytes
         if limit < 0:
             return 0
-        end, highest = log.log_end_offset, log.offsets.highest_remote_offset
-        remote = sum(each.size_bytes for each in readable if is_of_history(each, epochs, end))
+        end = log.log_end_offset
+        # Not what the copier has noted: after a start it has noted nothing yet.
+        highest = highest_remote_offset(self._remote.metadata.cache(self._partition), epochs, end)
+        remote = sum(
+            each.size_bytes
+            for each in readable
+            # What is below the log start is deleted in any case, and makes room for nothing.
+            if each.end_offset >= log.log_start_offset and is_of_history(each, epochs, end)
+        )
         local = sum(each.size for each in log.segments if each.base_offset > highest)
         return remote + local - limit
 

@@ -75,6 +75,21 @@ class TieredPartition:
     def states(self) -> list[RemoteLogSegmentState]:
         return [each.state for each in self.metadata.cache(PARTITION).segments()]
 
+    async def restart(self) -> None:
+        """Another start of the broker: what was in memory about remote storage is lost."""
+        await self.metadata.shutdown()
+        self.metadata = RemoteLogMetadataManager(
+            self.topic, RemoteLogMetadataSettings(topic_num_partitions=1)
+        )
+        self.remote = RemoteSegments(
+            self.storage, self.metadata, self.workers, 1, lambda: self.now_ms
+        )
+        self.copier = self.new_copier()
+        self.log.offsets.highest_remote_offset = -1
+        await self.start()
+        while not self.metadata.is_initialized(PARTITION):
+            await self.metadata.read_once()
+
     async def stop(self) -> None:
         await self.metadata.shutdown()
         await self.workers.close()

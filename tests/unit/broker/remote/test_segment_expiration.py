@@ -148,3 +148,17 @@ async def test_a_deleted_topic_leaves_nothing(scene: TieredPartition) -> None:
     assert await delete_partition(scene.remote, PARTITION) == 4
     assert scene.storage.objects == {}
     assert scene.metadata.deletion(PARTITION) is None
+
+
+async def test_by_size_after_a_start(scene: TieredPartition) -> None:
+    configure(scene, retention_bytes=5 * scene.log.segments.first.size)
+    scene.log.offsets.highest_remote_offset = -1  # the copier has not run yet
+    assert await expire(scene) == 0
+    assert scene.log.log_start_offset == 0
+
+
+async def test_by_size_segments_below_the_log_start_do_not_count(scene: TieredPartition) -> None:
+    configure(scene, retention_bytes=3 * scene.log.segments.first.size)
+    scene.log.delete_records_before(4)  # or a leader that ended before its deletions
+    assert await expire(scene) == 2
+    assert scene.log.log_start_offset == 4
