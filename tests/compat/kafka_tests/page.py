@@ -32,7 +32,9 @@ the settings to a file and starts a broker process. The rest of the harness, the
 clients are Kafka's. Each test is run in ZooKeeper mode; its variants for KRaft are not run.
 
 A test that reads the state of a broker gets the state of the process: its metadata cache, the
-offsets and producers of its logs, its replicas. A test that reads or changes something else in the
+offsets and producers of its logs, its replicas. A test that takes a log directory offline does so
+in the process. OpenSSL accepts SHA-1 in these runs, as Kafka's tests sign their certificates with
+it. A test that reads or changes something else in the
 JVM of the broker cannot run; the page names it with the reason.
 
 | to | command |
