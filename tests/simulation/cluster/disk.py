@@ -110,6 +110,8 @@ class Slowness(NamedTuple):
 
     seconds: float
     wait: Callable[[float], None]
+    #: Only of these files: small ones are on disk at once where much is written.
+    path_part: str = ""
 
 
 class Disk:
@@ -278,10 +280,9 @@ class SimulatedFileSystem:
         return os.fstat(descriptor).st_size
 
     def sync(self, descriptor: int) -> None:
-        slowness = self._disk.slowness
-        if slowness is not None:
+        slowness, file = self._disk.slowness, self._open[descriptor]
+        if slowness is not None and slowness.path_part in file.path:
             slowness.wait(self._disk.random.uniform(0, slowness.seconds))
-        file = self._open[descriptor]
         try:
             self._call("sync", file.path)
         except OSError:

@@ -83,7 +83,8 @@ class DiskTroubles:
         """
         lack = self.random.random()
         if lack < 0.4:
-            node.disk.slowness = Slowness(self.random.uniform(1, 3), self._wait)
+            part = self.random.choice(["", ".log"])
+            node.disk.slowness = Slowness(self.random.uniform(1, 3), self._wait, part)
             await asyncio.sleep(self.random.uniform(0, 2))
         elif lack < 0.7 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 400_000}, frozenset(("open",)))

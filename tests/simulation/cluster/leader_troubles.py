@@ -45,7 +45,7 @@ class LeaderTroubles:
         near = [each for each in others if rack_of(each.broker_id) in racks]
         follower = self.random.choice(near or others)
         self.world.network.cut(leader.host, follower.host)
-        await asyncio.sleep(self.random.uniform(11, 13))
+        await self._shrinks()
         self._check_shrunk(leader, follower)
         for reader in readers:
             reader.read_again()
@@ -57,6 +57,18 @@ class LeaderTroubles:
             await asyncio.sleep(self.random.uniform(2, 8))
             if not leader.is_up:
                 leader.start()
+
+    async def _shrinks(self) -> None:
+        """Time for a follower to leave the ISR. The controller may be unable to write that at
+        first: then it responds with an error at once."""
+        controller = self._controller()
+        session = None if controller is None else self._session(controller)
+        await asyncio.sleep(4.5)
+        if session is not None and self.random.random() < 0.4:
+            session.cut(refuses=True)
+            await asyncio.sleep(self.random.uniform(2, 4))
+            session.heal()
+        await asyncio.sleep(self.random.uniform(6.5, 8.5))
 
     def _check_shrunk(self, leader: Node, follower: Node) -> None:
         """acks=all waits for a follower until it has left the ISR."""

@@ -232,7 +232,7 @@ class Troubles:
         self._start(node)
 
     async def _lossy(self, node: Node) -> None:
-        self.world.ensemble.lost_one_in = self.random.choice([40, 8, 3])
+        self.world.ensemble.lost_one_in = self.random.choice([40, 8, 3, 2])
         await asyncio.sleep(self.random.uniform(0, 3))
         if self.random.random() < 0.5:
             # Brokers read the configuration of a new topic before they take its partitions.

@@ -37,7 +37,7 @@ class Watch:
         self._scanned: dict[tuple[int, int, int, int], int] = {}
         self._epochs: dict[tuple[int, int, int], int] = {}
         self._controller_epoch = 0
-        self._failed_updates: dict[tuple[int, int], tuple[float, int]] = {}
+        self._failed_updates: dict[tuple[int, int], tuple[float, int, set[Any]]] = {}
         self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
         self._offsets = OffsetsWatch(world)
@@ -100,15 +100,20 @@ class Watch:
     def _look_at_isr_updates(self, node: Node) -> None:
         """A leader whose AlterPartition is refused must wait before it sends the next one."""
         assert node.server is not None
-        replicas = node.server.parts.replicas
-        life = node.broker_id, node.starts
-        last_at, before = self._failed_updates.get(life, (0.0, 0))
-        now, failed = self.world.loop.now, replicas.isr_manager.failed_updates_total
-        self._failed_updates[life] = now, failed
-        allowed = FAILED_UPDATES * len(replicas.manager.partitions) * (now - last_at + SECONDS)
+        replicas, now = node.server.parts.replicas, self.world.loop.now
+        life, failed = (node.broker_id, node.starts), replicas.isr_manager.failed_updates_total
+        last_at, before, proposed = self._failed_updates.get(life, (now, failed, set()))
+        partitions = replicas.manager.partitions.values()
+        proposed |= {each.key for each in partitions if each.pending_isr is not None}
+        if now - last_at < 1.0:
+            self._failed_updates[life] = last_at, before, proposed
+            return
+        self._failed_updates[life] = now, failed, set()
+        allowed = FAILED_UPDATES * max(2, len(proposed)) * (now - last_at)
         if failed - before > allowed:
             self.world.complain(
-                f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s"
+                f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s "
+                f"of {len(proposed)} partitions"
             )
 
     def _look_at_directories(self, node: Node) -> None:
