@@ -9,7 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
-.PHONY: bench-cluster bench-curves chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
@@ -141,6 +141,9 @@ simulate-defects: $(STAMP) ## puts known defects back, one at a time: how many s
 
 chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N, OTTLA_CHAOS_KAFKA=1
 	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos
+
+chaos-share: $(STAMP) ## an hour of share consumers while brokers are killed; ARGUMENTS="--seconds 60"
+	@$(RUN) -m tests.chaos.share $(ARGUMENTS)
 
 mutation: $(STAMP) ## mutants of the modules that decide; ARGUMENTS="controller/state/leader_selection.py"
 	@nice -n 10 $(RUN) -m tests.mutation $(ARGUMENTS)

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, KafkaException, Producer, ShareConsumer
 
 ACCEPT, RELEASE, REJECT = "accept", "release", "reject"
 DELIVERY_LIMIT = 5  # group.share.delivery.count.limit
@@ -24,15 +24,6 @@ _TYPES = {
     RELEASE: AcknowledgeType.RELEASE,
     REJECT: AcknowledgeType.REJECT,
 }
-
-# Errors after which the broker may have stored an acknowledgement. The last two are those of a
-# share coordinator without a response.
-_UNKNOWN = (
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-)
 
 
 class Event(NamedTuple):
@@ -179,10 +170,10 @@ class ShareWorkers:
             events = pending.pop((where.topic, where.partition))
             if failed is None:
                 self.history.add(events)
-            elif failed.args[0].code() in _UNKNOWN:
-                self._add_unconfirmed(events, str(failed))
             else:
-                self.errors.append(str(failed))
+                # Whatever the error: an attempt whose response was lost may have been stored, and a
+                # repeated one is fenced then.
+                self._add_unconfirmed(events, str(failed))
         for events in pending.values():
             self._add_unconfirmed(events, "no result")
 

@@ -107,6 +107,7 @@ class World:
         self.timer = ManualTimer()
         self.log = MemoryLog()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.failures: list[BaseException] = []
         self.has_trouble = True
         self.leader, self.leader_epoch = 0, 0
         self.coordinator_id, self.coordinator_epoch = 0, 0
@@ -128,7 +129,12 @@ class World:
     def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.failures.append(cast(BaseException, task.exception()))
 
     async def pause(self, seconds: float) -> None:
         """Of a retry: until the time has passed."""
@@ -165,6 +171,8 @@ class World:
     async def turn(self) -> None:
         for _ in range(TURNS):
             await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures[0]
 
     # Steps.
 
