@@ -1,6 +1,6 @@
 """Conversations about share groups (KIP-932), good and bad.
 
-Left out is what Kafka fails at: a ShareFetch of an unknown topic id or partition is answered with
+Left out is what Kafka fails at: a ShareFetch of an unknown topic id or partition gets
 UNKNOWN_SERVER_ERROR for all topics, here with the error of that partition; a
 DescribeShareGroupOffsets of a partition that does not exist gets no response within 30 seconds.
 Known differences are in docs/share-groups.md: offsets of groups and topics that do not exist.

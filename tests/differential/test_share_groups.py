@@ -1,4 +1,4 @@
-"""Share groups answer as Apache Kafka 4.3.1 does, by the recorded responses of Kafka.
+"""The responses of share groups are those of Apache Kafka 4.3.1, by the recorded responses of Kafka.
 
 `make compare-share` starts both and compares.
 """
