@@ -7,7 +7,7 @@ STAMP := $(ENVIRONMENT)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
-.PHONY: compat test-console console-screenshots compat-java compat-streams golden clean
+.PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
 .PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
@@ -102,6 +102,12 @@ compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (mi
 
 compat-kafka-tests: $(STAMP) ## Kafka's own broker tests against Kafka and Ottla (ARGUMENTS=class; hours; Java, Maven)
 	@$(RUN) -m tests.compat.kafka_tests.run $(ARGUMENTS)
+
+compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share consumers on both (minutes; Java, Maven)
+	@$(RUN) -m tests.differential.share_recording $(ARGUMENTS)
+	@$(RUN) -m tests.compat.share.commands
+	@$(RUN) -m tests.compat.share.run
+	@$(RUN) -m tests.compat.share.librdkafka
 
 compat-kerberos: $(STAMP) ## Kerberos: clients, brokers, ZooKeeper and Kafka with a real KDC (Debian, Java)
 	@$(RUN) tools/kerberos.py

@@ -75,6 +75,7 @@ class GroupCommits:
     ) -> None:
         """Commits outside of a transaction; responds with an error code for each partition."""
         error = self._partitions.check(committer.group_id, allow_empty=True)
+        error = error or self._share_group_error(committer.group_id)
         if error:
             response_callback(dict.fromkeys(offsets, error))
             return
@@ -99,6 +100,15 @@ class GroupCommits:
             return
         self._store(group, offsets, response_callback, None)
 
+    def _share_group_error(self, group_id: str) -> int:
+        """A share group has no committed offsets; as in Kafka it is no group for a commit."""
+        if not self._partitions.has_share_groups:
+            return ErrorCode.NONE
+        partition = self._partitions.home_of(group_id)
+        if partition is None or group_id not in (partition.share_groups or ()):
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
     def _unknown_group(self, committer: Committer) -> int:
         """Members of both group protocols know GROUP_ID_NOT_FOUND from version 9 on."""
         if committer.version >= _GROUP_ID_NOT_FOUND_SINCE and self._partitions.has_consumer_groups:
@@ -116,6 +126,7 @@ class GroupCommits:
     ) -> None:
         """Commits in a transaction: the offsets become visible when it is committed."""
         error = self._partitions.check(committer.group_id)
+        error = error or self._share_group_error(committer.group_id)
         if error:
             response_callback(dict.fromkeys(offsets, error))
             return

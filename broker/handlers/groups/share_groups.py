@@ -62,7 +62,12 @@ class ShareGroupHandlers:
         response = heartbeats.ShareGroupHeartbeatResponse(
             member_id=request.member_id,
             member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._groups.limits.heartbeat_interval_ms(request.group_id),
+            # As in Kafka, a member that leaves gets no interval.
+            heartbeat_interval_ms=(
+                self._groups.limits.heartbeat_interval_ms(request.group_id)
+                if result.member_epoch >= 0
+                else 0
+            ),
         )
         if result.assignment is not None:
             rows = sorted(result.assignment.items())

@@ -1,15 +1,16 @@
 """librdkafka's share consumer (confluent-kafka 2.16 and later) on a broker, as `ShareWork.java`.
 
-    python -m tests.compat.share.librdkafka BOOTSTRAP
+    python -m tests.compat.share.librdkafka
 
-The broker can be Ottla or Kafka 4.2 and later. Topic and group must not exist.
+starts Apache Kafka 4.3.1; tests/compat/test_share_librdkafka.py has the same on Ottla.
 """
 
 from __future__ import annotations
 
-import sys
+import tempfile
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka import Producer
@@ -20,6 +21,7 @@ from ottla.cli.session import Session
 from ottla.cli.share_group_requests import alter, described
 from ottla.protocol.topics import TopicPartition
 from tests.compat.share.work import DEADLINE_S, Deliveries, expected, values
+from tests.doubles.kraft_kafka import VERSION, start_kraft
 
 MAX_DELIVERIES = 5  # group.share.delivery.count.limit
 
@@ -102,11 +104,11 @@ def consumer_has_joined(session: Session, group: str) -> bool:
 
 
 def main() -> None:
-    found = consume(sys.argv[1], "librdkafka-work", "librdkafka-workers", values())
-    for value, deliveries in sorted(found.items()):
-        print(f"  {value}: {deliveries}")
-    assert found == expected(), "not what the Java client is given"
-    print(f"librdkafka {confluent_kafka.libversion()[0]}: the deliveries of KafkaShareConsumer")
+    with tempfile.TemporaryDirectory() as name, start_kraft(Path(name)) as bootstrap:
+        found = consume(bootstrap, "work", "workers", values())
+    assert found == expected(), found
+    library = confluent_kafka.libversion()[0]
+    print(f"librdkafka {library} on Apache Kafka {VERSION}: the deliveries of KafkaShareConsumer")
 
 
 if __name__ == "__main__":

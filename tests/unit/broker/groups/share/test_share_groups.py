@@ -4,13 +4,16 @@ from collections.abc import Awaitable
 
 import pytest
 
+from ottla.broker.groups.commits import Committer
 from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.groups.share.share_groups import Heartbeat, ShareGroups
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.consumer_helpers import Catalog
 from tests.unit.broker.share.helpers import MemoryPersister
@@ -168,3 +171,22 @@ async def test_deletion() -> None:
     await scene.groups.delete("g")
     assert await code_of(scene.groups.delete("g")) == ErrorCode.GROUP_ID_NOT_FOUND
     assert scene.groups.all() == []
+
+
+async def test_a_share_group_has_no_committed_offsets() -> None:
+    """Kafka refuses the commit, too; it would create a classic group of the same name."""
+    scene = Scene()
+    await scene.beat("a")
+    offset = CommittedOffset(5, -1, "", 0, -1)
+    partition = TopicPartition("t", 0)
+    for group_id, expected in (("g", ErrorCode.GROUP_ID_NOT_FOUND), ("other", ErrorCode.NONE)):
+        committer = Committer(group_id, "", None, -1, 8)
+        results: list[dict[TopicPartition, int]] = []
+        scene.coordinator.commits.commit(committer, {partition: offset}, results.append)
+        scene.coordinator.commits.commit_transactional(
+            *(committer, 1, 0), {partition: offset}, results.append
+        )
+        assert results[0] == {partition: expected}
+        if expected:
+            assert results[1] == {partition: expected}
+    assert scene.coordinator.partitions.find("g") is None
