@@ -49,7 +49,7 @@ Script = Callable[[Transcript], None]
 # Ids as clients make them: UUIDs in base64.
 ONE = "AAAAAAAAAAAAAAAAAAAAAQ"
 TWO = "AAAAAAAAAAAAAAAAAAAAAg"
-NOBODY = "AAAAAAAAAAAAAAAAAAAAAw"
+ABSENT = "AAAAAAAAAAAAAAAAAAAAAw"
 UNKNOWN_ID = b"u" * 16
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 FINAL = -1
@@ -175,8 +175,8 @@ def heartbeats(t: Transcript) -> None:
         ("no topics in the first heartbeat", ShareGroupHeartbeatRequest(group, ONE, 0)),
         ("an empty list of topics", beat(group, ONE, 0, [])),
         ("an empty rack", ShareGroupHeartbeatRequest(group, ONE, 0, "", ["t"])),
-        ("a member that is not there", beat(group, NOBODY, 3)),
-        ("a member that is not there leaves", beat(group, NOBODY, FINAL)),
+        ("a member that is not there", beat(group, ABSENT, 3)),
+        ("a member that is not there leaves", beat(group, ABSENT, FINAL)),
         ("a group that is not there", beat("absent", ONE, 1)),
         ("leaving a group that is not there", beat("absent", ONE, FINAL)),
     ):

@@ -1,4 +1,4 @@
-"""The responses of share groups are those of Apache Kafka 4.3.1, by the recorded responses of Kafka.
+"""The responses of share groups are those of Apache Kafka 4.3.1, as they were recorded.
 
 `make compare-share` starts both and compares.
 """
