@@ -217,24 +217,6 @@ def test_a_log_moves_to_another_directory() -> None:
     assert (log.path, log.log_end_offset) == ("/b/t-0", 13)
 
 
-def test_segments_that_a_future_log_had_deleted_are_deleted_after_the_move() -> None:
-    fs = MemoryFileSystem()
-    manager = manager_on(fs, ("/a", "/b"))
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 2)
-    future = manager.create_future("t", 0, "/b", NOW_MS)
-    for batch in log.batches(0):
-        future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
-    future.roll(NOW_MS)
-    future.local.retire_segments([next(iter(future.segments))], NOW_MS + 10)
-    manager.replace_current_with_future("t", 0, NOW_MS)
-    retired = [path for path in fs.paths() if path.endswith(".deleted")]
-    assert retired
-    assert all(path.startswith("/b/t-0/") for path in retired)
-    manager.purge(NOW_MS + 10)
-    assert [path for path in fs.paths() if path.endswith(".deleted")] == []
-
-
 def test_a_move_can_be_given_up_or_redirected() -> None:
     fs = MemoryFileSystem()
     manager = manager_on(fs, ("/a", "/b", "/c"))

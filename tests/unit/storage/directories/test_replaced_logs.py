@@ -178,3 +178,21 @@ def test_logs_of_different_topics_are_an_error() -> None:
         manager_on(fs, (path,)).get_or_create("t", 0, topic_id=topic_id, now_ms=NOW_MS)
     with pytest.raises(InconsistentMetadata, match="different topic ids"):
         manager_on(fs, DIRECTORIES)
+
+
+def test_segments_that_a_future_log_had_deleted_are_deleted_after_the_move() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 2)
+    future = manager.create_future("t", 0, "/b", NOW_MS)
+    for batch in log.batches(0):
+        future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
+    future.roll(NOW_MS)
+    future.local.retire_segments([next(iter(future.segments))], NOW_MS + 10)
+    manager.replace_current_with_future("t", 0, NOW_MS)
+    retired = [path for path in fs.paths() if path.endswith(".deleted")]
+    assert retired
+    assert all(path.startswith("/b/t-0/") for path in retired)
+    manager.purge(NOW_MS + 10)
+    assert [path for path in fs.paths() if path.endswith(".deleted")] == []
