@@ -254,7 +254,8 @@ class BrokerChanges:
     ) -> None:
         """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline.
 
-        Those without an error any more are online again: they may lead partitions without a leader.
+        Those without an error any more are online again: they may lead partitions without a leader,
+        and can be deleted.
         """
         context = self.context
         if response.error_code:
@@ -268,7 +269,7 @@ class BrokerChanges:
             return
         offline = context.offline_directories.setdefault(broker_id, set())
         fresh: list[PartitionReplica] = []
-        returned = False
+        returned: dict[str, None] = {}
         for partition, code in self._errors_by_partition(response):
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 if partition not in offline:
@@ -276,7 +277,7 @@ class BrokerChanges:
                     fresh.append(PartitionReplica(partition, broker_id))
             elif code == ErrorCode.NONE and partition in offline:
                 offline.discard(partition)
-                returned = True
+                returned[partition.topic] = None
         if fresh:
             logger.info(
                 "Mark replicas %s on broker %d as offline",
@@ -288,6 +289,7 @@ class BrokerChanges:
             )
         elif returned:
             await self.partitions.trigger_online_partitions()
+        await self.deletion.resume_deletion_for_topics(returned)
 
     def _errors_by_partition(
         self, response: "LeaderAndIsrResponse"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
-# Without "assigned": `--kinds assigned,calm` finds a partition that stays without a leader.
+# Not with "assigned" yet, which few seeds have played: `--kinds assigned,calm` chooses it.
 UNFINISHED = ("ending", "unfinished_move", "calm")
 NETWORK = ("cut", "isolate", "lag", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")

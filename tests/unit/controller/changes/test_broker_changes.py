@@ -265,6 +265,21 @@ async def test_a_replica_that_is_fine_again_leads_where_no_other_can(cluster: Cl
     assert cluster.leader("t") == 2
 
 
+async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(cluster: Cluster) -> None:
+    """No broker starts and no reassignment ends, which would resume the deletion."""
+    await cluster.create_topic("t", (2, 3))
+    epoch = cluster.brokers[2].broker_epoch
+    life = cluster.controller._lifecycle
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    await settle()
+    cluster.create_node(znodes.delete_topic_path("t"))
+    await settle()
+    assert cluster.exists(znodes.topic_path("t"))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+
+
 async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Cluster) -> None:
     """The broker has applied nothing of it: its partitions would stay without a leader."""
     await cluster.create_topic("t", (2, 3))
