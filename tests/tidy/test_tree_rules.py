@@ -16,8 +16,9 @@ from tests.tidy.source_tree import OTTLA_FOLDERS, PACKAGES, ROOT, imported_names
 LINES_MAX = 500
 GENERATED = ("protocol/messages/",)
 # What .gitignore names: environments, caches, data.
-NOT_OURS = {".git", ".venv", ".cache", "__pycache__", "build", "dist", "data", ".hypothesis"} | {
-    f".{tool}_cache" for tool in ("mypy", "ruff", "pytest")
+NOT_OURS = {".git", ".venv", ".cache", ".hypothesis", "__pycache__"} | {
+    *(f".{tool}_cache" for tool in ("mypy", "ruff", "pytest")),
+    *("build", "dist", "data", "site"),
 }
 # pyspark_ottla must define DefaultSource at its top: Spark looks for it there and nowhere else.
 # The folders of Ottla refuse to be imported by their bare names there.
