@@ -18,7 +18,7 @@ GENERATED = ("protocol/messages/",)
 # What .gitignore names: environments, caches, data.
 NOT_OURS = {".git", ".venv", ".cache", ".hypothesis", "__pycache__"} | {
     *(f".{tool}_cache" for tool in ("mypy", "ruff", "pytest")),
-    *("build", "dist", "data", "site"),
+    *("build", "dist", "data", "site", "secrets"),
 }
 # pyspark_ottla must define DefaultSource at its top: Spark looks for it there and nowhere else.
 # The folders of Ottla refuse to be imported by their bare names there.
