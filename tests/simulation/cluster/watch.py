@@ -37,7 +37,7 @@ class Watch:
         self._scanned: dict[tuple[int, int, int, int], int] = {}
         self._epochs: dict[tuple[int, int, int], int] = {}
         self._controller_epoch = 0
-        self._failed_updates: dict[tuple[int, int], tuple[float, int, set[Any]]] = {}
+        self._failed_updates: dict[tuple[int, int], tuple[float, int]] = {}
         self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
         self._offsets = OffsetsWatch(world)
@@ -102,18 +102,16 @@ class Watch:
         assert node.server is not None
         replicas, now = node.server.parts.replicas, self.world.loop.now
         life, failed = (node.broker_id, node.starts), replicas.isr_manager.failed_updates_total
-        last_at, before, proposed = self._failed_updates.get(life, (now, failed, set()))
-        partitions = replicas.manager.partitions.values()
-        proposed |= {each.key for each in partitions if each.pending_isr is not None}
+        last_at, before = self._failed_updates.setdefault(life, (now, failed))
         if now - last_at < 1.0:
-            self._failed_updates[life] = last_at, before, proposed
             return
-        self._failed_updates[life] = now, failed, set()
-        allowed = FAILED_UPDATES * max(2, len(proposed)) * (now - last_at)
-        if failed - before > allowed:
+        self._failed_updates[life] = now, failed
+        # Which of them were refused is not known: a proposal can come and go between two looks.
+        count = len(replicas.manager.partitions)
+        if failed - before > FAILED_UPDATES * max(2, count) * (now - last_at):
             self.world.complain(
                 f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s "
-                f"of {len(proposed)} partitions"
+                f"of {count} partitions"
             )
 
     def _look_at_directories(self, node: Node) -> None:
