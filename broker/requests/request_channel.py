@@ -221,8 +221,10 @@ class RequestChannel:
         self._loop.call_soon(self._end_iteration)
         self._busy_tasks += 1
         self._queue.append(context)
-        self._take_turn(self._queue, self._crowd, MAX_AT_ONCE)
-        self._busy_tasks -= 1
+        try:
+            self._take_turn(self._queue, self._crowd, MAX_AT_ONCE)
+        finally:  # else no handler task would be woken again
+            self._busy_tasks -= 1
         if self.queued:
             self._wake()
 

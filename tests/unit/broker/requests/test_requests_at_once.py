@@ -47,6 +47,21 @@ async def test_of_several_in_an_iteration_only_the_first_is_handled_at_once() ->
     assert len(channel.peer.sent) == 5
 
 
+async def test_an_error_at_the_end_of_a_turn_does_not_stop_the_handler_tasks() -> None:
+    channel = await running(lambda *_: RESPONSE)
+
+    def fail() -> None:
+        raise OSError("no")
+
+    channel.channel.flush_at_turn_end.append(fail)
+    with pytest.raises(OSError, match="no"):
+        channel.channel.serve(channel.context())
+    for _ in range(2):
+        channel.channel.put(channel.context())
+    await channel.settle()
+    assert len(channel.peer.sent) == 3
+
+
 async def test_no_handler_runs_within_another_one() -> None:
     running_handlers = 0
     handled = 0
