@@ -21,9 +21,9 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_the_codec_of_the_offsets_topic() -> None:
-    assert group_settings(BrokerConfig({}), lambda group_id: {}).offsets_topic_compression_codec == 0
-    given = BrokerConfig({"offsets.topic.compression.codec": "1"})
-    assert group_settings(given, lambda group_id: {}).offsets_topic_compression_codec == 1
+    for given, codec in (({}, 0), ({"offsets.topic.compression.codec": "1"}, 1)):
+        settings = group_settings(BrokerConfig(given), lambda group_id: {})
+        assert settings.offsets_topic_compression_codec == codec
 
 
 def test_what_is_given() -> None:
