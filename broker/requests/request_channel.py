@@ -223,7 +223,7 @@ class RequestChannel:
         self._queue.append(context)
         try:
             self._take_turn(self._queue, self._crowd, MAX_AT_ONCE)
-        finally:  # else no handler task would be woken again
+        finally:  # else no handler task would be started again
             self._busy_tasks -= 1
         if self.queued:
             self._wake()

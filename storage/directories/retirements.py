@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from threading import Lock
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
 from ottla.storage.files.deletions import Deletions
@@ -27,33 +28,38 @@ class Retirements:
     After a crash in between the next start finds the log again, as a stray.
     """
 
-    __slots__ = ("_deletions", "_fs", "_unique_name", "_waiting")
+    __slots__ = ("_deletions", "_fs", "_lock", "_unique_name", "_waiting")
 
     def __init__(self, fs: FileSystem, deletions: Deletions, unique_name: UniqueName) -> None:
         self._fs = fs
         self._deletions = deletions
         self._unique_name = unique_name
+        # For a rename: free space may be checked in a worker thread while a log is deleted.
+        self._lock = Lock()
         # By the path as it is now: bounded by the directories that are there.
         self._waiting: dict[str, tuple[Log, int, bool]] = {}
 
     def retire(self, log: Log, now_ms: int, *, stray: bool = False) -> None:
         """Releases the log and renames its directory, now or later. Raises LogDirectoryOffline."""
         log.release()
-        self._waiting[log.path] = (log, now_ms, stray)
+        path = log.path
         try:
-            self._finish(log.path)
+            with self._lock:
+                self._waiting[path] = (log, now_ms, stray)
+                self._finish(path)
         except (DiskFull, ResourceExhausted) as error:
-            logger.warning("Failed to rename %s, which is deleted, retrying: %s", log.path, error)
+            logger.warning("Failed to rename %s, which is deleted, retrying: %s", path, error)
 
     def finish_all_of(self, topic: str, partition: int) -> None:
         """Renames what waits of a partition: the next start must not find two logs of it.
 
         Raises DiskFull, ResourceExhausted; it can be retried then.
         """
-        for path, (log, _, _) in list(self._waiting.items()):
-            if (log.topic, log.partition) == (topic, partition):
-                with suppress(LogDirectoryOffline):
-                    self._finish(path)
+        with self._lock:
+            for path, (log, _, _) in list(self._waiting.items()):
+                if (log.topic, log.partition) == (topic, partition):
+                    with suppress(LogDirectoryOffline):
+                        self._finish(path)
 
     def _finish(self, path: str) -> None:
         log, now_ms, stray = self._waiting[path]
@@ -79,6 +85,8 @@ class Retirements:
         """Renames what could not be renamed before."""
         for path in list(self._waiting):
             try:
-                self._finish(path)
+                with self._lock:
+                    if path in self._waiting:
+                        self._finish(path)
             except StorageError as error:
                 logger.debug("Failed to rename %s again: %s", path, error)

@@ -106,7 +106,7 @@ class Watch:
         if now - last_at < 1.0:
             return
         self._failed_updates[life] = now, failed
-        # Which of them were refused is not known: a proposal can come and go between two looks.
+        # Which of them were refused is not known: a proposal can start and stop between two looks.
         count = len(replicas.manager.partitions)
         if failed - before > FAILED_UPDATES * max(2, count) * (now - last_at):
             self.world.complain(
