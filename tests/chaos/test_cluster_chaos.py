@@ -287,6 +287,7 @@ class Chaos:
                 # Leaders still change, and librdkafka's admin client sends the epoch it knows.
                 if error.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
                     raise
+                self.admin.list_topics(timeout=30)  # it does not refresh its metadata by itself
                 return False
         return ends[0] == ends[1]
 
