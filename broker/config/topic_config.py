@@ -18,13 +18,12 @@ def validate_topic_config(
     defaults: Mapping[str, str],
     *,
     has_remote_storage: bool = False,
-    present: Mapping[str, str] | None = None,
 ) -> None:
     """Raises KafkaError INVALID_CONFIG with a sentence when an override may not be set;
     InvalidTopicValue when the setting exists and the value is wrong.
 
     `defaults` are the settings that hold where nothing is overridden. `has_remote_storage`:
-    whether the broker has tiered storage. `present` are the overrides that are replaced.
+    whether the broker has tiered storage.
     """
     table = topic_settings()
     for name in overrides:
@@ -47,17 +46,12 @@ def validate_topic_config(
             f"conflict topic config setting min.compaction.lag.ms ({low}) > "
             f"max.compaction.lag.ms ({high})",
         )
-    check_remote_storage(values, present or {}, has_remote_storage=has_remote_storage)
+    _check_remote_storage(values, has_remote_storage)
 
 
-def check_remote_storage(
-    values: Mapping[str, Value], present: Mapping[str, str], *, has_remote_storage: bool
-) -> None:
-    """The rules of Kafka 3.9 in ZooKeeper mode for `remote.storage.enable` and what it needs.
-
-    The errors of `validate_topic_config`. Settings that are not in `values` are not checked.
-    """
-    problem = _remote_problem(values, present, has_remote_storage)
+def _check_remote_storage(values: Mapping[str, Value], has_remote_storage: bool) -> None:
+    """The rules of Kafka 3.9 in ZooKeeper mode, which lets a topic disable remote storage."""
+    problem = _remote_problem(values, has_remote_storage)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
     if values.get("remote.storage.enable") is True:
@@ -65,23 +59,13 @@ def check_remote_storage(
             _check_local_retention(values, unit)
 
 
-def _remote_problem(
-    values: Mapping[str, Value], present: Mapping[str, str], has_remote_storage: bool
-) -> str | None:
+def _remote_problem(values: Mapping[str, Value], has_remote_storage: bool) -> str | None:
     if values.get("remote.log.delete.on.disable") or values.get("remote.log.copy.disable"):
         return (
             "It is invalid to set `remote.log.delete.on.disable` or `remote.log.copy.disable` "
             "under Zookeeper's mode."
         )
     if values.get("remote.storage.enable") is not True:
-        if present.get("remote.storage.enable", "").lower() == "true":
-            return (
-                "It is invalid to disable remote storage without deleting remote data. If you want "
-                "to keep the remote data and turn to read only, please set "
-                "`remote.storage.enable=true,remote.log.copy.disable=true`. If you want to disable "
-                "remote storage and delete all remote data, please set "
-                "`remote.storage.enable=false,remote.log.delete.on.disable=true`."
-            )
         return None
     if not has_remote_storage:
         return (

@@ -80,9 +80,3 @@ def test_what_remote_storage_excludes(overrides: dict[str, str], words: str) -> 
     with pytest.raises(KafkaError, match=words) as caught:
         validate_topic_config({**REMOTE, **overrides}, DEFAULTS, has_remote_storage=True)
     assert caught.value.code == ErrorCode.INVALID_CONFIG
-
-
-@pytest.mark.parametrize("wanted", [{}, {"remote.storage.enable": "false"}])
-def test_remote_storage_cannot_be_disabled(wanted: dict[str, str]) -> None:
-    with pytest.raises(KafkaError, match="It is invalid to disable remote storage without"):
-        validate_topic_config(wanted, DEFAULTS, has_remote_storage=True, present=REMOTE)

@@ -1,0 +1,166 @@
+"""Tiered storage (KIP-405) beside Apache Kafka with its own LocalTieredStorage: the rules of topic
+settings, and the offsets of a topic whose segments were copied and left the local disk."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tests.differential.asking import Pair
+from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY, start_kafka
+from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
+from tests.doubles.maven import ALONE, fetch_jars
+from tests.doubles.tiered_topics import TIERED_TOPIC, produce, tiered_settings
+from tests.doubles.wire import Wire
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = 2
+SET, DELETE = 0, 1
+EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
+REMOTE = {"remote.storage.enable": "true"}
+
+
+def storage_jar() -> Path:
+    """The jar with Kafka's LocalTieredStorage."""
+    library = REPOSITORY / ".cache" / f"kafka-storage-test-{KAFKA_VERSION}" / "lib"
+    jar = library / f"kafka-storage-{KAFKA_VERSION}-test.jar"
+    if not jar.exists():
+        more = f"<classifier>test</classifier>{ALONE}"
+        fetch_jars(library, [("org.apache.kafka", "kafka-storage", KAFKA_VERSION, more)])
+    return jar
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    jar, store = storage_jar(), tmp_path_factory.mktemp("store")
+    settings = tiered_settings(store)
+    storage = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+    kafka_settings = {
+        name: value for name, value in settings.items() if not name.startswith("rsm_config")
+    } | {
+        "remote_log_storage_manager_class_name": storage,
+        "remote_log_storage_manager_class_path": jar,
+        "remote_log_metadata_manager_listener_name": "PLAINTEXT",
+        "rsm_config_dir": tmp_path_factory.mktemp("kafka-store"),
+        "zookeeper_session_timeout_ms": 60_000,
+    }
+    ottla_settings = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in settings.items()
+    }
+    with (
+        start_kafka(tmp_path_factory.mktemp("kafka"), **kafka_settings) as kafka,
+        start_broker(tmp_path_factory.mktemp("ottla"), **ottla_settings) as ottla,
+    ):
+        yield Pair(kafka.bootstrap, ottla.bootstrap)
+
+
+def create(name: str, configs: dict[str, object]) -> CreateTopicsRequest:
+    rows = [CreatableTopicConfig(key, str(value).lower()) for key, value in configs.items()]
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=rows)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+
+
+def new_name() -> str:
+    return f"tiered-{uuid.uuid4().hex[:8]}"
+
+
+RULES: list[dict[str, object]] = [
+    {},
+    {"local.retention.ms": 1000, "local.retention.bytes": 1000},
+    {"retention.ms": 10, "local.retention.ms": 10},
+    {"retention.ms": 10, "local.retention.ms": 11},
+    {"retention.ms": 10, "local.retention.ms": -1},
+    {"retention.ms": -1, "local.retention.ms": -1},
+    {"retention.bytes": 10, "local.retention.bytes": 11},
+    {"retention.bytes": 10, "local.retention.bytes": -1},
+    {"retention.bytes": 10, "local.retention.bytes": -2},
+    {"local.retention.bytes": -3},
+    {"cleanup.policy": "compact"},
+    {"cleanup.policy": "compact,delete"},
+    {"remote.log.copy.disable": "true"},
+    {"remote.log.delete.on.disable": "true"},
+    {"remote.storage.enable": "false", "remote.log.copy.disable": "true"},
+    {"remote.storage.enable": "false", "local.retention.ms": 11, "retention.ms": 10},
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rules_of_creations(tiered: Pair, rule: dict[str, object]) -> None:
+    tiered.compare(create(new_name(), {**REMOTE, **rule}), [5], frozenset({"configs"}))
+
+
+CHANGES: list[list[tuple[str, int, str | None]]] = [
+    [("remote.storage.enable", SET, "false")],
+    [("remote.storage.enable", DELETE, None)],
+    [
+        ("remote.storage.enable", SET, "false"),
+        ("remote.log.delete.on.disable", SET, "true"),
+    ],
+    [("remote.log.copy.disable", SET, "true")],
+    [("cleanup.policy", SET, "compact")],
+    [("retention.ms", SET, "10"), ("local.retention.ms", SET, "11")],
+    [("local.retention.ms", SET, "5")],
+]
+
+
+def test_rules_of_changes(tiered: Pair) -> None:
+    name = new_name()
+    tiered.compare(create(name, dict(REMOTE)), [4])
+    for changes in CHANGES:
+        configs = [AlterableConfig(*each) for each in changes]
+        resource = AlterConfigsResource(TOPIC, name, configs)
+        tiered.compare(IncrementalAlterConfigsRequest([resource], False), [1])
+    plain = new_name()
+    tiered.compare(create(plain, {}), [4])
+    enable = [AlterableConfig("remote.storage.enable", SET, "true")]
+    resource = AlterConfigsResource(TOPIC, plain, enable)
+    tiered.compare(IncrementalAlterConfigsRequest([resource], False), [1])
+
+
+def offsets(bootstrap: str, topic: str) -> list[tuple[int, int, int, int]]:
+    found = []
+    with Wire(bootstrap) as wire:
+        for timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
+            partition = ListOffsetsPartition(0, timestamp=timestamp)
+            request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [partition])])
+            response = wire.ask(request, 9)
+            assert isinstance(response, ListOffsetsResponse)
+            row = response.topics[0].partitions[0]
+            found.append((row.error_code, row.timestamp, row.offset, row.leader_epoch))
+    return found
+
+
+def test_offsets_after_copies_and_local_retention(tiered: Pair) -> None:
+    name = new_name()
+    tiered.compare(create(name, TIERED_TOPIC), [4])
+    assert offsets(tiered.kafka, name) == offsets(tiered.ottla, name)
+    for bootstrap in (tiered.kafka, tiered.ottla):
+        produce(bootstrap, name, 8)
+    expected = [(0, -1, 0, 0), (0, -1, 7, 0), (0, -1, 6, 0)]
+    for bootstrap in (tiered.kafka, tiered.ottla):
+        eventually(
+            lambda bootstrap=bootstrap: offsets(bootstrap, name) == expected,  # type: ignore[misc]
+            lambda bootstrap=bootstrap: offsets(bootstrap, name),
+        )
