@@ -7,6 +7,7 @@ tools/jmx_to_metrics.txt.
 from __future__ import annotations
 
 import re
+import tempfile
 import urllib.request
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -45,6 +46,8 @@ This page is generated from a running broker and from the names of a running Apa
 - Metrics of share groups (`ottla_share_...`) are served where share groups are enabled
   ([share-groups.md](share-groups.md)); for those by group, at most {MAX_GROUPS:,} groups, and the
   others together as `{OTHER_GROUPS}`.
+- Metrics of remote storage (`ottla_remote_...`) are served where tiered storage is enabled
+  ([tiered-storage.md](tiered-storage.md)).
 - Clients can push their own metrics (KIP-714): `ottla_client_...`, see [kips.md](kips.md).
 
 """
@@ -105,10 +108,18 @@ def metrics_in(query: str) -> set[str]:
 
 def served() -> list[Served]:
     """What a broker with metrics serves, in its order."""
-    with Broker(
-        ottla_metrics_address="127.0.0.1:0",
-        group_coordinator_rebalance_protocols="classic,consumer,share",
-    ) as broker:
+    with (
+        tempfile.TemporaryDirectory() as store,
+        Broker(
+            ottla_metrics_address="127.0.0.1:0",
+            group_coordinator_rebalance_protocols="classic,consumer,share",
+            remote_log_storage_system_enable=True,
+            remote_log_storage_manager_class_name="aiven",
+            rsm_config_storage_backend_class="filesystem",
+            rsm_config_storage_root=store,
+            rsm_config_chunk_size=1024,
+        ) as broker,
+    ):
         url = f"http://127.0.0.1:{broker.server.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()

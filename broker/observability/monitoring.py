@@ -170,6 +170,10 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     add_partitions(registry, replicas, parts.metadata)
     add_topics(registry, replicas.context.topics)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
+    if replicas.remote_logs is not None:
+        from ottla.broker.remote.statistics import add_remote_storage
+
+        add_remote_storage(registry, replicas.remote_logs.statistics, replicas.remote_logs.problems)
     if parts.share is not None:
         from ottla.broker.share.metrics import add_share_partitions
 

@@ -88,6 +88,7 @@ class RemoteLogManager:
         self._copying = RemoteSegments(storage, metadata, self._copiers, broker_id, now_ms)
         self._expiring = RemoteSegments(storage, metadata, self._expirers, broker_id, now_ms)
         self._expiring.being_copied = self._copying.being_copied
+        self.statistics = self._expiring.statistics = self._copying.statistics
         self.problems = RemoteProblems()
         self._tasks: dict[TopicPartition, PartitionTasks] = {}
         self._copy_tasks: TaskSchedule[TopicPartition] = TaskSchedule(

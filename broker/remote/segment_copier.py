@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from ottla.broker.remote.lineage import epoch_checkpoint, epochs_between, highest_remote_offset
 from ottla.broker.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
+from ottla.broker.remote.statistics import RemoteStatistics
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     LogSegmentData,
@@ -66,6 +67,7 @@ class RemoteSegments:
         self.workers = workers
         self.broker_id = broker_id
         self.now_ms = now_ms
+        self.statistics = RemoteStatistics()
         #: Copies of this broker that run now: nothing else may delete them.
         self.being_copied: set[RemoteLogSegmentId] = set()
 
@@ -87,9 +89,14 @@ class RemoteSegments:
 
         Can be repeated after an error, by any leader.
         """
-        await self.update(segment, _DELETE_STARTED, segment.custom_metadata)
-        await self.workers.run(self.storage.delete_log_segment, segment)
-        await self.update(segment, _DELETE_FINISHED, segment.custom_metadata)
+        self.statistics.deletes += 1
+        try:
+            await self.update(segment, _DELETE_STARTED, segment.custom_metadata)
+            await self.workers.run(self.storage.delete_log_segment, segment)
+            await self.update(segment, _DELETE_FINISHED, segment.custom_metadata)
+        except (RemoteStorageError, OSError):
+            self.statistics.delete_errors += 1
+            raise
 
 
 class SegmentCopier:
@@ -154,6 +161,8 @@ class SegmentCopier:
         metadata, data = self._describe(log, segment, end_offset)
         # Before the copy, for those of other partitions that begin meanwhile.
         self._quota.record(metadata.size_bytes, remote.now_ms())
+        statistics = remote.statistics
+        statistics.copies += 1
         remote.being_copied.add(metadata.segment_id)
         try:
             await remote.metadata.store(metadata)
@@ -167,6 +176,10 @@ class SegmentCopier:
             # After an error the record may be committed: what readers may see is not deleted. The
             # next run finds it, or copies the segment again.
             await remote.update(metadata, _FINISHED, custom)
+            statistics.copied_bytes += metadata.size_bytes
+        except (RemoteStorageError, OSError):
+            statistics.failed_copies += 1
+            raise
         finally:
             remote.being_copied.discard(metadata.segment_id)
         if log.truncations == truncations:
