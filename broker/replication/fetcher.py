@@ -102,7 +102,7 @@ class Fetcher:
         self._unflushed: list[LogFlusher] = []
         # Partitions that are not fetched before the log is truncated to its high watermark.
         self._truncate_first: set[TopicPartition] = set()
-        self._truncation = FollowerTruncation(replica_manager.on_truncated)
+        self._truncation = FollowerTruncation(replica_manager.on_truncated, group_commit.run)
         self._session = FetchSessionHandler(settings.partition_max_bytes)
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None
