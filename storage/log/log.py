@@ -30,6 +30,7 @@ from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.lz4_header import is_plain_frame
 from ottla.storage.config import CREATE_TIME, NO_LIMIT, LogConfig
 from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_times import BatchTimes
 from ottla.storage.log.flush import Flush, LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -381,6 +382,13 @@ class Log:
         start offset), CorruptRecordError, LogDirectoryOffline.
         """
         return self._reader.read(offset, max_bytes, up_to, min_one_batch, read_committed)
+
+    def aborted_transactions(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap [offset, end) and have their marker on this disk.
+
+        For offsets in remote storage. Raises CorruptRecordError, LogDirectoryOffline.
+        """
+        return self._reader.aborted_transactions(offset, end)
 
     def offset_for_timestamp(
         self, timestamp: int, times: BatchTimes | None = None
