@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
 from ottla.broker.remote.lineage import end_of_common_history
 from ottla.broker.remote.segment_reader import RemoteRead, aborted_transactions, read_segment
-from ottla.broker.runtime.tasks import WorkerPool, spawn
+from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
 from ottla.storage.errors import CorruptFile, StorageError
 from ottla.storage.remote.remote_storage import (
     RemoteObjectCorruptError,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.runtime.tasks import WorkerPool
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
     from ottla.storage.log.log import Log
@@ -103,6 +104,10 @@ class RemoteReadTask:
         if self.users <= 0 and not self.started:
             self._task.cancel()
 
+    def cancel(self) -> None:
+        """Ends it for all fetches."""
+        self._task.cancel()
+
 
 class RemoteLogReader:
     """Reads from all remote partitions of this broker."""
@@ -110,6 +115,7 @@ class RemoteLogReader:
     def __init__(
         self,
         remote: RemoteLogs,
+        workers: WorkerPool,
         quota: ReplicationQuota,
         now_ms: Callable[[], int],
         *,
@@ -117,13 +123,14 @@ class RemoteLogReader:
         max_pending_tasks: int = 100,
         index_cache_bytes: int = MAX_CACHED_BYTES,
     ) -> None:
-        """`quota` is `remote.log.manager.fetch.max.bytes.per.second`; `now_ms` is monotonic.
+        """`workers` has `threads` threads; `quota` is that of
+        `remote.log.manager.fetch.max.bytes.per.second`; `now_ms` is monotonic.
 
         In memory are at most `threads` reads with the bytes of a fetch each, the results that their
         fetches have not taken yet, one for each connection, and `index_cache_bytes`.
         """
         self.indexes = CachedIndexes(remote.storage, index_cache_bytes)
-        self.workers = WorkerPool(threads=threads, queue_limit=max_pending_tasks, name="remote-log")
+        self.workers = workers
         self.read_requests = self.read_bytes = self.failed_reads = 0
         self._remote = remote
         self._quota = quota
@@ -161,13 +168,10 @@ class RemoteLogReader:
         read.users += 1
         return read
 
-    async def close(self) -> None:
-        """Ends all reads; waits for those that a thread works on."""
+    def close(self) -> None:
+        """Ends all reads; fetches that wait for them get no records. Threads end what they do."""
         for read in list(self._reads.values()):
-            read.started = False
-            read.users = 0
-            read.release()
-        await self.workers.close()
+            read.cancel()
 
     def _ended(self, key: tuple[int, int, ReadParams], read: RemoteReadTask) -> None:
         if self._reads.get(key) is read:
@@ -178,6 +182,8 @@ class RemoteLogReader:
     ) -> RemoteLogReadResult:
         try:
             result = await self._read(self._reads[key], log, params)
+        except WorkerPoolClosed:
+            return RemoteLogReadResult(error=RemoteStorageError("the broker stops"))
         except (StorageError, OSError) as error:
             self.failed_reads += 1
             self._log_failure(log, params.offset, error)

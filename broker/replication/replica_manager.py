@@ -46,6 +46,7 @@ from ottla.storage.records.validation_budget import (
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from ottla.broker.replication.isr import IsrManager
@@ -85,6 +86,7 @@ class ReplicaManager:
         deferred_validation: DeferredValidation | None,
         leader_throttle: ReplicationQuota | None = None,
         read_replica: RackAwareReplicaSelector | None = None,
+        remote_logs: RemoteLogManager | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
@@ -103,6 +105,8 @@ class ReplicaManager:
         self.on_truncated = on_truncated
         #: Selects the read replica of consumers (KIP-392); None: they read from the leader.
         self.read_replica = read_replica
+        #: Tiered storage (KIP-405); None where it is not enabled.
+        self.remote_logs = remote_logs
         #: Throttles followers that are not in the ISR (KIP-73).
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.

@@ -17,6 +17,7 @@ from ottla.broker.remote.remote_log_reader import (
     RemoteLogReader,
     TooManyReadsError,
 )
+from ottla.broker.runtime.tasks import WorkerPool
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
@@ -42,12 +43,20 @@ class Scene:
         self.log = self.tiered.log
         self.storage = self.tiered.storage
         self.quota = ReplicationQuota()
+        self.pools: list[WorkerPool] = []
         self.now_ms = 100_000
         self.reader = self.new_reader()
 
     def new_reader(self, **limits: int) -> RemoteLogReader:
-        logs = RemoteLogsOf(self.tiered)
-        return RemoteLogReader(logs, self.quota, lambda: self.now_ms, **limits)
+        logs, workers = RemoteLogsOf(self.tiered), WorkerPool(threads=limits.get("threads", 2))
+        self.pools.append(workers)
+        return RemoteLogReader(logs, workers, self.quota, lambda: self.now_ms, **limits)
+
+    async def close(self) -> None:
+        self.reader.close()
+        for pool in self.pools:
+            await pool.close()
+        await self.tiered.stop()
 
     async def tier(self) -> None:
         await self.tiered.copy()
@@ -59,8 +68,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     scene = Scene(tmp_path)
     await scene.tiered.start()
     yield scene
-    await scene.reader.close()
-    await scene.tiered.stop()
+    await scene.close()
 
 
 def params(
@@ -274,7 +282,6 @@ async def test_reads_that_wait_are_bounded_and_cancelled(
     assert not running.is_done
     go_on.set()
     await eventually_async(lambda: running.is_done)
-    await reader.close()
 
 
 async def test_the_quota_stops_reads_until_the_rate_is_lower(scene: Scene) -> None:

@@ -14,6 +14,7 @@ from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
 from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
+from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from tests.doubles.eventually import eventually_async
@@ -35,14 +36,24 @@ class Scene:
         self.partition.log = self.log = self.tiered.log
         self.replicas.lead(1)
         self.quota = ReplicationQuota()
+        self.pools: list[WorkerPool] = []
         self.set_limits(threads=2)
 
     def set_limits(self, **limits: int) -> None:
-        reader = RemoteLogReader(RemoteLogsOf(self.tiered), self.quota, lambda: 1_000, **limits)
+        workers = WorkerPool(threads=limits["threads"])
+        self.pools.append(workers)
+        logs = RemoteLogsOf(self.tiered)
+        reader = RemoteLogReader(logs, workers, self.quota, lambda: 1_000, **limits)
         self.reader = reader
         self.manager.remote_fetches = self.fetches = RemoteFetches(
             reader, self.replicas.timer, lambda: WAIT_MS, self.manager.partitions.get
         )
+
+    async def close(self) -> None:
+        self.reader.close()
+        for pool in self.pools:
+            await pool.close()
+        await self.tiered.stop()
 
     async def tier(self) -> None:
         await self.tiered.copy()
@@ -65,8 +76,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     scene = Scene(tmp_path)
     await scene.tiered.start()
     yield scene
-    await scene.reader.close()
-    await scene.tiered.stop()
+    await scene.close()
 
 
 class Fetched:
