@@ -25,8 +25,6 @@ class Refusal(NamedTuple):
 
 _SECURITY = "org.apache.kafka.common.security."
 _NO_CLASSES = "Java classes cannot be loaded here"
-#: The class of Aiven's plugin tiered-storage-for-apache-kafka.
-REMOTE_STORAGE_MANAGER = "io.aiven.kafka.tieredstorage.RemoteStorageManager"
 
 
 def _refusal(reason: str, *accepted: str) -> Refusal:
@@ -78,16 +76,6 @@ REFUSED: dict[str, Refusal] = {
         "setting.",
         f"{_SECURITY}oauthbearer.OAuthBearerValidatorCallbackHandler",
         f"{_SECURITY}oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
-    ),
-    "remote.log.storage.manager.class.name": _refusal(
-        f"{_NO_CLASSES}. Set it to {REMOTE_STORAGE_MANAGER}, whose settings and objects Ottla has, "
-        "or to its short name aiven.",
-        REMOTE_STORAGE_MANAGER,
-        "aiven",
-    ),
-    "remote.log.metadata.manager.class.name": _refusal(
-        f"{_NO_CLASSES}. Drop the setting.",
-        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
     ),
 }
 
