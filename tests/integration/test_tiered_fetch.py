@@ -33,6 +33,7 @@ def settings(store: dict[str, str]) -> dict[str, object]:
         "remote_log_manager_task_retry_backoff_ms": 20,
         "remote_log_manager_task_retry_backoff_max_ms": 50,
         "log_retention_check_interval_ms": 100,
+        "log_initial_task_delay_ms": 50,
         "rlmm_config_remote_log_metadata_topic_num_partitions": 2,
         "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
         "remote_fetch_max_wait_ms": 20_000,
@@ -139,6 +140,7 @@ def test_aborted_transactions_are_left_out(broker: Broker) -> None:
             if commit:
                 committed.append(value)
             producer.produce("transactions", value, partition=index % PARTITIONS)
+        producer.flush(60)  # an abort drops what was not sent
         (producer.commit_transaction if commit else producer.abort_transaction)(60)
     wait_until_tiered(broker, "transactions")
     found = consume(broker, "transactions", len(committed))
