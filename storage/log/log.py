@@ -36,7 +36,7 @@ from ottla.storage.log.flush import Flush, LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_appender import LogAppender
-from ottla.storage.log.log_info import AppendInfo, ReadInfo
+from ottla.storage.log.log_info import AppendInfo, ReadInfo, RemoteLogState
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.log_reader import LogReader
 from ottla.storage.log.log_writer import LogWriter
@@ -342,12 +342,19 @@ class Log:
         """
         return self._truncator.truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        log_start_offset: int | None = None,
+        state: RemoteLogState | None = None,
+    ) -> None:
         """Removes everything on this disk. The log continues at `offset`.
 
-        It starts there too, or at `log_start_offset`: records between both are in remote storage.
+        It starts there too, or at `log_start_offset`: records between both are in remote storage,
+        and `state` has their leader epochs and producers. After a crash in between, the log is as
+        it was, or with this state. Raises CorruptFile, DiskFull, LogDirectoryOffline.
         """
-        self._truncator.truncate_fully_and_start_at(offset, log_start_offset)
+        self._truncator.truncate_fully_and_start_at(offset, log_start_offset, state)
 
     def delete_records_before(self, offset: int) -> bool:
         """Advances the log start to `offset`; the next retention run deletes whole segments.
