@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ottla.broker.remote.task_schedule import TaskSchedule
+from ottla.broker.runtime.tasks import spawn
 from tests.doubles.eventually import eventually_async
 
 NEVER = 1e6
@@ -90,7 +91,7 @@ async def test_a_removed_key_does_not_run_again(schedule: TaskSchedule[str], job
     schedule.add("a")
     await eventually_async(lambda: jobs.began == ["a"])
     schedule.remove("a")
-    waiting = asyncio.ensure_future(schedule.wait_for("a"))
+    waiting = spawn(schedule.wait_for("a"), name="waiting")
     jobs.gate.release()
     await waiting
     schedule.add("b")
@@ -103,7 +104,7 @@ async def test_a_stop_waits_for_what_runs(jobs: Jobs) -> None:
     schedule.add("a")
     schedule.add("later", NEVER)
     await eventually_async(lambda: jobs.began == ["a"])
-    stopping = asyncio.ensure_future(schedule.stop(60))
+    stopping = spawn(schedule.stop(60), name="stopping")
     await asyncio.sleep(0)
     jobs.gate.release()
     await stopping
