@@ -171,10 +171,20 @@ class LogTruncator:
                 segment = self._empty_segment(offset)
             local.segments.add(segment)
             local.use_as_active(segment)
-            self._producers.reset(offset, state and offset, state.now_ms if state else 0)
+            self._reset_producers(offset, state)
         except OSError as error:
             raise log_directory.fail(error) from error
         self._offsets.restart_at(offset, log_start_offset)
+
+    def _reset_producers(self, offset: int, state: RemoteLogState | None) -> None:
+        producers = self._producers
+        if state is None or state.producer_snapshot is None:
+            producers.reset(offset)
+            return
+        if offset not in producers.snapshots:
+            # It was removed together with a segment that began there.
+            producers.receive_snapshot(offset, state.producer_snapshot)
+        producers.reset(offset, keep_snapshot_at=offset, now_ms=state.now_ms)
 
     def _first_segment(self, offset: int, state: RemoteLogState | None) -> Segment | None:
         """The segment that a log begins with again; None if its file names are in use.
