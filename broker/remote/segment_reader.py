@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from ottla.protocol.records.errors import RecordsError
@@ -22,7 +22,6 @@ from ottla.storage.remote.remote_storage import (
 )
 
 if TYPE_CHECKING:
-    from ottla.storage.remote.remote_storage import RemoteStorage
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 _INDEX_ENTRY = Struct(">ii")
@@ -32,16 +31,30 @@ _TRANSACTION = Struct(">hqqqq")
 _SEARCH_BYTES = 16_384
 
 
+class SegmentStorage(Protocol):
+    """The reads of a RemoteStorage."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes: ...
+
+    def fetch_index(
+        self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
+    ) -> bytes: ...
+
+
 class RemoteRead(NamedTuple):
     """Whole batches from the one with the offset on; empty if the segment has none."""
 
     records: bytes
     #: The offset after the last of them.
     next_offset: int
+    #: Whether the segment has a batch at or above the offset, also if it is too large.
+    has_batch: bool = True
 
 
 def read_segment(
-    storage: RemoteStorage,
+    storage: SegmentStorage,
     metadata: RemoteLogSegmentMetadata,
     offset: int,
     max_bytes: int,
@@ -49,7 +62,7 @@ def read_segment(
     up_to: int,
     min_one_batch: bool = True,
 ) -> RemoteRead:
-    """Batches of the segment that contain offsets in [offset, up_to), at most `max_bytes` of them.
+    """Batches of the segment from the one with `offset` on and below `up_to`, at most `max_bytes`.
 
     `min_one_batch` returns the first batch whole even if it is larger than `max_bytes`. Holds at
     most `max_bytes`, or one batch, and 16 KiB in memory. Raises RemoteStorageError.
@@ -57,7 +70,7 @@ def read_segment(
     index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
     found = _find(storage, metadata, floor_position(index, offset - metadata.start_offset), offset)
     if found is None:
-        return RemoteRead(b"", offset)
+        return RemoteRead(b"", offset, has_batch=False)
     position, size = found
     room = max(max_bytes, size) if min_one_batch else max_bytes
     content = _fetch(storage, metadata, position, min(position + room, metadata.size_bytes))
@@ -65,7 +78,7 @@ def read_segment(
     try:
         for at, header in iterate_entries(content):
             assert isinstance(header, BatchHeader)
-            if header.base_offset >= up_to:
+            if header.next_offset > up_to:
                 break
             length, next_offset = at + header.size_in_bytes, header.next_offset
     except RecordsError as error:
@@ -84,7 +97,7 @@ def floor_position(index: bytes, relative_offset: int) -> int:
 
 
 def aborted_transactions(
-    storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata], offset: int, end: int
+    storage: SegmentStorage, segments: Iterable[RemoteLogSegmentMetadata], offset: int, end: int
 ) -> tuple[list[AbortedTransaction], bool]:
     """The aborted transactions that overlap [offset, end), by the indexes of these segments.
 
@@ -109,7 +122,7 @@ def aborted_transactions(
 
 
 def _fetch(
-    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int
+    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int
 ) -> bytes:
     if start >= end:
         return b""
@@ -120,7 +133,7 @@ def _fetch(
 
 
 def _find(
-    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
+    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
 ) -> tuple[int, int] | None:
     """(position, size) of the first batch at or above `position` that ends above `offset`."""
     window, window_start = b"", position

@@ -5,10 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 
-from ottla.storage.errors import DiskFull, OffsetOutOfRange, ResourceExhausted, StorageError
+from ottla.storage.errors import (
+    CorruptFile,
+    DiskFull,
+    OffsetOutOfRange,
+    ResourceExhausted,
+    StorageError,
+)
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_info import RemoteLogState
 from ottla.storage.log.log_offsets import CheckpointLimit, LogOffsets
 from ottla.storage.log.producer_replay import replay_in_steps
 from ottla.storage.log.segment import Segment, Truncation
@@ -177,12 +184,17 @@ class LogTruncator:
             except OSError as error:
                 raise self._local.directory.log_directory.write_failed(error) from error
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        log_start_offset: int | None = None,
+        state: RemoteLogState | None = None,
+    ) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
         self._lower_recovery_point(offset)
-        segment = self._first_segment(offset)
+        segment = self._first_segment(offset, state)
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             local.retire_segments(list(local.segments), due_ms=0)
@@ -190,15 +202,25 @@ class LogTruncator:
                 segment = self._empty_segment(offset)
             local.segments.add(segment)
             local.use_as_active(segment)
-            self._producers.reset(offset)
+            self._reset_producers(offset, state)
         except OSError as error:
             raise log_directory.fail(error) from error
         self._offsets.restart_at(offset, log_start_offset)
 
-    def _first_segment(self, offset: int) -> Segment | None:
+    def _reset_producers(self, offset: int, state: RemoteLogState | None) -> None:
+        producers = self._producers
+        if state is None or state.producer_snapshot is None:
+            producers.reset(offset)
+            return
+        if offset not in producers.snapshots:
+            # It was removed together with a segment that began there.
+            producers.receive_snapshot(offset, state.producer_snapshot)
+        producers.reset(offset, keep_snapshot_at=offset, now_ms=state.now_ms)
+
+    def _first_segment(self, offset: int, state: RemoteLogState | None) -> Segment | None:
         """The segment that a log begins with again; None if its file names are in use.
 
-        Clears the leader epochs, too: what needs descriptors or disk space comes before the old
+        Replaces the leader epochs, too: what needs descriptors or disk space comes before the old
         segments are removed. Raises StorageError, with nothing truncated.
         """
         local = self._local
@@ -208,10 +230,14 @@ class LogTruncator:
                 local.check_descriptors()
             else:
                 segment = self._empty_segment(offset)
-            self._epochs.clear()
-        except OSError as error:
+            if state is not None and state.producer_snapshot is not None:
+                self._producers.receive_snapshot(offset, state.producer_snapshot)
+            self._epochs.replace([] if state is None else state.epochs)
+        except (OSError, CorruptFile) as error:
             if segment is not None:
                 local.remove_files(segment)
+            if isinstance(error, CorruptFile):
+                raise
             raise local.directory.log_directory.write_failed(error) from error
         return segment
 
