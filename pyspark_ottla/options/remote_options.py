@@ -19,6 +19,8 @@ STORE_SETTING = "ottla.remote.rsm.config."
 
 BROKER, DIRECT = "broker", "direct"
 FAIL = "fail"
+# Used if the settings have none: segments have their own.
+_CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,34 @@ def parse_remote_options(reader: OptionReader, options: Mapping[str, str]) -> Re
         )
     # A file may be on the executors only, and a reference may be one of theirs.
     if settings and not any("${" in value for value in settings.values()):
-        from pyspark_ottla.remote.store import check_settings
-
-        check_settings(settings)
+        _check(settings)
     return found
+
+
+def settings_for_reading(settings: Mapping[str, str]) -> dict[str, str]:
+    """Without what is for copies. A task reads each chunk once, so none is kept."""
+    found = {"chunk.size": str(_CHUNK_BYTES)} | dict(settings)
+    found.pop("upload.rate.limit.bytes.per.second", None)
+    return found | {"fetch.chunk.cache.size": "0", "fetch.chunk.cache.prefetch.max.size": "0"}
+
+
+def invalid_store_settings(error: Exception) -> ConnectorError:
+    """The error for settings that no store can be opened with."""
+    return ConnectorError(
+        errors.INVALID_OPTION,
+        f"The settings of the store of tiered segments ({STORE_SETTING}*) are invalid: "
+        f"{str(error).rstrip('.')}",
+        "Use those of the brokers (rsm.config.*)",
+    )
+
+
+def _check(settings: Mapping[str, str]) -> None:
+    from ottla.storage.remote.store_settings import (
+        RemoteStorageSettingsError,
+        parse_store_settings,
+    )
+
+    try:
+        parse_store_settings(settings_for_reading(settings))
+    except RemoteStorageSettingsError as error:
+        raise invalid_store_settings(error) from None

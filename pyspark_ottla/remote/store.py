@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
-from pyspark_ottla.options.remote_options import STORE_SETTING, RemoteOptions
+from pyspark_ottla.options.remote_options import (
+    RemoteOptions,
+    invalid_store_settings,
+    settings_for_reading,
+)
 from pyspark_ottla.options.security_options import resolve
 
 if TYPE_CHECKING:
     from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 
 _FILE_SETTING = "rsm.config."
-# Used if the settings have none: segments have their own.
-_CHUNK_BYTES = 4 << 20
 # Stores of different settings in one process; a session has one or two.
 _STORES_MAX = 4
 
@@ -48,21 +50,6 @@ def open_store(options: RemoteOptions) -> ObjectRemoteStorage:
     return store
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Raises ConnectorError for settings that no store can be opened with."""
-    try:
-        from ottla.storage.remote.store_settings import (
-            RemoteStorageSettingsError,
-            parse_store_settings,
-        )
-    except ImportError as error:
-        raise _missing(error) from None
-    try:
-        parse_store_settings(_for_reading(settings))
-    except RemoteStorageSettingsError as error:
-        raise _invalid(error) from None
-
-
 def _open(settings: Mapping[str, str]) -> ObjectRemoteStorage:
     try:
         from ottla.storage.remote.open_remote_storage import open_remote_storage
@@ -70,18 +57,11 @@ def _open(settings: Mapping[str, str]) -> ObjectRemoteStorage:
     except ImportError as error:
         raise _missing(error) from None
     try:
-        return open_remote_storage(_for_reading(settings))
+        return open_remote_storage(settings_for_reading(settings))
     except RemoteStorageSettingsError as error:
         if "pip install" in str(error):
             raise _missing(error) from None
-        raise _invalid(error) from None
-
-
-def _for_reading(settings: Mapping[str, str]) -> dict[str, str]:
-    """Without what is for copies. A task reads each chunk once, so none is kept."""
-    found = {"chunk.size": str(_CHUNK_BYTES)} | dict(settings)
-    found.pop("upload.rate.limit.bytes.per.second", None)
-    return found | {"fetch.chunk.cache.size": "0", "fetch.chunk.cache.prefetch.max.size": "0"}
+        raise invalid_store_settings(error) from None
 
 
 def _read_settings(path: str) -> dict[str, str]:
@@ -101,15 +81,6 @@ def _read_settings(path: str) -> dict[str, str]:
         if name.strip().startswith(_FILE_SETTING):
             found[name.strip().removeprefix(_FILE_SETTING)] = resolve(value.strip())
     return found
-
-
-def _invalid(error: Exception) -> ConnectorError:
-    return ConnectorError(
-        errors.INVALID_OPTION,
-        f"The settings of the store of tiered segments ({STORE_SETTING}*) are invalid: "
-        f"{str(error).rstrip('.')}",
-        "Use those of the brokers (rsm.config.*)",
-    )
 
 
 def _missing(error: Exception) -> ConnectorError:
