@@ -18,6 +18,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: audit constraints check-alerts
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
+.PHONY: test-s3-seaweedfs
 .PHONY: mutation soak test-pythons
 
 help: ## show this list
@@ -123,6 +124,9 @@ spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of
 	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
 compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
 	@$(RUN) -m pytest -q tests/spark/pages.py
+
+test-s3-seaweedfs: $(STAMP) ## tiered storage's store with SeaweedFS instead of moto (downloads it once; a minute)
+	@OTTLA_TEST_S3=seaweedfs $(RUN) -m pytest -q tests/integration/test_remote_storage_s3.py
 
 compat-spark-tables: $(STAMP) ## ottla spark land into Iceberg and Delta on pyspark 4.1 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/tables.py
