@@ -12,6 +12,20 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: test-compose test-asyncio-debug test-compiled compat-spark test-image soak test-pythons
 .PHONY: compat-kerberos compat-kafka-tests spark-kill-matrix test-chart site test-quickstarts audit
 .PHONY: constraints check-alerts compat-spark-pages compat-spark-tables mutation spark-package compat-spark-package
+.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
+.PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
+.PHONY: hostile simulate simulate-long simulate-defects
+.PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos
+.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos compat-kafka-tests
+.PHONY: soak test-pythons spark-kill-matrix
+.PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: audit constraints check-alerts
+.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
+.PHONY: test-s3-seaweedfs
+.PHONY: mutation soak test-pythons
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -116,6 +130,9 @@ spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of
 	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
 compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
 	@$(RUN) -m pytest -q tests/spark/pages.py
+
+test-s3-seaweedfs: $(STAMP) ## tiered storage's store with SeaweedFS instead of moto (downloads it once; a minute)
+	@OTTLA_TEST_S3=seaweedfs $(RUN) -m pytest -q tests/integration/test_remote_storage_s3.py
 
 compat-spark-tables: $(STAMP) ## ottla spark land into Iceberg and Delta on pyspark 4.1 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/tables.py
