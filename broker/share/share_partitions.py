@@ -58,6 +58,13 @@ _LOAD_ERRORS = dict.fromkeys(
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 
+# The errors of a write that a share consumer does not expect, and the one that Kafka returns
+# instead. A write that was repeated because its response was lost can be stored all the same.
+_WRITE_ERRORS = dict.fromkeys(
+    (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+
 # Members that retry at once do not cause a read each.
 _RETRY_LOAD_MS = 100
 
@@ -249,7 +256,10 @@ class SharePartitions:
                 if error_code(error) in _FENCED:
                     self._drop(hosted)
                 self.schedule_locks(hosted)
-                raise
+                code = _WRITE_ERRORS.get(error_code(error))
+                if code is None:
+                    raise
+                raise KafkaError(code, error_message(error) or "") from error
             state.commit(transition)
         self.schedule_locks(hosted)
         self.complete_delayed(hosted)
