@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_cluster import BrokerCluster, start_cluster
 from tests.doubles.eventually import eventually
-from tests.doubles.share_workers import WARM, ShareWorkers, produce, values_of
+from tests.doubles.share_workers import ShareWorkers, produce, values_of, warm
 from tests.doubles.stored_share_states import Stored, read_stored
 
 TOPIC = "work"
@@ -63,8 +63,8 @@ def run(cluster: BrokerCluster, options: argparse.Namespace) -> list[str]:
     with ShareWorkers(bootstrap, TOPIC, GROUP, options.workers) as workers:
 
         def begin() -> bool:
-            produce(bootstrap, TOPIC, [f"{WARM}-{index}" for index in range(4 * PARTITIONS)])
-            return workers.history.has_begun()
+            warm(bootstrap, TOPIC, PARTITIONS)
+            return workers.history.has_begun(PARTITIONS)
 
         eventually(begin, lambda: workers.errors[-10:], pause_seconds=0.5)
         values: list[str] = []

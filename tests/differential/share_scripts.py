@@ -3,8 +3,7 @@
 Left out is what Kafka fails at: a ShareFetch of an unknown topic id or partition gets
 UNKNOWN_SERVER_ERROR for all topics, here with the error of that partition; a
 DescribeShareGroupOffsets of a partition that does not exist gets no response within 30 seconds.
-Known differences are in docs/share-groups.md: offsets of groups and topics that do not exist.
-A ShareFetch that releases records and fetches may or may not get them back, so the two are apart.
+Access control and quotas are in share_access_scripts.py.
 
 Each function is one conversation. They are held with Apache Kafka 4.3.1 and with Ottla, and the
 responses must be the same. Every conversation uses a group of its own on topic t, which has one
@@ -26,6 +25,11 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.messages.produce import (
@@ -54,6 +58,8 @@ UNKNOWN_ID = b"u" * 16
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 FINAL = -1
 RECORDS = 10
+GROUP_RESOURCE = 32
+LOCK_MS = 1000  # the least that a broker can allow
 
 Row = tuple[int, int, Sequence[int]]
 
@@ -361,9 +367,75 @@ def offsets(t: Transcript) -> None:
     _joined(t, group, ONE)
     t.say("altered with a member")
     t.ask(alter("t", 0, 0), 0)
+    for text, request in (
+        ("described, of a topic that is not there", describe(group, ("absent", [0]))),
+        ("described, of a group that is not there", describe("absent")),
+        ("one partition of a group that is not there", describe("absent", ("t", [0]))),
+        ("altered, of a new group and a topic that is not there", alter("absent", 0, 3, "new-1")),
+        ("described", describe("new-1")),
+        ("altered, of a new group", alter("t", 0, 3, "new-2")),
+        ("described", describe("new-2")),
+    ):
+        t.say(text)
+        t.ask(request, 0)
+    t.say("groups that were created by their offsets")
+    for created in ("new-1", "new-2"):
+        t.ask(ShareGroupDescribeRequest([created]), 1)
+    t.ask(DeleteGroupsRequest(groups_names=["new-2"]), 2)
+
+
+def releases_with_a_fetch(t: Transcript) -> None:
+    group = "releases"
+    topic_id = begin(t, group, ONE)
+    t.say("the first batch")
+    t.ask(fetch(group, ONE, 0, topic_id, max_records=1), 1)
+    t.say("released: the fetch gets the second batch, as the release is being stored")
+    t.ask(fetch(group, ONE, 1, topic_id, (0, 5, [RELEASE]), max_records=1), 1)
+    t.say("then the first one again")
+    t.ask(fetch(group, ONE, 2, max_records=1), 1)
+    t.say("accepted and rejected with a fetch, of which one is refused")
+    rows: list[Row] = [(0, 5, [ACCEPT]), (6, 20, [REJECT])]
+    t.ask(fetch(group, ONE, 3, topic_id, *rows, max_wait_ms=100), 1)
+
+
+def locks(t: Transcript) -> None:
+    group = "locks"
+    topic_id = begin(t, group, ONE, TWO)
+    setting = AlterableConfig("share.record.lock.duration.ms", 0, str(LOCK_MS))
+    change = IncrementalAlterConfigsRequest(
+        [AlterConfigsResource(GROUP_RESOURCE, group, [setting])]
+    )
+    t.ask(change, 1)
+    eventually(
+        lambda: _lock_ms(t, group, topic_id) == LOCK_MS, "the lock duration is not in effect"
+    )
+    t.say("acquired for a second")
+    t.ask(fetch(group, ONE, 0, topic_id), 1)
+    t.say("the fetch of another member waits until the locks end")
+    t.ask(fetch(group, TWO, 0, topic_id, max_wait_ms=20_000, max_records=1), 1, "two")
+    t.say("acknowledged after the end of the lock")
+    t.ask(acknowledge(group, ONE, 1, topic_id, (0, 5, [ACCEPT])), 1)
+    t.say("renewed after the end of the lock")
+    t.ask(acknowledge(group, ONE, 2, topic_id, (0, 5, [RENEW]), is_renew=True), 2)
+    t.say("released after the end of the lock, with records of nobody")
+    t.ask(acknowledge(group, ONE, 3, topic_id, (0, 9, [RELEASE])), 1)
+    t.say("the session of the other member ends: its records can be acquired at once")
+    t.ask(acknowledge(group, TWO, FINAL), 1, "two")
+    t.ask(fetch(group, ONE, 4, max_records=1), 1)
+    t.say("accepted, and again when the start offset is past them")
+    t.ask(acknowledge(group, ONE, 5, topic_id, (0, 5, [ACCEPT])), 1)
+    t.ask(acknowledge(group, ONE, 6, topic_id, (0, 5, [REJECT])), 1)
+
+
+def _lock_ms(t: Transcript, group: str, topic_id: bytes) -> int:
+    """The lock duration that a response states; acquires nothing."""
+    response = t.quietly(fetch(group, ONE, 0, topic_id, max_records=0, max_wait_ms=0), 1)
+    t.quietly(fetch(group, ONE, FINAL), 1)
+    assert isinstance(response, fetching.ShareFetchResponse)
+    return response.acquisition_lock_timeout_ms
 
 
 SCRIPTS: tuple[Script, ...] = (
     *(heartbeats, sessions, acknowledgements, deliveries, record_limit, renewals),
-    *(types_of_groups, offsets),
+    *(types_of_groups, offsets, releases_with_a_fetch, locks),
 )
