@@ -132,6 +132,10 @@ class InspectedBroker(broker_server.BrokerServer):
             "failed-reauthentication-total": failed_renewals.count,
         }
 
+    def _show_tokens(self) -> object:
+        """The delegation tokens that the broker knows."""
+        return [token._asdict() for token in self.parts.security.delegation_tokens.all()]
+
     def _show_offline_directories(self) -> object:
         return self.parts.base.logs.offline_directories
 

@@ -12,6 +12,9 @@ import org.apache.kafka.common.message.UpdateMetadataRequestData.{UpdateMetadata
 import org.apache.kafka.common.protocol.ApiKeys
 import org.apache.kafka.common.record.{FileRecords, RecordBatch}
 import org.apache.kafka.common.requests.UpdateMetadataRequest
+import org.apache.kafka.common.security.token.delegation.TokenInformation
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
+import org.apache.kafka.common.utils.SecurityUtils
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
@@ -158,6 +161,18 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
       ()
     case ("getLogEndOffsetLag", Seq(tp: TopicPartition, end: java.lang.Long, _)) =>
       math.max(logOf(tp).get.highWatermark - end, 0L)
+  }
+
+  /** The delegation tokens that the broker knows, without their secrets. */
+  val tokenCache: DelegationTokenCache = only[DelegationTokenCache] {
+    case ("tokens", _) => process().ask("tokens").elements().asScala.map { token =>
+      val principal = (field: String) => SecurityUtils.parseKafkaPrincipal(token.get(field).asText)
+      val renewers = token.get("renewers").elements().asScala
+        .map(each => SecurityUtils.parseKafkaPrincipal(each.asText)).toList.asJava
+      new TokenInformation(token.get("token_id").asText, principal("owner"), principal("requester"),
+        renewers, token.get("issued_ms").asLong, token.get("max_lifetime_ends_ms").asLong,
+        token.get("expires_ms").asLong)
+    }.toList.asJava
   }
 
   private def isOffline(directory: String): Boolean =

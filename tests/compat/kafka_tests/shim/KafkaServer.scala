@@ -143,7 +143,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     credentials = Some(watched)
     watched.provider
   }
-  override def tokenCache: DelegationTokenCache = credentialProvider.tokenCache
+  override def tokenCache: DelegationTokenCache = internals.tokenCache
 
   override def kafkaYammerMetrics: KafkaYammerMetrics = KafkaYammerMetrics.INSTANCE
   override def remoteLogManagerOpt: Option[RemoteLogManager] = None
