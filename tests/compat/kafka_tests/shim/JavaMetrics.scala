@@ -68,7 +68,10 @@ object JavaMetrics {
 
   private val shared: Map[MetricName, Metric] = Map(
     name("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec") ->
-      Internals.only[Meter] { case ("count", _) => values("unclean-leader-elections").sum.toLong },
+      Internals.only[Meter] {
+        case ("count", _) => values("unclean-leader-elections").sum.toLong
+        case ("stop", _) => ()
+      },
     name("kafka.network", "RequestMetrics", "ThrottleTimeMs", ",request=Produce") -> throttle("produce"),
     name("kafka.network", "RequestMetrics", "ThrottleTimeMs", ",request=FetchConsumer") -> throttle("fetch"),
   )
