@@ -1,0 +1,32 @@
+"""The programs, in the order of the page, and those that cannot be obtained."""
+
+from __future__ import annotations
+
+from tests.compat.ecosystem.model import Program
+from tests.compat.ecosystem.programs import (
+    apicurio,
+    connect,
+    debezium,
+    flink,
+    mirror_maker,
+    streams_smoke,
+    word_count,
+)
+
+PROGRAMS: tuple[Program, ...] = (
+    connect.PROGRAM,
+    mirror_maker.PROGRAM,
+    streams_smoke.PROGRAM,
+    word_count.PROGRAM,
+    apicurio.PROGRAM,
+    debezium.PROGRAM,
+    flink.PROGRAM,
+)
+
+#: Programs without a row of results, and why.
+NOT_RUN: tuple[tuple[str, str], ...] = (
+    ("Karapace", "not on PyPI"),
+    ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
+    ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
+    ("Vector, Telegraf, Logstash", "not in Debian"),
+)
