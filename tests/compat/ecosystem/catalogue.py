@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.compat.ecosystem.model import Program
 from tests.compat.ecosystem.programs import (
     apicurio,
+    burrow,
     connect,
     debezium,
     flink,
@@ -21,12 +22,14 @@ PROGRAMS: tuple[Program, ...] = (
     apicurio.PROGRAM,
     debezium.PROGRAM,
     flink.PROGRAM,
+    burrow.PROGRAM,
 )
 
 #: Programs without a row of results, and why.
 NOT_RUN: tuple[tuple[str, str], ...] = (
     ("Karapace", "not on PyPI"),
     ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
+    ("kafka_exporter, kminion", "not available from the Go module proxy"),
     ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
     ("Vector, Telegraf, Logstash", "not in Debian"),
 )

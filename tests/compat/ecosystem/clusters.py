@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ottla.cli.zookeeper_server import free_port
@@ -126,7 +127,10 @@ def _wait_for_metadata(bootstrap: str, count: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def is_complete() -> bool:
-        metadata = admin.list_topics(timeout=10)
+        try:
+            metadata = admin.list_topics(timeout=10)
+        except KafkaException:  # slow, on a machine that is busy with other things
+            return False
         return len(metadata.brokers) == count and metadata.controller_id >= 0
 
     eventually(is_complete, f"no {count} brokers with a controller", seconds=START_SECONDS)
