@@ -14,7 +14,7 @@ DEADLINE_SECONDS = 120.0
 
 
 class Record(NamedTuple):
-    """A record as it was read; a null is an empty text."""
+    """A record as it was read, as text; a null is an empty text."""
 
     partition: int
     offset: int
@@ -86,7 +86,8 @@ def read_topic(bootstrap: str, topic: str, isolation: str = "read_committed") ->
                 if error is None:
                     key, value = message.key() or b"", message.value() or b""
                     place = (message.partition(), message.offset())
-                    records.append(Record(*place, key.decode(), value.decode()))
+                    texts = (each.decode("utf-8", "replace") for each in (key, value))
+                    records.append(Record(*place, *texts))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_partitions.discard(message.partition())
         return sorted(records)

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.cli.zookeeper_server import free_port
 
-_USER = "nobody"  # PostgreSQL does not run as root
+_USER_ID = 65534  # PostgreSQL does not run as root; this one has no rights
 
 
 class Postgres:
@@ -28,7 +28,7 @@ class Postgres:
         """Creates the database and starts the server."""
         self._directory.mkdir()
         if os.geteuid() == 0:
-            shutil.chown(self._directory, _USER)
+            os.chown(self._directory, _USER_ID, -1)
         data = str(self._directory / "data")
         self._call("initdb", "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8")
         options = (
@@ -51,7 +51,7 @@ class Postgres:
     def _call(self, name: str, *arguments: str) -> None:
         command = [str(self._binaries / name), *arguments]
         if os.geteuid() == 0:
-            command = ["setpriv", f"--reuid={_USER}", "--clear-groups", *command]
+            command = ["setpriv", f"--reuid={_USER_ID}", "--clear-groups", *command]
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,

@@ -15,12 +15,13 @@ from tests.compat.ecosystem.environments import environment, run_script
 from tests.compat.ecosystem.jars import JVM_OPTIONS, library
 from tests.compat.ecosystem.model import Program, Script
 from tests.doubles.eventually import eventually
+from tests.doubles.maven import ALONE
 
 VERSION = "3.3.3"
-SERIALIZERS = "confluent-kafka[avro,json,protobuf,schemaregistry]==2.16.1"
+SERIALIZERS = "confluent-kafka[avro,json,protobuf,schemaregistry]==2.14.0"
 START_SECONDS = 300.0
 _CLIENT = Path(__file__).with_name("registry_client.py")
-_ALL = "<classifier>all</classifier><type>tar.gz</type>"
+_ALL = f"<classifier>all</classifier><type>tar.gz</type>{ALONE}"
 
 
 def _program() -> Path:

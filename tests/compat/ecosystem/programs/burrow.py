@@ -17,7 +17,7 @@ from tests.compat.ecosystem.clients import create_topics, produce
 from tests.compat.ecosystem.clusters import Cluster
 from tests.compat.ecosystem.environments import run_command
 from tests.compat.ecosystem.model import Program, Script
-from tests.doubles.apache_kafka import REPOSITORY
+from tests.doubles.apache_kafka import REPOSITORY, start_zookeeper
 from tests.doubles.eventually import eventually
 
 VERSION = "1.2.1"
@@ -30,6 +30,10 @@ filename="{directory}/burrow.log"
 level="debug"
 [general]
 pidfile="{directory}/burrow.pid"
+[zookeeper]
+servers=[ "{zookeeper}" ]
+timeout=30
+root-path="/burrow"
 [client-profile.tested]
 client-id="burrow"
 kafka-version="2.0.0"
@@ -77,14 +81,22 @@ def _program() -> Path:
 
 def _run(script: Script) -> None:
     program = _program()
-    with script.start_cluster() as cluster:
+    with (
+        script.start_cluster() as cluster,
+        start_zookeeper(script.directory / "burrow-zookeeper") as zookeeper,
+    ):
         create_topics(cluster.bootstrap, ["orders"], partitions=1)
         produce(cluster.bootstrap, "orders", [str(number) for number in range(100)])
         for offset in (10, 20, 30, 60):
             _commit(cluster, offset)
         port = free_port()
-        values = {"directory": script.directory, "bootstrap": cluster.bootstrap, "port": port}
-        (script.directory / "burrow.toml").write_text(_CONFIGURATION.format(**values))
+        text = _CONFIGURATION.format(
+            directory=script.directory,
+            bootstrap=cluster.bootstrap,
+            port=port,
+            zookeeper=zookeeper,
+        )
+        (script.directory / "burrow.toml").write_text(text)
         with (script.directory / "burrow.out").open("wb") as sink:
             command = [str(program), "--config-dir", str(script.directory)]
             process = subprocess.Popen(command, stdout=sink, stderr=sink)
@@ -131,4 +143,11 @@ def _wait(url: str, path: str, is_right: Any) -> None:
     eventually(has_it, lambda: f"{path}: {last[0]}", seconds=LAG_SECONDS, pause_seconds=0.5)
 
 
-PROGRAM = Program("burrow", "Burrow", VERSION, ("apt-get", "dpkg"), _run)
+PROGRAM = Program(
+    "burrow",
+    "Burrow",
+    VERSION,
+    ("apt-get", "dpkg", "java"),
+    _run,
+    ("With a ZooKeeper of its own, which it requires.",),
+)
