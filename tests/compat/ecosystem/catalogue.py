@@ -7,6 +7,7 @@ from tests.compat.ecosystem.programs import (
     apicurio,
     burrow,
     connect,
+    connect_standalone,
     debezium,
     flink,
     mirror_maker,
@@ -16,6 +17,7 @@ from tests.compat.ecosystem.programs import (
 
 PROGRAMS: tuple[Program, ...] = (
     connect.PROGRAM,
+    connect_standalone.PROGRAM,
     mirror_maker.PROGRAM,
     streams_smoke.PROGRAM,
     word_count.PROGRAM,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -89,6 +90,7 @@ def _run(script: Script) -> None:
         produce(cluster.bootstrap, "orders", [str(number) for number in range(100)])
         for offset in (10, 20, 30, 60):
             _commit(cluster, offset)
+        _wait_for_zookeeper(zookeeper)
         port = free_port()
         text = _CONFIGURATION.format(
             directory=script.directory,
@@ -105,6 +107,18 @@ def _run(script: Script) -> None:
         finally:
             process.kill()
             process.wait()
+
+
+def _wait_for_zookeeper(connect: str) -> None:
+    """Until it serves sessions: Burrow ends when the first one is closed."""
+    host, _, port = connect.rpartition(":")
+
+    def serves() -> bool:
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode" in connection.recv(4096)
+
+    eventually(serves, "ZooKeeper does not serve sessions", seconds=LAG_SECONDS)
 
 
 def _steps(script: Script, cluster: Cluster, url: str) -> None:
