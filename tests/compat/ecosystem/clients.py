@@ -85,9 +85,9 @@ def read_topic(bootstrap: str, topic: str, isolation: str = "read_committed") ->
                 error = message.error()
                 if error is None:
                     key, value = message.key() or b"", message.value() or b""
-                    place = (message.partition(), message.offset())
-                    texts = (each.decode("utf-8", "replace") for each in (key, value))
-                    records.append(Record(*place, *texts))
+                    key_text, text = (each.decode("utf-8", "replace") for each in (key, value))
+                    partition, offset = message.partition() or 0, message.offset() or 0
+                    records.append(Record(partition, offset, key_text, text))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_partitions.discard(message.partition())
         return sorted(records)

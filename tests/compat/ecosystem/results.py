@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 from tests.compat.ecosystem.model import Check
 
-FOLDER = Path(__file__).resolve().parent / "results"
+FOLDER = Path(__file__).resolve().parent / "kept"
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,19 @@ class Results:
 
     def __init__(self, program: str, folder: Path = FOLDER) -> None:
         self.path = folder / f"{program}.json"
-        self.runs: dict[str, Run] = {}
-        if self.path.exists():
-            for kind, row in json.loads(self.path.read_text("utf-8")).items():
-                checks = tuple(Check(**each) for each in row.pop("checks"))
-                self.runs[kind] = Run(**row, checks=checks)
+        self.runs = self._read()
+
+    def _read(self) -> dict[str, Run]:
+        runs = {}
+        rows = json.loads(self.path.read_text("utf-8")) if self.path.exists() else {}
+        for kind, row in rows.items():
+            checks = tuple(Check(**each) for each in row.pop("checks"))
+            runs[kind] = Run(**row, checks=checks)
+        return runs
 
     def save(self, kind: str, run: Run) -> None:
         """Keeps this run in place of the last one on this kind of broker."""
-        self.runs[kind] = run
+        self.runs = {**self._read(), kind: run}  # another process may run the other kind
         rows = {each: asdict(self.runs[each]) for each in sorted(self.runs)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")

@@ -1,7 +1,7 @@
 """Runs the programs: `python -m tests.compat.ecosystem.run [--only NAME] [--broker ottla|kafka]`.
 
 Each program runs unchanged, by the same script, against Ottla and against Apache Kafka 3.9.1. The
-results are kept in `results/`, and docs/ecosystem.md is written from them. Exit code 1 when
+results are kept in `kept/`, and docs/ecosystem.md is written from them. Exit code 1 when
 something passes on Kafka and not on Ottla.
 """
 
