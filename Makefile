@@ -19,7 +19,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons compat-kerberos compat-kafka-tests
+.PHONY: soak test-pythons compat-kerberos compat-kafka-tests compat-ecosystem
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: audit constraints check-alerts
@@ -109,6 +109,9 @@ compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (mi
 
 compat-kafka-tests: $(STAMP) ## Kafka's own broker tests against Kafka and Ottla (ARGUMENTS=class; hours; Java, Maven)
 	@$(RUN) -m tests.compat.kafka_tests.run $(ARGUMENTS)
+
+compat-ecosystem: $(STAMP) ## Connect, MirrorMaker, Streams, ... on Ottla and Kafka 3.9.1 (an hour; Java, Maven)
+	@$(RUN) -m tests.compat.ecosystem.run $(ARGUMENTS)
 
 compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share consumers on both (minutes; Java, Maven)
 	@$(RUN) -m tests.differential.share_recording $(ARGUMENTS)
