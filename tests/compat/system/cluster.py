@@ -25,7 +25,7 @@ from tests.doubles.zookeeper_process import START_DEADLINE_S, ZooKeeperProcess
 BROKER_IDS = (1, 2, 3)
 CLIENTS, ZOOKEEPER = "clients", "zookeeper"
 PORT = 9092
-SESSION_TIMEOUT_MS = 6_000
+SESSION_TIMEOUT_MS = 9_000
 RECOVERY_S = 180.0
 KINDS: dict[str, type[BrokerProcess]] = {"ottla": BrokerProcess, "kafka": KafkaBrokerProcess}
 # For everything that one run writes, several times over.
@@ -129,7 +129,7 @@ class Cluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         topic = NewTopic(name, partitions, 3, config={"retention.ms": "-1"})
-        self.admin.create_topics([topic])[name].result(60)
+        self.admin.create_topics([topic], operation_timeout=60)[name].result(90)
         self.topics[name] = partitions
 
     def delete_topic(self, name: str) -> None:
@@ -153,9 +153,13 @@ class Cluster:
         ballast = self._folder(broker_id) / "data" / f"ballast-{len(self._ballast)}"
         self._ballast.append(ballast)
         with ballast.open("wb") as file:
-            free = os.statvfs(ballast).f_bavail * os.statvfs(ballast).f_frsize
-            if free:
-                os.posix_fallocate(file.fileno(), 0, free)
+            piece, size = 1 << 24, 0
+            while piece:  # the broker takes room at the same time, so halves are tried
+                try:
+                    os.posix_fallocate(file.fileno(), size, piece)
+                    size += piece
+                except OSError:
+                    piece >>= 1
 
     def heal(self) -> None:
         """Everything runs and reaches everything; returns when all replicas are in sync."""
@@ -201,7 +205,11 @@ def kind_of(broker: BrokerProcess) -> str:
 def start_cluster(directory: Path, kind: str) -> Iterator[Cluster]:
     """Three brokers of one kind; everything ended when the block ends."""
     hosts = Hosts((*map(host, BROKER_IDS), ZOOKEEPER, CLIENTS))
-    zookeeper = HostedZooKeeper(directory / "zookeeper", hosts)
+    tree = directory / "zookeeper"
+    tree.mkdir()
+    # In memory, as the disks of the brokers: what other programs write does not stop it.
+    run("mount", "-t", "tmpfs", "none", str(tree))
+    zookeeper = HostedZooKeeper(tree, hosts)
     cluster = Cluster(directory, hosts, zookeeper)
     try:
         zookeeper.start()

@@ -38,7 +38,7 @@ while brokers are restarted, killed, replaced, cut off, stopped and filled up:
 | Kafka Streams, exactly_once_v2 | the counts of each key are 1, 2, 3, ... |
 
 Each broker has a network namespace and a disk (tmpfs) of its own. A partition drops packets without
-a word. Each trouble lasts 12 s, twice the session timeout. A full disk has no free byte; a broker
+a word. Each trouble lasts 15 s; the session timeout is 9 s. A full disk has no free byte; a broker
 that ends is started when there is room again. Lost fsyncs are not part of this: the simulation
 covers them ([testing](testing.md)).
 """
@@ -63,9 +63,9 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     lines += [
         "## Pauses",
         "",
-        "The longest time in seconds in which a partition gave a client nothing, from the beginning",
-        "of a trouble to 5 s after all replicas were in sync again. All processes share two cores,",
-        "and each pause is one measurement.",
+        "The longest time in seconds in which a partition gave a client nothing, from the",
+        "beginning of a trouble to 5 s after all replicas were in sync again. All processes share",
+        "two cores, and each pause is one measurement.",
         "",
     ]
     lines += _pauses({lane: results[lane] for lane in ("kafka", "ottla") if lane in results})

@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from tests.compat.streams.run import compile_job
 from tests.compat.system.cluster import Cluster, start_cluster
 from tests.compat.system.copiers import Copiers
@@ -47,11 +49,15 @@ WARM_S = 180.0
 class Workloads:
     """All clients, and a thread that looks after them."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, ended_with: ExitStack) -> None:
         self.verifiable = Verifiable(cluster, directory)
+        ended_with.callback(self.verifiable.kill)
         self.copiers = Copiers(cluster, directory)
+        ended_with.callback(self.copiers.kill)
         self.round_trips = RoundTrips(cluster, directory)
+        ended_with.callback(self.round_trips.kill)
         self.streams = Streams(cluster, directory)
+        ended_with.callback(self.streams.kill)
         self._all = (self.verifiable, self.copiers, self.round_trips, self.streams)
         self.error: Exception | None = None
         self._stopping = threading.Event()
@@ -73,8 +79,7 @@ class Workloads:
 
     def stop(self) -> None:
         """Ends all clients, each when it has done what it had begun."""
-        self._stopping.set()
-        self._thread.join()
+        self.end_watch()
         if self.error is not None:
             raise self.error
         for each in self._all:
@@ -98,10 +103,11 @@ class Workloads:
         }
         return {name: longest_pause_ms(each, begin, end) for name, each in times.items()}
 
-    def kill(self) -> None:
+    def end_watch(self) -> None:
+        """After this nothing is started again."""
         self._stopping.set()
-        for each in self._all:
-            each.kill()
+        if self._thread.is_alive():
+            self._thread.join()
 
 
 def now_ms() -> int:
@@ -118,14 +124,19 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
         cluster = stack.enter_context(
             start_cluster(directory, "kafka" if lane == "mixed" else lane)
         )
-        work = Workloads(cluster, directory)
-        stack.callback(work.kill)
+        work = Workloads(cluster, directory, stack)
+        stack.callback(work.end_watch)
         work.start()
         begin = now_ms()
         time.sleep(QUIET_S)
         windows = [("no trouble", begin, now_ms())]
+        failed: list[str] = []
         for name, trouble in troubles.items():
-            windows.append((name, *_play(lane, name, trouble, cluster, choices)))
+            try:
+                windows.append((name, *_play(lane, name, trouble, cluster, choices)))
+            except (AssertionError, KafkaException) as error:
+                failed.append(f"{name}: {error}"[:2000])
+                cluster.heal()
             if work.error is not None:
                 raise work.error
         work.stop()
@@ -135,7 +146,7 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
         failures = work.copiers.failures + work.round_trips.failures
     for row in rows:
         print(lane, row, flush=True)
-    for text in (*findings.examples, *failures):
+    for text in (*findings.examples, *failures, *failed):
         print(f"{lane}: {text}", flush=True)
     return {
         "day": datetime.now(UTC).date().isoformat(),
@@ -145,6 +156,7 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
         "lost": findings.lost,
         "doubled": findings.doubled,
         "disordered": findings.disordered,
+        "failed": failed,
     }
 
 
@@ -185,7 +197,7 @@ def main() -> int:
             directory = chosen.keep / lane if chosen.keep else Path(name)
             directory.mkdir(parents=True, exist_ok=True)
             result = run_lane(directory, lane, chosen.seed, chosen.troubles)
-        bad = {each: result[each] for each in ("lost", "doubled", "disordered")}
+        bad = {each: result[each] for each in ("lost", "doubled", "disordered", "failed")}
         print(f"{lane}: {result['counts']}, {bad}", flush=True)
         wrong = wrong or any(bad.values())
         if not chosen.troubles:

@@ -155,7 +155,10 @@ type transaction struct {
 func begin(ctx context.Context, id string) (*transaction, error) {
 	var found *kafka.InitProducerIDResponse
 	err := until(ctx, func() (bool, error) { // the coordinator may still be loading
-		made, err := admin.InitProducerID(ctx, &kafka.InitProducerIDRequest{TransactionalID: topic(id), TransactionTimeoutMs: 30_000})
+		made, err := admin.InitProducerID(ctx, &kafka.InitProducerIDRequest{
+			TransactionalID: topic(id), TransactionTimeoutMs: 30_000,
+			ProducerID: -1, ProducerEpoch: -1, // none yet; the client's default is the id 0
+		})
 		if err != nil {
 			return false, err
 		}
