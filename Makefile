@@ -14,7 +14,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: constraints check-alerts compat-spark-pages compat-spark-tables mutation spark-package compat-spark-package
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
-.PHONY: hostile simulate simulate-long simulate-defects
+.PHONY: hostile simulate simulate-long simulate-defects compat-system
 .PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
@@ -118,6 +118,9 @@ compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share
 	@$(RUN) -m tests.compat.share.commands
 	@$(RUN) -m tests.compat.share.run
 	@$(RUN) -m tests.compat.share.librdkafka
+
+compat-system: $(STAMP) ## Kafka's system-test tools through restarts, kills, upgrades and faults (hour; root, JDK, Maven)
+	@$(RUN) -m tests.compat.system.run $(ARGUMENTS)
 
 compat-kerberos: $(STAMP) ## Kerberos: clients, brokers, ZooKeeper and Kafka with a real KDC (Debian, Java)
 	@$(RUN) tools/kerberos.py
