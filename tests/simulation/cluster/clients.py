@@ -8,12 +8,20 @@ max.in.flight=1 and endless retries does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import GROUP, TRANSACTION, CoordinatorOf, LeaderOf, Versions
+from ottla.protocol.client.operations import (
+    GROUP,
+    TRANSACTION,
+    CoordinatorOf,
+    LeaderOf,
+    Node,
+    Versions,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -42,6 +50,8 @@ REQUEST_MS = 4_000
 RETRY_SECONDS = 0.1
 LONG_BATCHES = 0.15
 IDLE_SECONDS = 30
+LONE_BATCHES = 200
+LONE_SECONDS = 0.05
 # How often another incarnation of a transactional id starts.
 TAKEN_OVER = 0.08
 
@@ -145,6 +155,28 @@ class IdleProducer(Producer):
                 pass
             await asyncio.sleep(1)
         self.finished = True
+
+
+class LoneWriter(Producer):
+    """Sends with acks=1 to one broker, whoever leads; nothing that it writes need stay."""
+
+    kind = "alone"
+    broker_id = -1
+
+    async def run(self) -> None:
+        try:
+            for count in range(LONE_BATCHES):
+                partition = count % self.partitions
+                batch = build_batch([(self.world.now_ms(), b"", self.values()[0], None)])
+                row = PartitionProduceData(partition, batch)
+                request = ProduceRequest(None, 1, REQUEST_MS, [TopicProduceData(self.topic, [row])])
+                with contextlib.suppress(ClientError, KafkaError):
+                    await self.client.call(
+                        request, Node(self.broker_id), versions=Versions(3, 11), resend=False
+                    )
+                await asyncio.sleep(LONE_SECONDS)
+        finally:
+            self.client.close()
 
 
 class IdempotentProducer(Producer):

@@ -23,6 +23,10 @@ FULL = {errno.ENOSPC: 1_000_000}
 # Clients end a transaction every few seconds.
 ENDING_SECONDS = 10
 POLL_SECONDS = 0.003
+# How long one read of a coordinator that loads takes at most.
+LOADING_SECONDS = 0.4
+# Less than the session timeout.
+REFUSED_SECONDS = 4.5
 
 
 class UnfinishedTroubles:
@@ -32,6 +36,7 @@ class UnfinishedTroubles:
         self.world = world
         self.admin = admin
         self.leaders = leaders
+        self.disks = leaders.disks
         self.random = Random(f"unfinished troubles {world.seed}")
 
     async def ending(self, _node: Node) -> None:
@@ -53,6 +58,12 @@ class UnfinishedTroubles:
         for each in found:
             each.kill()
         if self.random.random() < 0.5:
+            # The markers come while the next coordinators of the groups load.
+            self._heal()
+            for each in self.world.nodes.values():
+                self.disks.read_slowly(each, LOADING_SECONDS, "/__consumer_offsets-")
+            await asyncio.sleep(self.random.uniform(3, 8))
+        elif self.random.random() < 0.5:
             await asyncio.sleep(self.random.uniform(0, 8))
         self._heal()
         for each in found:
@@ -104,6 +115,23 @@ class UnfinishedTroubles:
             await self.admin.reassign_to_node(node)
         await asyncio.sleep(self.random.uniform(0.2, 4))
         self._heal()
+
+    async def refused(self, node: Node) -> None:
+        """A broker gets replicas of a new topic while ZooKeeper refuses its calls.
+
+        It cannot read the settings of the topic, and takes nothing of the LeaderAndIsr request.
+        """
+        if node is self.leaders.controller() or not node.ready:
+            return
+        session = self.leaders.session(node)
+        if session is None:
+            return
+        recreation = asyncio.get_running_loop().create_task(self.admin.recreate(replicas=3))
+        await asyncio.sleep(self.random.uniform(0, 0.2))
+        session.cut(refuses=True)
+        await asyncio.sleep(self.random.uniform(1, REFUSED_SECONDS))
+        session.heal()
+        await recreation
 
     def _heal(self) -> None:
         for each in self.world.nodes.values():
