@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from ottla.protocol.topics import TopicPartition
-from tests.simulation.cluster.clients import LoneWriter
+from tests.simulation.cluster.clients import AbortingProducer, LoneWriter
 from tests.simulation.cluster.consumers import RackReader
 from tests.simulation.cluster.node import Node, rack_of
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 POLL_SECONDS = 0.003
+LONE_WRITERS = 3
+ABORTING_PRODUCERS = 2
 # The retries of an ISR change that is refused become rare: at most eight in this time, each of
 # which the controller may write twice, together with others and alone.
 THROTTLED_SECONDS = 3
@@ -54,7 +56,7 @@ class LeaderTroubles:
         self._check_shrunk(0, leader, follower)
         for reader in readers:
             reader.read_again()
-        await asyncio.sleep(self.random.uniform(1, 4))
+        await self._abort_for(self.random.uniform(1, 4))
         self.world.network.heal()
         if self.random.random() < 0.5:
             await self._until(lambda: self._in_isr(0, follower), 3)
@@ -62,6 +64,16 @@ class LeaderTroubles:
             await asyncio.sleep(self.random.uniform(2, 8))
             if not leader.is_up:
                 leader.start()
+
+    async def _abort_for(self, seconds: float) -> None:
+        """Two producers abort transactions: the follower fetches many markers at once later."""
+        world = self.world
+        for each in range(ABORTING_PRODUCERS):
+            producer = world.clients.context.run(
+                AbortingProducer, world, f"aborting{each}", TOPIC, world.shape.partitions
+            )
+            world.loop.create_task(producer.abort_for(seconds), context=world.clients.context)
+        await asyncio.sleep(seconds)
 
     async def _shrinks(self) -> None:
         """Time for a follower to leave the ISR. The controller may be unable to write that at
@@ -224,13 +236,16 @@ class LeaderTroubles:
         back()
 
     async def write_alone(self, node: Node) -> None:
-        """Writes with acks=1 to partitions that a broker leads or believes to lead."""
-        indices = range(self.world.shape.partitions)
-        writer = self.world.clients.context.run(
-            LoneWriter, self.world, f"alone{self.world.loop.turns}", TOPIC, len(indices)
-        )
-        writer.broker_id = node.broker_id
-        await self.world.loop.create_task(writer.run(), context=self.world.clients.context)
+        """Writes with acks=1 to a broker, whether or not it leads. A write may wait for a flush,
+        and its connection with it, so there are several of them."""
+        context = self.world.clients.context
+        writers = [
+            context.run(LoneWriter, self.world, f"alone-{index}-{each}", TOPIC, index, node.host)
+            for index in range(self.world.shape.partitions)
+            for each in range(LONE_WRITERS)
+        ]
+        tasks = [self.world.loop.create_task(each.run(), context=context) for each in writers]
+        await asyncio.gather(*tasks)
 
     def cut_off(self, node: Node) -> Callable[[], None]:
         """Cuts a broker from the others and from ZooKeeper; returns what undoes it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
-UNFINISHED = ("ending", "unfinished_move", "assigned", "refused", "calm")
+UNFINISHED = ("ending", "loading", "unfinished_move", "assigned", "refused", "calm")
 NETWORK = ("cut", "isolate", "lag", "half_reassigned", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
 DISK = (
@@ -174,6 +174,7 @@ class Troubles:
     async def _short_return(self, node: Node) -> None:
         """A leader was away alone and was written to, and lacks something when it has to
         truncate."""
+        node = self.leaders.leader(self.admin.any_partition()) or node
         back = self.leaders.cut_off(node)
         await asyncio.sleep(self.random.uniform(8, 12))
         writer = asyncio.get_running_loop().create_task(self.leaders.write_alone(node))

@@ -22,6 +22,7 @@ ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 FULL = {errno.ENOSPC: 1_000_000}
 # Clients end a transaction every few seconds.
 ENDING_SECONDS = 10
+OFFSETS_PART = "/__consumer_offsets-"
 POLL_SECONDS = 0.003
 # How long one read of a coordinator that loads takes at most.
 LOADING_SECONDS = 0.4
@@ -44,7 +45,7 @@ class UnfinishedTroubles:
 
         There is no space for them for a while, in topics or in `__consumer_offsets`.
         """
-        part = self.random.choice(["/t-", "/__consumer_offsets-"])
+        part = self.random.choice(["/t-", OFFSETS_PART])
         for each in self.world.nodes.values():
             each.disk.faults = Faults(FULL, frozenset(("pwrite",)), part)
         found: list[Node] = []
@@ -58,15 +59,34 @@ class UnfinishedTroubles:
         for each in found:
             each.kill()
         if self.random.random() < 0.5:
-            # The markers come while the next coordinators of the groups load.
-            self._heal()
-            for each in self.world.nodes.values():
-                self.disks.read_slowly(each, LOADING_SECONDS, "/__consumer_offsets-")
-            await asyncio.sleep(self.random.uniform(3, 8))
-        elif self.random.random() < 0.5:
             await asyncio.sleep(self.random.uniform(0, 8))
         self._heal()
         for each in found:
+            if not each.is_up:
+                each.start()
+
+    async def loading(self, _node: Node) -> None:
+        """The marker of a transaction comes while the next coordinator of its group loads, from a
+        disk that reads slowly. The last one had no space for it."""
+        nodes = self.world.nodes.values()
+        found: list[Node] = []
+
+        def has_open() -> bool:
+            found[:] = [each for each in nodes if _has_open_offsets(each)]
+            return bool(found)
+
+        await self._until(has_open, ENDING_SECONDS)
+        for each in nodes:
+            each.disk.faults = Faults(FULL, frozenset(("pwrite",)), OFFSETS_PART)
+        await self._until(lambda: any(self._ends(each) for each in nodes), 2)
+        self._heal()
+        for each in nodes:
+            self.disks.read_slowly(each, LOADING_SECONDS, OFFSETS_PART)
+        for each in found[:1]:
+            each.kill()
+        await asyncio.sleep(self.random.uniform(3, 8))
+        self._heal()
+        for each in found[:1]:
             if not each.is_up:
                 each.start()
 
@@ -142,3 +162,16 @@ class UnfinishedTroubles:
             if condition():
                 return
             await asyncio.sleep(POLL_SECONDS)
+
+
+def _has_open_offsets(node: Node) -> bool:
+    """Whether a broker leads a partition of `__consumer_offsets` with a transaction in it."""
+    if not node.is_up or node.server is None or not node.ready:
+        return False
+    server: Any = node.server
+    return any(
+        where.topic == "__consumer_offsets"
+        and partition.is_leader
+        and partition.log.last_stable_offset < partition.log.high_watermark
+        for where, partition in server.parts.replicas.manager.partitions.items()
+    )
