@@ -127,6 +127,17 @@ class RemoteLogManager:
         cache = self.metadata.cache(partition)
         return cache.segment_at(log.leader_epochs.epoch_for_offset(offset), offset)
 
+    def problem(self) -> str | None:
+        """What fails now, in one sentence, or None."""
+        first = self.problems.first()
+        if first is not None:
+            task, name, error = first
+            count = self.problems.count(task)
+            return f"the {task} task of {name} failed ({count} partitions in all): {error}"
+        if self._tasks and self.metadata.unavailable is not None:
+            return self.metadata.unavailable
+        return None
+
     # -- start and stop -------------------------------------------------------------------------
 
     def startup(self) -> None:

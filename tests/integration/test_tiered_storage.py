@@ -127,11 +127,17 @@ def test_what_cannot_be_copied_stays_on_the_local_disk(
         eventually(lambda: remote_logs(broker).problems.count("copy") == 2)
         assert log_of(broker, "history").local_log_start_offset == 2
         assert log_of(broker, "other").local_log_start_offset == 0
+        state = broker.server._state
+        assert state is not None
+        (fault,) = state.faults()
+        assert (fault.name, fault.stops) == ("remote-storage-failing", False)
+        assert "(2 partitions in all)" in fault.problem
         store.unlink()
         away.rename(store)
         eventually(lambda: is_local_only_from([broker], "history", 7))
         eventually(lambda: is_local_only_from([broker], "other", 4))
-        eventually(lambda: remote_logs(broker).problems.first() is None)
+        eventually(lambda: remote_logs(broker).problem() is None)
+        assert state.faults() == []
     lines = [
         record
         for record in caplog.records
