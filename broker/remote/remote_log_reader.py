@@ -13,25 +13,34 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
 from ottla.broker.remote.lineage import end_of_common_history
-from ottla.broker.remote.segment_reader import RemoteRead, aborted_transactions, read_segment
+from ottla.broker.remote.segment_reader import (
+    RemoteRead,
+    SegmentStorage,
+    aborted_transactions,
+    find_timestamp,
+    read_segment,
+)
 from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
+from ottla.protocol.records.errors import RecordsError
 from ottla.storage.errors import CorruptFile, StorageError
 from ottla.storage.remote.remote_storage import (
     RemoteObjectCorruptError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
 )
+from ottla.storage.remote.segments import RemoteLogSegmentState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
     from ottla.storage.log.log import Log
     from ottla.storage.remote.remote_storage import RemoteStorage
-    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 logger = logging.getLogger("ottla.remote")
 
@@ -39,6 +48,17 @@ logger = logging.getLogger("ottla.remote")
 #: second. And for how many segments that is remembered.
 _LOG_INTERVAL_MS = 30_000
 _MAX_PROBLEMS = 1_000
+#: How long a search by timestamp may take; the default of Kafka 4's
+#: `remote.list.offsets.request.timeout.ms`.
+_SEARCH_SECONDS = 30.0
+
+_TimestampAndOffset = tuple[int, int, int]
+
+
+class Metadata(Protocol):
+    """`RemoteLogMetadataManager`, as far as it is used here."""
+
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
 
 
 class RemoteLogs(Protocol):
@@ -46,6 +66,12 @@ class RemoteLogs(Protocol):
 
     @property
     def storage(self) -> RemoteStorage: ...
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    def partition(self, log: Log) -> TopicIdPartition | None:
+        """The partition in remote storage; None if the topic is not tiered."""
 
     def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
         """The segment with `offset` of this log's history. Raises RemoteStorageError."""
@@ -167,6 +193,36 @@ class RemoteLogReader:
             read.when_done(partial(self._ended, key, read))
         read.users += 1
         return read
+
+    async def offset_for_timestamp(self, log: Log, timestamp: int) -> _TimestampAndOffset | None:
+        """As `Log.offset_for_timestamp`, of the records that are in remote storage only.
+
+        Mirrors `findOffsetByTimestamp` of Kafka's RemoteLogManager. Raises RemoteStorageError, also
+        after 30 seconds.
+        """
+        partition = self._remote.partition(log)
+        if partition is None:
+            return None
+        segments = self._remote.metadata.cache(partition).snapshot()
+        search = TimestampSearch(
+            log.leader_epochs.entries,
+            log.log_start_offset,
+            min(log.local_log_start_offset, log.log_end_offset),
+            timestamp,
+        )
+        try:
+            async with asyncio.timeout(_SEARCH_SECONDS):
+                return await self.workers.run(search.run, self.indexes, segments)
+        except TimeoutError:
+            raise RemoteStorageError(
+                f"{log.name}: the search for timestamp {timestamp} in remote storage took longer"
+                f" than {_SEARCH_SECONDS:.0f} seconds"
+            ) from None
+        except (StorageError, OSError, RecordsError) as error:
+            self._log_failure(log, log.log_start_offset, error)
+            if isinstance(error, RemoteStorageError):
+                raise
+            raise RemoteStorageError(str(error)) from error
 
     def close(self) -> None:
         """Ends all reads; fetches that wait for them get no records. Threads end what they do."""
@@ -292,6 +348,34 @@ class RemoteLogReader:
             error,
             extra={"topic": log.topic, "partition": log.partition},
         )
+
+
+class TimestampSearch(NamedTuple):
+    """A search by timestamp, in a worker thread, over [from_offset, end_offset) of one history."""
+
+    epochs: list[tuple[int, int]]
+    from_offset: int
+    end_offset: int
+    timestamp: int
+
+    def run(
+        self, storage: SegmentStorage, segments: list[RemoteLogSegmentMetadata]
+    ) -> _TimestampAndOffset | None:
+        """`segments` are all of the partition. Raises RemoteStorageError, RecordsError."""
+        for segment in sorted(segments, key=lambda each: each.start_offset):
+            start = max(segment.start_offset, self.from_offset)
+            if (
+                segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                or segment.max_timestamp_ms < self.timestamp
+                or segment.end_offset < start
+                or start >= self.end_offset
+            ):
+                continue
+            up_to = end_of_common_history(segment, self.epochs, self.end_offset, start)
+            found = find_timestamp(storage, segment, self.timestamp, from_offset=start, up_to=up_to)
+            if found is not None:
+                return found
+        return None
 
 
 def _read_local(log: Log, params: ReadParams) -> RemoteLogReadResult:

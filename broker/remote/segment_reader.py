@@ -7,7 +7,7 @@ returned when the segment was on the local disk, byte for byte.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_heade
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.index.txn_index import TXN_ENTRY_BYTES, AbortedTransaction
+from ottla.storage.log.batch_times import read_times
 from ottla.storage.remote.remote_storage import (
     RemoteIndexType,
     RemoteObjectCorruptError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 _INDEX_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
 _TRANSACTION = Struct(">hqqqq")
 #: Read at once in search of the batch that has an offset. The entry of the offset index before it
 #: is `index.interval.bytes` away, by default 4096, and a batch.
@@ -136,6 +138,16 @@ def _find(
     storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
 ) -> tuple[int, int] | None:
     """(position, size) of the first batch at or above `position` that ends above `offset`."""
+    for at, header in _headers(storage, metadata, position):
+        if header.next_offset > offset:
+            return at, header.size_in_bytes
+    return None
+
+
+def _headers(
+    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches from `position` on, which is the begin of one."""
     window, window_start = b"", position
     while position < metadata.size_bytes:
         if position + BATCH_OVERHEAD > window_start + len(window):
@@ -147,10 +159,54 @@ def _find(
             raise _corrupt(metadata, position, str(error)) from error
         if position + header.size_in_bytes > metadata.size_bytes:
             raise _corrupt(metadata, position, f"a batch of {header.size_in_bytes} bytes")
-        if header.next_offset > offset:
-            return position, header.size_in_bytes
+        yield position, header
         position += header.size_in_bytes
+
+
+def find_timestamp(
+    storage: SegmentStorage,
+    metadata: RemoteLogSegmentMetadata,
+    timestamp: int,
+    *,
+    from_offset: int,
+    up_to: int,
+) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of the first record that is not older than `timestamp`.
+
+    Looks at offsets in [from_offset, up_to). None if all are older. Raises RemoteStorageError.
+    """
+    time_index = storage.fetch_index(metadata, RemoteIndexType.TIMESTAMP)
+    relative_offset = max(
+        floor_time(time_index, timestamp - 1), from_offset - metadata.start_offset
+    )
+    position = 0
+    if relative_offset > 0:
+        offset_index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
+        position = floor_position(offset_index, relative_offset)
+    for at, header in _headers(storage, metadata, position):
+        if header.base_offset >= up_to:
+            break
+        if header.max_timestamp < timestamp or header.next_offset <= from_offset:
+            continue
+        content = _fetch(storage, metadata, at, at + header.size_in_bytes)
+        try:
+            times = read_times(content)
+        except RecordsError as error:
+            raise _corrupt(metadata, at, str(error)) from error
+        for found, offset in times:
+            if found >= timestamp and from_offset <= offset < up_to:
+                return found, offset, header.partition_leader_epoch
     return None
+
+
+def floor_time(index: bytes, timestamp: int) -> int:
+    """The relative offset of the last entry at or before a time of the time index, or 0."""
+
+    def timestamp_at(number: int) -> int:
+        return int(_TIME_ENTRY.unpack_from(index, _TIME_ENTRY.size * number)[0])
+
+    place = bisect_right(range(len(index) // _TIME_ENTRY.size), timestamp, key=timestamp_at)
+    return int(_TIME_ENTRY.unpack_from(index, _TIME_ENTRY.size * (place - 1))[1]) if place else 0
 
 
 def _corrupt(

@@ -175,6 +175,16 @@ class RemoteFetches:
             read.when_done(operation.try_complete)
         return True
 
+    async def offset_for_timestamp(self, log: Log, timestamp: int) -> tuple[int, int, int] | None:
+        """As `Log.offset_for_timestamp`, of the records that are in remote storage only.
+
+        Raises KafkaError, which clients retry.
+        """
+        try:
+            return await self.reader.offset_for_timestamp(log, timestamp)
+        except RemoteStorageError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
     def local_items(self, items: list[FetchItem]) -> list[FetchItem]:
         """The items that wait for appends: a throttled read of remote storage does not."""
         return [item for item in items if not self._is_remote(item[0], item[2])]

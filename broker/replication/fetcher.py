@@ -24,7 +24,6 @@ from ottla.broker.replication.leader_endpoint import (
     LeaderUnreachable,
 )
 from ottla.broker.replication.partition import Partition
-from ottla.broker.replication.tier_state_machine import TieredFollowers, TierStateMachine
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
@@ -34,11 +33,12 @@ from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import LogDirectoryOffline, StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ottla.broker.replication.fetcher_settings import FetcherSettings
     from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.replication.tier_state_machine import TieredFollowers
     from ottla.protocol.client.aio_connection import AsyncConnection
     from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
@@ -101,13 +101,20 @@ class Fetcher:
         self._leader = LeaderEndpoint(self._connect, broker_id, timeout_ms)
         self._tiered: TieredFollowers | None = None
         if replica_manager.remote_logs is not None:
+            from ottla.broker.replication.tier_state_machine import (
+                TieredFollowers,
+                TierStateMachine,
+            )
+
             leader = LeaderEndpoint(self._usable_connection, broker_id, timeout_ms)
             machine = TierStateMachine(
                 replica_manager.remote_logs, leader, now_ms, replica_manager.on_truncated
             )
             self._tiered = TieredFollowers(machine, self._build_ended)
         # Partitions whose log continues behind remote segments: not fetched before that is done.
-        self._building = self._tiered.building if self._tiered is not None else {}
+        self._building: Collection[TopicPartition] = (
+            () if self._tiered is None else self._tiered.building
+        )
         self._session = FetchSessionHandler(settings.partition_max_bytes)
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.broker.remote.remote_log_reader import ReadParams, RemoteLogReader, RemoteLogReadResult
 from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.remote_storage import RemoteStorage
-from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from tests.doubles.eventually import eventually_async
 from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
 from tests.doubles.tiered_partition import PARTITION, TieredPartition
@@ -21,6 +22,13 @@ class RemoteLogsOf:
     @property
     def storage(self) -> RemoteStorage:
         return self.scene.remote.storage
+
+    @property
+    def metadata(self) -> RemoteLogMetadataManager:
+        return self.scene.metadata
+
+    def partition(self, log: Log) -> TopicIdPartition | None:
+        return PARTITION
 
     def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
         epoch = log.leader_epochs.epoch_for_offset(offset)

@@ -19,10 +19,11 @@ from ottla.broker.remote.remote_log_reader import (
 )
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 from tests.doubles.eventually import eventually_async
-from tests.doubles.storage_logs import NOW_MS, batch_of, marker
+from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
 from tests.doubles.tiered_history import (
     RemoteLogsOf,
     append_history,
@@ -293,3 +294,39 @@ async def test_the_quota_stops_reads_until_the_rate_is_lower(scene: Scene) -> No
     assert scene.reader.is_throttled()
     scene.now_ms += 3_600_000
     assert not scene.reader.is_throttled()
+
+
+async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
+    append_history(scene.tiered, 40)
+    log = scene.log
+    log.append(batch_of(plain(2, NOW_MS + 9_000)), leader_epoch=2, now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
+    wanted = [*range(NOW_MS - 1, NOW_MS + 1_200, 37), NOW_MS + 9_000, NOW_MS + 9_002]
+    before = {each: log.offset_for_timestamp(each) for each in wanted}
+    await scene.tier()
+    start = log.local_log_start_offset
+    assert start > 100
+    remote = 0
+    for each, expected in before.items():
+        found = await scene.reader.offset_for_timestamp(log, each)
+        if expected is not None and expected[1] < start:
+            remote += 1
+            assert found == expected
+        else:
+            assert found is None
+    assert remote > 20
+    log.delete_records_before(50)
+    found = await scene.reader.offset_for_timestamp(log, 0)
+    assert found is not None
+    assert found[1] == 50
+    scene.storage.fail = ["fetch"]
+    scene.reader.indexes._cache = ChunkCache(0)
+    with pytest.raises(RemoteStorageError):
+        await scene.reader.offset_for_timestamp(log, 0)
+
+
+async def test_epochs_below_the_local_log_start_are_known(scene: Scene) -> None:
+    append_history(scene.tiered)
+    before = [scene.log.end_offset_for_epoch(epoch) for epoch in range(4)]
+    await scene.tier()
+    assert [scene.log.end_offset_for_epoch(epoch) for epoch in range(4)] == before
