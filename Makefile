@@ -9,7 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
-.PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster bench-curves bench-share chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
@@ -80,6 +80,9 @@ format: $(STAMP) ## let ruff format and fix the tree
 
 bench: $(STAMP) ## Ottla and Apache Kafka 3.9.1 side by side
 	@$(RUN) -m benchmarks.bench $(ARGUMENTS)
+
+bench-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1
+	@$(RUN) -m benchmarks.bench_share $(ARGUMENTS)
 
 bench-curves: $(STAMP) ## throughput, processor time, response time and memory over growing load
 	@$(RUN) -m benchmarks.bench_curves $(ARGUMENTS)
