@@ -130,6 +130,10 @@ class SharePartitions:
                 found[key.group_id] = found.get(key.group_id, 0) + records
         return found
 
+    def of_group(self, group_id: str) -> list[HostedPartition]:
+        """The share partitions of a group here."""
+        return [hosted for key, hosted in self._hosted.items() if key.group_id == group_id]
+
     def find(self, key: SharePartitionKey, topic: str) -> HostedPartition:
         """The share partition; starts to load it if this broker does not have it yet.
 
@@ -192,9 +196,8 @@ class SharePartitions:
 
     def drop_group(self, group_id: str) -> None:
         """The group is empty or deleted, or its offsets are reset."""
-        for hosted in list(self._hosted.values()):
-            if hosted.key.group_id == group_id:
-                self._drop(hosted)
+        for hosted in self.of_group(group_id):
+            self._drop(hosted)
 
     def _drop(self, hosted: HostedPartition) -> None:
         if self._hosted.get(hosted.key) is hosted:
@@ -229,9 +232,9 @@ class SharePartitions:
 
     async def release(self, member_id: str, group_id: str) -> None:
         """Releases all records that a member has acquired; failures are logged."""
-        for hosted in list(self._hosted.values()):
+        for hosted in self.of_group(group_id):
             state = hosted.state
-            if hosted.key.group_id != group_id or state is None:
+            if state is None:
                 continue
             transition = state.release(member_id)
             try:
