@@ -25,7 +25,18 @@ from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.share_fetch import ShareFetchResponse
 from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
-from tests.differential.share_scripts import ACCEPT, FINAL, ONE, Script, acknowledge, begin, beat
+from tests.differential.share_scripts import (
+    ACCEPT,
+    FINAL,
+    ONE,
+    TWO,
+    Script,
+    acknowledge,
+    beat,
+    begin,
+    learn_topics,
+    take,
+)
 from tests.differential.share_scripts import fetch as fetch_of
 from tests.doubles.eventually import eventually
 from tests.doubles.transcript import Transcript
@@ -107,8 +118,20 @@ def a_group_that_can_be_read(t: Transcript) -> None:
 def a_topic_without_access(t: Transcript) -> None:
     group = "curious"
     topic_id = begin(t, group)
-    _allow_only(t, ResourceType.TOPIC, _HIDDEN, [Operation.CREATE])
     t.quietly(CreateTopicsRequest(topics=[CreatableTopic(_HIDDEN, 1, 1)], timeout_ms=10_000), 5)
+    learn_topics(t, _HIDDEN)
+    epoch = 0
+
+    def is_assigned() -> bool:
+        nonlocal epoch
+        response = t.quietly(beat(group, TWO, epoch, None if epoch else ["t", _HIDDEN]), 1)
+        assert isinstance(response, ShareGroupHeartbeatResponse)
+        epoch = response.member_epoch
+        assignment = response.assignment
+        return assignment is not None and len(assignment.topic_partitions) == 2
+
+    eventually(is_assigned, "no assignment")
+    _allow_only(t, ResourceType.TOPIC, _HIDDEN, [Operation.CREATE])
 
     def is_denied() -> bool:
         response = t.quietly(beat(group, ONE, 0, [_HIDDEN]), 1)
@@ -120,12 +143,15 @@ def a_topic_without_access(t: Transcript) -> None:
     eventually(is_denied, "the rule has no effect")
     t.say("a subscription")
     t.ask(beat(group, ONE, 0, ["t", _HIDDEN]), 1)
+    t.say("a group that has the topic")
+    t.ask(ShareGroupDescribeRequest([group]), 1)
+    t.quietly(beat(group, TWO, FINAL), 1)
     for text, request, version in requests_of(group, _HIDDEN):
         t.say(text)
         t.ask(request, version)
     t.say("the other topic")
     t.quietly(beat(group, ONE, 0), 1)
-    t.ask(fetch_of(group, ONE, 0, topic_id, max_records=1), 1)
+    take(t, group, ONE, 0, topic_id)
 
 
 def quotas(t: Transcript) -> None:
@@ -133,20 +159,18 @@ def quotas(t: Transcript) -> None:
     group = "slow"
     topic_id = begin(t, group, ONE)
     entity = [AlterClientQuotasRequestEntityData("client-id", "slow")]
-    change = AlterClientQuotasRequestEntryData(entity, [OpData("consumer_byte_rate", 1.0)])
+    change = AlterClientQuotasRequestEntryData(entity, [OpData("consumer_byte_rate", 10.0)])
     t.ask(AlterClientQuotasRequest([change]), 1)
     t.connection("slow", "slow")
-    epoch = 0
 
     def is_throttled() -> bool:
         """Each fetch releases what the one before has acquired."""
-        nonlocal epoch
-        response = t.quietly(fetch_of(group, ONE, epoch, topic_id, max_wait_ms=100), 1, "slow")
+        response = t.quietly(fetch_of(group, ONE, 0, topic_id, max_wait_ms=100), 1, "slow")
         assert isinstance(response, ShareFetchResponse)
-        epoch = 1
+        if response.throttle_time_ms > 0:
+            return True
         t.quietly(fetch_of(group, ONE, FINAL), 1, "slow")
-        epoch = 0
-        return response.throttle_time_ms > 0
+        return False
 
     eventually(is_throttled, "the quota has no effect")
     t.say("a fetch of this client is throttled")

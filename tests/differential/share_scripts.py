@@ -59,6 +59,8 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 FINAL = -1
 RECORDS = 10
 GROUP_RESOURCE = 32
+# For fetches that get records: as long as the broker takes.
+LONG_MS = 20_000
 LOCK_MS = 1000  # the least that a broker can allow
 
 Row = tuple[int, int, Sequence[int]]
@@ -79,20 +81,20 @@ def prepare(t: Transcript) -> None:
     begin(t, "ready")
 
 
-def learn_topics(t: Transcript) -> bytes:
-    """The id of topic t."""
+def learn_topics(t: Transcript, name: str = "t") -> bytes:
+    """The id of a topic, which the transcript shows by its name in capitals."""
 
     def found() -> bytes | None:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         response = t.quietly(request, 12)
         assert isinstance(response, MetadataResponse)
         (topic,) = response.topics
         is_ready = topic.error_code == ErrorCode.NONE and topic.partitions[0].leader_id >= 0
         return topic.topic_id if is_ready else None
 
-    topic_id = eventually(found, "topic t has no leader")
+    topic_id = eventually(found, f"topic {name} has no leader")
     assert topic_id is not None
-    t.topic_ids = {topic_id: "T", UNKNOWN_ID: "UNKNOWN"}
+    t.topic_ids |= {topic_id: name.upper(), UNKNOWN_ID: "UNKNOWN"}
     return topic_id
 
 
@@ -388,11 +390,12 @@ def releases_with_a_fetch(t: Transcript) -> None:
     group = "releases"
     topic_id = begin(t, group, ONE)
     t.say("the first batch")
-    t.ask(fetch(group, ONE, 0, topic_id, max_records=1), 1)
+    t.ask(fetch(group, ONE, 0, topic_id, max_records=1, max_wait_ms=LONG_MS), 1)
     t.say("released: the fetch gets the second batch, as the release is being stored")
-    t.ask(fetch(group, ONE, 1, topic_id, (0, 5, [RELEASE]), max_records=1), 1)
+    again: Row = (0, 5, [RELEASE])
+    t.ask(fetch(group, ONE, 1, topic_id, again, max_records=1, max_wait_ms=LONG_MS), 1)
     t.say("then the first one again")
-    t.ask(fetch(group, ONE, 2, max_records=1), 1)
+    t.ask(fetch(group, ONE, 2, max_records=1, max_wait_ms=LONG_MS), 1)
     t.say("accepted and rejected with a fetch, of which one is refused")
     rows: list[Row] = [(0, 5, [ACCEPT]), (6, 20, [REJECT])]
     t.ask(fetch(group, ONE, 3, topic_id, *rows, max_wait_ms=100), 1)
@@ -401,18 +404,11 @@ def releases_with_a_fetch(t: Transcript) -> None:
 def locks(t: Transcript) -> None:
     group = "locks"
     topic_id = begin(t, group, ONE, TWO)
-    setting = AlterableConfig("share.record.lock.duration.ms", 0, str(LOCK_MS))
-    change = IncrementalAlterConfigsRequest(
-        [AlterConfigsResource(GROUP_RESOURCE, group, [setting])]
-    )
-    t.ask(change, 1)
-    eventually(
-        lambda: _lock_ms(t, group, topic_id) == LOCK_MS, "the lock duration is not in effect"
-    )
+    _set_lock(t, group, topic_id, LOCK_MS)
     t.say("acquired for a second")
-    t.ask(fetch(group, ONE, 0, topic_id), 1)
+    t.ask(fetch(group, ONE, 0, topic_id, max_wait_ms=LONG_MS), 1)
     t.say("the fetch of another member waits until the locks end")
-    t.ask(fetch(group, TWO, 0, topic_id, max_wait_ms=20_000, max_records=1), 1, "two")
+    t.ask(fetch(group, TWO, 0, topic_id, max_wait_ms=LONG_MS, max_records=1), 1, "two")
     t.say("acknowledged after the end of the lock")
     t.ask(acknowledge(group, ONE, 1, topic_id, (0, 5, [ACCEPT])), 1)
     t.say("renewed after the end of the lock")
@@ -421,10 +417,45 @@ def locks(t: Transcript) -> None:
     t.ask(acknowledge(group, ONE, 3, topic_id, (0, 9, [RELEASE])), 1)
     t.say("the session of the other member ends: its records can be acquired at once")
     t.ask(acknowledge(group, TWO, FINAL), 1, "two")
-    t.ask(fetch(group, ONE, 4, max_records=1), 1)
+    _set_lock(t, group, topic_id, 30_000)
+    epoch = take(t, group, ONE, 0, topic_id)
     t.say("accepted, and again when the start offset is past them")
-    t.ask(acknowledge(group, ONE, 5, topic_id, (0, 5, [ACCEPT])), 1)
-    t.ask(acknowledge(group, ONE, 6, topic_id, (0, 5, [REJECT])), 1)
+    t.ask(acknowledge(group, ONE, epoch, topic_id, (0, 5, [ACCEPT])), 1)
+    t.ask(acknowledge(group, ONE, epoch + 1, topic_id, (0, 5, [REJECT])), 1)
+
+
+def _set_lock(t: Transcript, group: str, topic_id: bytes, duration_ms: int) -> None:
+    """Returns when the duration is in effect; ends the session of the member ONE."""
+    setting = AlterableConfig("share.record.lock.duration.ms", 0, str(duration_ms))
+    resource = AlterConfigsResource(GROUP_RESOURCE, group, [setting])
+    t.ask(IncrementalAlterConfigsRequest([resource]), 1)
+    eventually(
+        lambda: _lock_ms(t, group, topic_id) == duration_ms, "the lock duration is not in effect"
+    )
+
+
+def take(t: Transcript, group: str, member: str, epoch: int, topic_id: bytes | None = None) -> int:
+    """The fetch that gets records; returns the next epoch of the session.
+
+    Kafka can respond early without records, while it loads a share partition or releases records.
+    """
+    mark = len(t.lines)
+
+    def is_acquired() -> bool:
+        nonlocal epoch
+        del t.lines[mark:]
+        request = fetch(group, member, epoch, topic_id, max_records=1, max_wait_ms=LONG_MS)
+        response = t.ask(request, 1)
+        epoch += 1
+        assert isinstance(response, fetching.ShareFetchResponse)
+        return any(
+            partition.acquired_records
+            for topic in response.responses
+            for partition in topic.partitions
+        )
+
+    eventually(is_acquired, "no records")
+    return epoch
 
 
 def _lock_ms(t: Transcript, group: str, topic_id: bytes) -> int:
