@@ -2,8 +2,8 @@
 
     python -m tests.compat.share.mixed
 
-Share groups are refused while it is registered. It leads the internal topics with the records of
-share groups, coordinates a group of consumers, is told of settings of groups, and logs no error.
+Share groups and their settings are refused while it is registered. It leads the internal topics with
+the records of share groups, coordinates a group of consumers, and logs no error.
 """
 
 from __future__ import annotations
@@ -60,16 +60,17 @@ def main() -> None:
             each.start()
         bootstrap = ",".join(each.bootstrap for each in ours)
         use_share_groups(bootstrap)
+        assert set_group(ours[0].bootstrap) == ErrorCode.NONE
         kafka = stack.enter_context(
             start_kafka(directory / "kafka", zookeeper=zookeeper, broker_id=KAFKA_ID, **COMMON)
         )
-        set_group(ours[0].bootstrap)  # a notification that Kafka reads, too
         eventually(lambda: is_refused(bootstrap.split(",")), "share groups are not refused")
-        print("share groups are refused while Kafka is registered")
+        for each in ours:
+            assert set_group(each.bootstrap) == ErrorCode.UNSUPPORTED_VERSION
+        print("share groups and their settings are refused while Kafka is registered")
         move_to_kafka(ours, bootstrap)
         read_with_a_group(kafka.bootstrap)
         print("Kafka leads the internal topics, and coordinates a group of consumers")
-        set_group(ours[1].bootstrap)
         lines = [line for line in kafka.output().splitlines() if " ERROR " in line]
         assert lines == [], lines
         print("Kafka has logged no error")
@@ -98,12 +99,14 @@ def use_share_groups(bootstrap: str) -> None:
     assert workers.history.problems(values) == []
 
 
-def set_group(bootstrap: str) -> None:
+def set_group(bootstrap: str) -> int:
+    """Leaves a znode below /config/groups; returns the error code."""
     setting = AlterableConfig("share.auto.offset.reset", 0, "earliest")
     with Wire(bootstrap) as wire:
         resource = AlterConfigsResource(32, GROUP, [setting])
         response: Any = wire.ask(IncrementalAlterConfigsRequest([resource]), 1)
-    assert response.responses[0].error_code == 0, response
+    code: int = response.responses[0].error_code
+    return code
 
 
 def is_refused(addresses: list[str]) -> bool:
