@@ -2,8 +2,8 @@
 
     python -m tests.compat.share.mixed
 
-Share groups and their settings are refused while it is registered. It leads the internal topics with
-the records of share groups, coordinates a group of consumers, and logs no error.
+Share groups and their settings are refused while it is registered. It leads the internal topics
+with the records of share groups, coordinates a group of consumers, and logs no error.
 """
 
 from __future__ import annotations
