@@ -104,7 +104,7 @@ class Group:
 
 
 class Worker:
-    """One member; its requests are built anew, the responses are decoded."""
+    """One member; each request is built, each response decoded."""
 
     def __init__(self, wire: Wire, group: Group, member_id: str) -> None:
         self.wire = wire

@@ -413,7 +413,7 @@ def locks(t: Transcript) -> None:
     t.ask(acknowledge(group, ONE, 1, topic_id, (0, 5, [ACCEPT])), 1)
     t.say("renewed after the end of the lock")
     t.ask(acknowledge(group, ONE, 2, topic_id, (0, 5, [RENEW]), is_renew=True), 2)
-    t.say("released after the end of the lock, with records of nobody")
+    t.say("released after the end of the lock, with records that no member has")
     t.ask(acknowledge(group, ONE, 3, topic_id, (0, 9, [RELEASE])), 1)
     t.say("the session of the other member ends: its records can be acquired at once")
     t.ask(acknowledge(group, TWO, FINAL), 1, "two")

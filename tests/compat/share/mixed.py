@@ -3,7 +3,8 @@
     python -m tests.compat.share.mixed
 
 Share groups and their settings are refused while it is registered. It leads the internal topics
-with the records of share groups, coordinates a group of consumers, and logs no error.
+with the records of share groups, coordinates a group of consumers, and logs no error but one for
+each setting of a group that was changed in the 15 minutes before.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ OURS: dict[str, object] = {
     "share_coordinator_state_topic_replication_factor": 2,
     "share_coordinator_state_topic_min_isr": 1,
 }
+# Of a change of a group's settings, which ZooKeeper keeps for 15 minutes.
+NOTIFICATION = 'error processing change notification {"version":2,"entity_path":"groups/'
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
@@ -72,8 +75,8 @@ def main() -> None:
         read_with_a_group(kafka.bootstrap)
         print("Kafka leads the internal topics, and coordinates a group of consumers")
         lines = [line for line in kafka.output().splitlines() if " ERROR " in line]
-        assert lines == [], lines
-        print("Kafka has logged no error")
+        assert [line for line in lines if NOTIFICATION not in line] == [], lines
+        print(f"Kafka has logged {len(lines)} errors, of notifications that it does not know")
 
 
 def broker(directory: Path, zookeeper: str, broker_id: int) -> BrokerProcess:
