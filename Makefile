@@ -6,6 +6,19 @@ RUN := $(ENVIRONMENT)/bin/python
 STAMP := $(ENVIRONMENT)/.installed
 
 .DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
+.PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
+.PHONY: hostile simulate simulate-long simulate-defects
+.PHONY: bench-cluster bench-curves bench-share chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos
+.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos compat-kafka-tests
+.PHONY: soak test-pythons spark-kill-matrix
+.PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: audit constraints check-alerts
+.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
+.PHONY: mutation soak test-pythons
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark compat
 .PHONY: compare-share test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects bench-cluster bench-curves chaos chaos-share
@@ -87,6 +100,9 @@ format: $(STAMP) ## let ruff format and fix the tree
 
 bench: $(STAMP) ## Ottla and Apache Kafka 3.9.1 side by side
 	@$(RUN) -m benchmarks.bench $(ARGUMENTS)
+
+bench-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1
+	@$(RUN) -m benchmarks.bench_share $(ARGUMENTS)
 
 bench-curves: $(STAMP) ## throughput, processor time, response time and memory over growing load
 	@$(RUN) -m benchmarks.bench_curves $(ARGUMENTS)

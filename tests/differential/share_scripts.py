@@ -404,14 +404,7 @@ def releases_with_a_fetch(t: Transcript) -> None:
 def locks(t: Transcript) -> None:
     group = "locks"
     topic_id = begin(t, group, ONE, TWO)
-    setting = AlterableConfig("share.record.lock.duration.ms", 0, str(LOCK_MS))
-    change = IncrementalAlterConfigsRequest(
-        [AlterConfigsResource(GROUP_RESOURCE, group, [setting])]
-    )
-    t.ask(change, 1)
-    eventually(
-        lambda: _lock_ms(t, group, topic_id) == LOCK_MS, "the lock duration is not in effect"
-    )
+    _set_lock(t, group, topic_id, LOCK_MS)
     t.say("acquired for a second")
     t.ask(fetch(group, ONE, 0, topic_id, max_wait_ms=LONG_MS), 1)
     t.say("the fetch of another member waits until the locks end")
@@ -420,14 +413,25 @@ def locks(t: Transcript) -> None:
     t.ask(acknowledge(group, ONE, 1, topic_id, (0, 5, [ACCEPT])), 1)
     t.say("renewed after the end of the lock")
     t.ask(acknowledge(group, ONE, 2, topic_id, (0, 5, [RENEW]), is_renew=True), 2)
-    t.say("released after the end of the lock, with records of nobody")
+    t.say("released after the end of the lock, with records that no member has")
     t.ask(acknowledge(group, ONE, 3, topic_id, (0, 9, [RELEASE])), 1)
     t.say("the session of the other member ends: its records can be acquired at once")
     t.ask(acknowledge(group, TWO, FINAL), 1, "two")
-    epoch = take(t, group, ONE, 4)
+    _set_lock(t, group, topic_id, 30_000)
+    epoch = take(t, group, ONE, 0, topic_id)
     t.say("accepted, and again when the start offset is past them")
     t.ask(acknowledge(group, ONE, epoch, topic_id, (0, 5, [ACCEPT])), 1)
     t.ask(acknowledge(group, ONE, epoch + 1, topic_id, (0, 5, [REJECT])), 1)
+
+
+def _set_lock(t: Transcript, group: str, topic_id: bytes, duration_ms: int) -> None:
+    """Returns when the duration is in effect; ends the session of the member ONE."""
+    setting = AlterableConfig("share.record.lock.duration.ms", 0, str(duration_ms))
+    resource = AlterConfigsResource(GROUP_RESOURCE, group, [setting])
+    t.ask(IncrementalAlterConfigsRequest([resource]), 1)
+    eventually(
+        lambda: _lock_ms(t, group, topic_id) == duration_ms, "the lock duration is not in effect"
+    )
 
 
 def take(t: Transcript, group: str, member: str, epoch: int, topic_id: bytes | None = None) -> int:
