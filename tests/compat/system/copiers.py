@@ -19,8 +19,8 @@ PARTITIONS = 2
 # A copier ends at the end that its partition had when it began. Then it gets so many more.
 RECORDS_AT_ONCE = 40_000
 _TRANSACTION_RECORDS = "20"
-# So that a transaction which nobody ends is over before the run is.
-_TRANSACTION_TIMEOUT_MS = "10000"
+# So that a transaction whose copier was killed is over before the run is.
+_TRANSACTION_TIMEOUT_MS = "30000"
 
 
 class Arrivals(threading.Thread):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import subprocess
 from pathlib import Path
 
 from tests.compat.system.cluster import CLIENTS, Cluster
-from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY, kafka_library
-from tests.doubles.kafka_clients import JsonLines, java_command
+from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY, java_command
+from tests.doubles.kafka_clients import JsonLines
 from tests.doubles.maven import ALONE, fetch_jars
 
 RECORDS, RECORDS_PER_S = 1_500, 50
@@ -56,11 +59,8 @@ class RoundTrips:
         configuration.write_text(json.dumps(platform))
         task = self._directory / f"round-trip-{self._number}.json"
         task.write_text(json.dumps(spec))
-        command = java_command(
-            kafka_library(),
-            "org.apache.kafka.trogdor.agent.Agent",
-            *("-n", "node0", "-c", str(configuration), "--exec", str(task)),
-        )
+        agent = ("-n", "node0", "-c", str(configuration), "--exec", str(task))
+        command = java_command("org.apache.kafka.trogdor.agent.Agent", *agent)
         place = command.index("-cp") + 1
         command[place] = f"{self._library}/*:{command[place]}"
         on_host = [*self._cluster.hosts.on(CLIENTS), *command]
@@ -79,12 +79,15 @@ class RoundTrips:
         if self._process.process.returncode == 0:
             self.done += RECORDS
         else:
-            self.failures.append(self._process.output()[-600:])
+            waiting = re.findall(r"consumer waiting .*", self._process.output())
+            self.failures.append((waiting or [self._process.output()])[-1][-600:])
 
     def stop(self) -> None:
-        """Waits for the end of the last one."""
-        self._process.process.wait(END_S)
+        """Waits for the end of the last one; one that does not end has failed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.process.wait(END_S)
         self._count()
+        self._process.kill()
 
     def check(self) -> dict[str, int]:
         return {"round trips": self.done, "failed workloads": len(self.failures)}
