@@ -41,13 +41,15 @@ class RoundTrips:
         self._number += 1
         topic = f"round-trip-{self._number}"
         patience = {"request.timeout.ms": "5000", "metadata.max.age.ms": "5000"}
+        # The defaults of the workload (64 KiB, 1 s) give up before a new leader is elected.
+        producer = {"buffer.memory": "33554432", "max.block.ms": "600000", **patience}
         spec = {
             "class": "org.apache.kafka.trogdor.workload.RoundTripWorkloadSpec",
             "startMs": 0,
             "durationMs": 3_600_000,
             "clientNode": "node0",
             "bootstrapServers": self._cluster.bootstrap,
-            "producerConf": {"delivery.timeout.ms": "600000", **patience},
+            "producerConf": {"delivery.timeout.ms": "600000", **producer},
             "consumerConf": patience,
             "targetMessagesPerSec": RECORDS_PER_S,
             "maxMessages": RECORDS,

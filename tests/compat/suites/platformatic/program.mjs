@@ -306,7 +306,7 @@ await check('alter-configs', async () => {
   await until(async () => (await setting('retention.ms')) === '1234567890', 'not altered')
 })
 await check('create-partitions', async () => {
-  await admin.createPartitions({ topics: [{ name: topic('created'), count: 5, assignments: [] }] })
+  await admin.createPartitions({ topics: [{ name: topic('created'), count: 5, assignments: null }] })
   await until(async () => {
     const found = await admin.metadata({ topics: [topic('created')], forceUpdate: true })
     return found.topics.get(topic('created')).partitionsCount === 5
