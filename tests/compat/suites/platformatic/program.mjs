@@ -249,7 +249,7 @@ await check('txn-commit', async () => {
   equal((await read(topic('txn'), 1, committed)).map((row) => row.value), ['kept-1'])
 })
 await check('txn-abort', async () => {
-  const made = transactional('t')
+  const made = transactional('t-abort')
   await (await write(made, 'dropped')).abort()
   await (await write(made, 'kept-2')).commit()
   await made.close()
