@@ -65,7 +65,7 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         "",
         "The longest time in seconds in which a partition gave a client nothing, from the",
         "beginning of a trouble to 5 s after all replicas were in sync again. All processes share",
-        "two cores, and each pause is one measurement.",
+        "two cores, and each pause is one measurement. A line (-): not played in this run.",
         "",
     ]
     lines += _pauses({lane: results[lane] for lane in ("kafka", "ottla") if lane in results})
