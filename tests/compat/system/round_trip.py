@@ -15,7 +15,7 @@ from tests.doubles.maven import ALONE, fetch_jars
 
 RECORDS, RECORDS_PER_S = 1_500, 50
 # With two brokers up no topic of three replicas can be created, so the topics are there before.
-TOPICS = 12
+TOPICS = 8
 END_S = 240.0
 
 
