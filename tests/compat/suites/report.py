@@ -18,7 +18,7 @@ Do not edit. [Programs around a broker](ecosystem.md) has Connect, MirrorMaker, 
 
 **yes**: works, the result is checked. **no**: fails (see *Findings*). **-**: the client does not
 have the feature, or its suite does not test it. **not run**: the machine lacked what the client
-needs.
+needs. [Kafka's system-test tools](system-tests.md) have a page of their own.
 
 """
 

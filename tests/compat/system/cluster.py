@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.system.hosts import Hosts, run
@@ -129,7 +130,16 @@ class Cluster:
 
     def create_topic(self, name: str, partitions: int) -> None:
         topic = NewTopic(name, partitions, 3, config={"retention.ms": "-1"})
-        self.admin.create_topics([topic], operation_timeout=60)[name].result(90)
+
+        def is_created() -> bool:
+            try:
+                self.admin.create_topics([topic], operation_timeout=60)[name].result(90)
+            except KafkaException as error:
+                # The client does not try again when the controller has changed.
+                return error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+            return True
+
+        eventually(is_created, f"{name} is not created", seconds=RECOVERY_S, pause_seconds=1.0)
         self.topics[name] = partitions
 
     def delete_topic(self, name: str) -> None:

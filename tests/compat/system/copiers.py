@@ -7,11 +7,17 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 from tests.compat.system.cluster import Cluster
 from tests.compat.system.measures import Findings, check_copy
-from tests.compat.system.verifiable import consumer, read_numbers, tool
+from tests.compat.system.verifiable import SETTLE_S, consumer, read_numbers, tool
+from tests.doubles.eventually import eventually
 from tests.doubles.kafka_clients import JsonLines
 
 SOURCE, TARGET = "copied-from", "copied-to"
@@ -19,8 +25,8 @@ PARTITIONS = 2
 # A copier ends at the end that its partition had when it began. Then it gets so many more.
 RECORDS_AT_ONCE = 40_000
 _TRANSACTION_RECORDS = "20"
-# So that a transaction which nobody ends is over before the run is.
-_TRANSACTION_TIMEOUT_MS = "10000"
+# So that a transaction whose copier was killed is over before the run is.
+_TRANSACTION_TIMEOUT_MS = "30000"
 
 
 class Arrivals(threading.Thread):
@@ -142,8 +148,18 @@ class Copiers:
 
     def _position(self, partition: int) -> int:
         wanted = ConsumerGroupTopicPartitions(group(partition))
-        found = self._cluster.admin.list_consumer_group_offsets([wanted], require_stable=True)
-        rows = found[group(partition)].result(60).topic_partitions
+        admin = self._cluster.admin
+        rows: list[TopicPartition] = []
+
+        def is_known() -> bool:
+            found = admin.list_consumer_group_offsets([wanted], require_stable=True)
+            try:
+                rows[:] = found[group(partition)].result(60).topic_partitions
+            except KafkaException:  # the coordinator has changed; the client does not try again
+                return False
+            return True
+
+        eventually(is_known, f"no offsets of {group(partition)}", seconds=SETTLE_S)
         return next((row.offset for row in rows if row.partition == partition), 0)
 
     def kill(self) -> None:

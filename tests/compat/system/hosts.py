@@ -78,7 +78,7 @@ class Hosts:
         return ("nsenter", f"--net={_NAMES / name}")
 
     def cut(self, name: str, others: Iterable[str]) -> None:
-        """Nothing gets from a host to the others or back, and nobody is told."""
+        """Drops packets between a host and the others, both ways; connections stay open."""
         for other in others:
             for way in ((name, other), (other, name)):
                 self._rule("add", way)

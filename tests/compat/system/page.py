@@ -51,21 +51,21 @@ def load() -> dict[str, dict[str, Any]]:
 
 
 def write_page() -> None:
-    """Writes the page, if there is a result."""
-    results = load()
-    if results:
-        PAGE.write_text(render(results))
+    """Writes the page."""
+    PAGE.write_text(render(load()))
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:
     """The whole document."""
+    if not results:
+        return f"{HEAD}\nThere is no result yet.\n"
     lines = [HEAD, "## Loss, doubling, order", "", *_totals(results), ""]
     lines += [
         "## Pauses",
         "",
         "The longest time in seconds in which a partition gave a client nothing, from the",
         "beginning of a trouble to 5 s after all replicas were in sync again. All processes share",
-        "two cores, and each pause is one measurement.",
+        "two cores, and each pause is one measurement. A line (-): not played in this run.",
         "",
     ]
     lines += _pauses({lane: results[lane] for lane in ("kafka", "ottla") if lane in results})
@@ -97,7 +97,7 @@ def _pauses(results: dict[str, dict[str, Any]]) -> list[str]:
         heads = list(CLIENTS)
     lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     rows = [{row["trouble"]: row for row in result["rows"]} for result in results.values()]
-    for trouble in rows[0] if rows else ():
+    for trouble in dict.fromkeys(trouble for found in rows for trouble in found):
         cells = [
             f"{found[trouble][name] / 1000:.1f}" if trouble in found else "-"
             for name in CLIENTS

@@ -135,7 +135,8 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
             try:
                 windows.append((name, *_play(lane, name, trouble, cluster, choices)))
             except (AssertionError, KafkaException) as error:
-                failed.append(f"{name}: {error}"[:2000])
+                failed.append(f"{name}: {error}"[:500])
+                print(f"{lane}: {failed[-1]}", flush=True)
                 cluster.heal()
             if work.error is not None:
                 raise work.error
@@ -200,9 +201,8 @@ def main() -> int:
         bad = {each: result[each] for each in ("lost", "doubled", "disordered", "failed")}
         print(f"{lane}: {result['counts']}, {bad}", flush=True)
         wrong = wrong or any(bad.values())
-        if not chosen.troubles:
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            (RESULTS / f"{lane}.json").write_text(json.dumps(result))
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{lane}.json").write_text(json.dumps(result))
     write_page()
     return int(wrong)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.compat.system.cluster import CLIENTS, Cluster
 from tests.compat.system.measures import Deliveries, Findings, check_log
@@ -188,11 +188,20 @@ def consumer(cluster: Cluster, isolation: str) -> Consumer:
 def end_offsets(cluster: Cluster, topic: str, partitions: int) -> dict[int, int]:
     """The high watermarks."""
     reader = consumer(cluster, "read_uncommitted")
+    found: dict[int, int] = {}
+
+    def is_known() -> bool:
+        for each in range(partitions):
+            try:
+                place = TopicPartition(topic, each)
+                found[each] = reader.get_watermark_offsets(place, timeout=60)[1]
+            except KafkaException:  # a leader has changed; the client does not try again
+                return False
+        return True
+
     try:
-        return {
-            each: reader.get_watermark_offsets(TopicPartition(topic, each), timeout=60)[1]
-            for each in range(partitions)
-        }
+        eventually(is_known, f"the ends of {topic} are not known", seconds=SETTLE_S)
+        return found
     finally:
         reader.close()
 

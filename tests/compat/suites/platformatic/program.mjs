@@ -249,7 +249,7 @@ await check('txn-commit', async () => {
   equal((await read(topic('txn'), 1, committed)).map((row) => row.value), ['kept-1'])
 })
 await check('txn-abort', async () => {
-  const made = transactional('t')
+  const made = transactional('t-abort')
   await (await write(made, 'dropped')).abort()
   await (await write(made, 'kept-2')).commit()
   await made.close()
@@ -306,7 +306,7 @@ await check('alter-configs', async () => {
   await until(async () => (await setting('retention.ms')) === '1234567890', 'not altered')
 })
 await check('create-partitions', async () => {
-  await admin.createPartitions({ topics: [{ name: topic('created'), count: 5, assignments: [] }] })
+  await admin.createPartitions({ topics: [{ name: topic('created'), count: 5, assignments: null }] })
   await until(async () => {
     const found = await admin.metadata({ topics: [topic('created')], forceUpdate: true })
     return found.topics.get(topic('created')).partitionsCount === 5
