@@ -137,7 +137,9 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_throttles(self) -> object:
         routes = self.parts.network.request_channel.routes.values()
-        exempt = sum(each.statistics.local_seconds for each in routes if each.throttle is None)
+        exempt = throttle_times.exempt_seconds + sum(
+            each.statistics.local_seconds for each in routes if each.throttle is None
+        )
         return {"times": throttle_times.averages(), "exempt_percent": exempt * 100}
 
     def _show_quota(self, kind: str, user: str, client_id: str) -> object:
@@ -172,6 +174,7 @@ class InspectedBroker(broker_server.BrokerServer):
         assert log is not None
         try:
             log.roll(self.parts.base.clock.now_ms())
+            os.stat(log.path)  # Kafka makes a new file, also for an empty log
         except (OSError, StorageError):
             directory = os.path.dirname(log.path)
             self._show_failed_directory(directory)

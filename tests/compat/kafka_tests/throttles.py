@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.quotas import client_quotas
 from ottla.broker.quotas.client_quotas import ClientQuota, ClientQuotas
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class ThrottleTimes:
         # Of the last produce or fetch of a client, until its response is complete.
         self._by_bytes: dict[tuple[str, str], int] = {}
         self._kinds: dict[int, str] = {}
+        #: Spent on fetches of followers.
+        self.exempt_seconds = 0.0
 
     def install(self) -> None:
         """All quotas are watched from now on."""
@@ -41,6 +44,8 @@ class ThrottleTimes:
             return throttle_ms
 
         def throttle_watched(quotas: ClientQuotas, context: RequestContext) -> int:
+            if client_quotas._is_of_follower(context.request):
+                self.exempt_seconds += context.local_done_at - context.dequeued_at
             throttle_ms = throttle_request(quotas, context)
             user, client_id = context.principal.name, context.header.client_id or ""
             # Kafka throttles for the longer of both times, and counts only that.

@@ -57,7 +57,7 @@ object Internals {
 
 /** The server's objects that tests read, with the answers of the process. */
 class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () => KafkaZkClient,
-                authorizer: () => Option[Authorizer]) {
+                authorizer: () => Option[Authorizer], metrics: () => JavaMetrics) {
   import Internals.only
 
   def metadataCache: ZkMetadataCache = {
@@ -114,7 +114,9 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     only[T] {
       case ("quota", Seq(user: KafkaPrincipal, clientId: String)) => quota(kind, user.getName, clientId)
       case ("quota", Seq(user: String, clientId: String)) => quota(kind, user, clientId)
-      case ("getOrCreateQuotaSensors", _) => ClientSensors(Map.empty, sensor, sensor)
+      case ("getOrCreateQuotaSensors", Seq(_, clientId: String)) =>
+        metrics().addThrottleTime(kind, "", clientId) // of a quota by client id
+        ClientSensors(Map.empty, sensor, sensor)
       case ("exemptSensor", _) => sensor
     }
   }

@@ -13,9 +13,7 @@ import scala.jdk.CollectionConverters._
 
 /** The metrics of a broker process that tests read as Kafka's; a stopped broker has none. */
 class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
-  private val RefreshMs = 20
   @volatile private var averages = Map.empty[KafkaMetricName, Double]
-  @volatile private var refreshedAt = 0L
 
   Seq("expired-connections-killed-count", "failed-reauthentication-total").foreach { name =>
     val gauge: Gauge[Double] = (_, _) => JavaMetrics.value(process(), name)
@@ -30,8 +28,7 @@ class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
 
   /** The throttle times by client, of which tests ask in a loop. */
   private def refresh(): Unit = synchronized {
-    val now = System.currentTimeMillis
-    if (now - refreshedAt >= RefreshMs) process().filter(_.isAlive).foreach { running =>
+    process().filter(_.isAlive).foreach { running =>
       val found = running.ask("throttles")
       val exempt = metricName("exempt-request-time", "Request", "") -> found.get("exempt_percent").asDouble
       averages = found.get("times").elements().asScala.map(throttleTime).toMap + exempt
@@ -41,13 +38,23 @@ class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
           addMetric(name, gauge)
         }
       }
-      refreshedAt = now
     }
   }
 
+  /** A client that has a quota has this metric before it is throttled. */
+  def addThrottleTime(kind: String, user: String, clientId: String): Unit = synchronized {
+    val name = throttleTime(kind, user, clientId)
+    if (!super.metrics().containsKey(name)) {
+      val gauge: Gauge[Double] = (_, _) => averages.getOrElse(name, Double.NaN)
+      addMetric(name, gauge)
+    }
+  }
+
+  private def throttleTime(kind: String, user: String, clientId: String): KafkaMetricName =
+    metricName("throttle-time", kind.capitalize, "", "user", Sanitizer.sanitize(user), "client-id", clientId)
+
   private def throttleTime(row: JsonNode): (KafkaMetricName, Double) = {
-    val name = metricName("throttle-time", row.get(0).asText.capitalize, "",
-      "user", Sanitizer.sanitize(row.get(1).asText), "client-id", row.get(2).asText)
+    val name = throttleTime(row.get(0).asText, row.get(1).asText, row.get(2).asText)
     name -> (if (row.get(3).isNull) Double.NaN else row.get(3).asDouble)
   }
 }

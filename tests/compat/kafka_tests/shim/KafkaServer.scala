@@ -11,7 +11,6 @@ import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
 import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
 import org.apache.kafka.common.config.types.Password
-import org.apache.kafka.common.metrics.Metrics
 import org.apache.kafka.common.network.ListenerName
 import org.apache.kafka.common.security.JaasUtils
 import org.apache.kafka.common.security.scram.internals.{ScramMechanism => Mechanisms}
@@ -54,8 +53,13 @@ object KafkaServer {
   // One test sets the documentation of a setting as its name; Kafka ignores what it does not know.
   private def isName(setting: (String, AnyRef)): Boolean = !setting._1.contains(" ")
 
+  // Kafka has the APIs of the consumer protocol also where that is not enabled.
+  private def protocols(config: KafkaConfig): Map[String, String] =
+    if (config.originals.get("unstable.api.versions.enable") != "true") Map.empty
+    else Map("group.coordinator.rebalance.protocols" -> "classic,consumer")
+
   private def settings(config: KafkaConfig): Map[String, String] =
-    config.originals.asScala.toMap.removedAll(NotForOttla).filter(isName).collect {
+    protocols(config) ++ config.originals.asScala.toMap.removedAll(NotForOttla).filter(isName).collect {
       case (name, value: Password) => name -> value.value
       case (name, value: util.List[_]) => name -> value.asScala.mkString(",")
       case (name, value: Class[_]) => name -> value.getName
@@ -74,7 +78,8 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   private var openAuthorizer: Option[Authorizer] = None
   private var credentials: Option[WatchedCredentials] = None
   private var dynamicSettings: Option[WatchedSettings] = None
-  private val internals = new Internals(config, () => running, () => zkClient, () => authorizer)
+  private val internals = new Internals(config, () => running, () => zkClient, () => authorizer,
+    () => metrics)
 
   private def running: BrokerProcess =
     process.orElse(lastProcess).getOrElse(throw new IllegalStateException("the broker was not started"))
@@ -159,7 +164,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   override def dataPlaneRequestHandlerPool: KafkaRequestHandlerPool = internal("dataPlaneRequestHandlerPool")
 
   /** The metrics of the process that tests read; a stopped broker has none. */
-  override lazy val metrics: Metrics = new JavaMetrics(() => process)
+  override lazy val metrics: JavaMetrics = new JavaMetrics(() => process)
 
   private def addExpiredConnections(): Unit = {
     val name = new MetricName("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount")

@@ -276,6 +276,24 @@ def test_zstd_topics_are_not_for_clients_that_cannot_read_it() -> None:
     assert Fetched(path, 0, version=10).row.error_code == 0
 
 
+def test_the_whole_response_counts_against_the_quota() -> None:
+    path = DataPath()
+    path.lead()
+    path.quotas.apply("clients/client", {"consumer_byte_rate": "1"})
+    throttled = Fetched(path, 0, max_wait_ms=0)
+    assert throttled.context.throttle_time_ms > 0, "there are no records"
+
+
+def test_partitions_without_news_do_not_count_against_the_quota() -> None:
+    path = DataPath()
+    path.lead()
+    session_id = Fetched(path, 0, session_epoch=0, max_wait_ms=0).response.session_id
+    path.quotas.apply("clients/client", {"consumer_byte_rate": "3"})  # 30 bytes at once
+    fetched = Fetched(path, session_id=session_id, session_epoch=1, max_wait_ms=0)
+    assert fetched.response.responses == []
+    assert fetched.context.throttle_time_ms == 0
+
+
 def test_over_its_quota_a_client_gets_nothing_and_keeps_its_session() -> None:
     path = DataPath()
     path.lead()
