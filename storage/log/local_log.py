@@ -209,8 +209,9 @@ class LocalLog:
         """Removes segments from the log. Renames their files to `.deleted`, deletes them later.
 
         Deletes them at once if there is no space for the longer names: a full disk takes no log
-        directory offline, and what is being read now stays readable. The producer snapshots at their base offsets are retired too, except for the one at
-        `keep_snapshot_of`. Raises OSError.
+        directory offline, and what is being read now stays readable. The producer snapshots at
+        their base offsets are retired too, except for the one at `keep_snapshot_of`. Raises
+        OSError.
         """
         for segment in segments:
             self.segments.remove(segment)
