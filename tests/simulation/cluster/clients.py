@@ -158,7 +158,7 @@ class IdleProducer(Producer):
 
 
 class LoneWriter(Producer):
-    """Sends with acks=1 to one broker, whoever leads; nothing that it writes need stay."""
+    """Sends with acks=1 to one broker, whether or not it leads. Nothing of it need stay."""
 
     kind = "alone"
 

@@ -67,8 +67,10 @@ class DiskTroubles:
         await self._maybe_restart(node)
 
     async def no_space(self, node: Node) -> None:
-        """Some writes find no space, as when others free and use it all the time."""
-        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(("pwrite",)))
+        """Some writes find no space, as when others free and use it all the time. Some file
+        systems have none for a longer name either."""
+        operations = self.random.choice([("pwrite",), ("pwrite", "replace"), ("replace", "rename")])
+        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(operations))
         await self._for_a_while(node.disk, 3)
 
     async def full(self, node: Node) -> None:

@@ -108,7 +108,7 @@ class UnfinishedTroubles:
         if node is None or not node.is_up:
             return
         rate = self.random.choice([500_000, 800_000])
-        operations = self.random.choice([("rename", "pwrite"), ("rename",)])
+        operations = self.random.choice([("rename", "pwrite"), ("rename",), ("replace", "pwrite")])
         node.disk.faults = Faults({errno.ENOSPC: rate}, frozenset(operations), "-future")
         if self.random.random() < 0.5:
             await self.admin.move_away(node, index)

@@ -1,7 +1,7 @@
-"""The test of the test: `python -m tests.simulation.cluster.defects [NAME ...] [--seeds N]
-[--jobs N]`.
+"""The test of the test: `python -m tests.simulation.cluster.defects [NAME ...] [--seeds N]`.
 
-Puts each defect back into a copy of the tree, plays seeds until one complains, and prints a table.
+Puts each defect back into a copy of the tree, plays seeds until one complains, and prints a row of
+a table; several at a time (`--jobs N`, all processors without it).
 Exits with 1 when a patch does not apply or its defect is not found within N seeds.
 """
 
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,10 +98,11 @@ def main() -> None:
     missed = 0
     print("| Defect | Seeds | What complains |\n|---|---|---|", flush=True)
     with ThreadPoolExecutor(arguments.jobs) as jobs:
-        all_found = jobs.map(lambda patch: look_for(patch, arguments.seeds), patches)
-        for patch, found in zip(patches, all_found, strict=True):
+        searches = {jobs.submit(look_for, each, arguments.seeds): each for each in patches}
+        for search in as_completed(searches):
+            found = search.result()
             missed += found.seeds == 0
-            what = header(patch, "Defect")
+            what = header(searches[search], "Defect")
             print(f"| {what} | {found.seeds or '-'} | {found.complaint[:160]} |", flush=True)
     raise SystemExit(1 if missed else 0)
 
