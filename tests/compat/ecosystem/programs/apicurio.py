@@ -19,7 +19,7 @@ from tests.doubles.maven import ALONE
 
 VERSION = "3.3.3"
 SERIALIZERS = "confluent-kafka[avro,json,protobuf,schemaregistry]==2.14.0"
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 _CLIENT = Path(__file__).with_name("registry_client.py")
 _ALL = f"<classifier>all</classifier><type>tar.gz</type>{ALONE}"
 
