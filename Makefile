@@ -19,6 +19,12 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: audit constraints check-alerts
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
+.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark compat
+.PHONY: compare-share test-console console-screenshots compat-java compat-streams golden clean
+.PHONY: hostile simulate simulate-long simulate-defects bench-cluster bench-curves chaos chaos-share
+.PHONY: test-compose test-asyncio-debug test-compiled compat-spark test-image soak test-pythons
+.PHONY: compat-kerberos compat-kafka-tests spark-kill-matrix test-chart site test-quickstarts audit
+.PHONY: constraints check-alerts compat-spark-pages compat-spark-tables mutation spark-package compat-spark-package
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
