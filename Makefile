@@ -23,7 +23,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compare-share test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects bench-cluster bench-curves chaos chaos-share compat-system
 .PHONY: test-compose test-asyncio-debug test-compiled compat-spark test-image soak test-pythons
-.PHONY: compat-kerberos compat-kafka-tests spark-kill-matrix test-chart site test-quickstarts audit
+.PHONY: compat-kerberos compat-kafka-tests compat-ecosystem spark-kill-matrix test-chart site test-quickstarts audit
 .PHONY: constraints check-alerts compat-spark-pages compat-spark-tables mutation spark-package compat-spark-package
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean

@@ -78,7 +78,8 @@ class Cluster:
 def _settings(count: int, more: dict[str, object]) -> dict[str, object]:
     factor = min(3, count)
     return {
-        # A machine that is busy with other things must not end sessions.
+        # A machine that is busy with other things must not end sessions or shrink ISRs.
+        "replica_lag_time_max_ms": 30_000,
         "zookeeper_session_timeout_ms": 10_000,
         "zookeeper_connection_timeout_ms": 60_000,
         "num_partitions": 1,

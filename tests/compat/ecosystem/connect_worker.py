@@ -14,7 +14,7 @@ from tests.compat.ecosystem.jars import java
 from tests.doubles.apache_kafka import JavaProcess
 from tests.doubles.eventually import eventually
 
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 RUNNING, PAUSED, STOPPED, FAILED = "RUNNING", "PAUSED", "STOPPED", "FAILED"
 
 _CONVERTER = "org.apache.kafka.connect.storage.StringConverter"

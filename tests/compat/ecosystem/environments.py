@@ -12,7 +12,7 @@ import pytest
 
 from tests.doubles.apache_kafka import REPOSITORY
 
-INSTALL_SECONDS = 900.0
+INSTALL_SECONDS = 1800.0
 
 
 def environment(name: str, *requirements: str) -> Path:

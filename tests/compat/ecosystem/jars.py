@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY, kafka_library
 from tests.doubles.maven import ALONE, fetch_jars
@@ -53,3 +57,16 @@ def java(
     ]
     settings = (f"-Dlog4j.configuration=file:{configuration}", *options)
     return ["java", *JVM_OPTIONS, *settings, "-cp", os.pathsep.join(jars), main_class, *arguments]
+
+
+def newer_java(version: int) -> str:
+    """A `java` of at least this version: that of the PATH, or of /usr/lib/jvm; skips without."""
+    found = shutil.which("java")
+    homes = [Path(found).resolve().parents[1]] if found is not None else []
+    for home in [*homes, *sorted(Path("/usr/lib/jvm").glob("*"))]:
+        release = home / "release"
+        text = release.read_text() if release.exists() else ""
+        number = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+        if number is not None and int(number[1]) >= version:
+            return str(home / "bin" / "java")
+    pytest.skip(f"it needs Java {version} or later")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -57,7 +58,13 @@ def run_program(program: Program, kind: str, directory: Path) -> Run | None:
     )
 
 
+def _end(number: int, frame: object) -> None:
+    """SIGTERM ends the brokers and programs, too."""
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
+    signal.signal(signal.SIGTERM, _end)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [program.name for program in PROGRAMS]
     parser.add_argument("--only", action="append", choices=names, help="a program; all without")
@@ -72,6 +79,7 @@ def main() -> int:
         results = Results(program.name)
         for kind in chosen.broker or (OTTLA, KAFKA):
             directory = Path(tempfile.mkdtemp(prefix=f"{program.name}-{kind}-", dir=chosen.keep))
+            directory.chmod(0o755)  # a program may run as another user
             try:
                 run = run_program(program, kind, directory)
             finally:

@@ -9,7 +9,7 @@ import pytest
 from tests.compat.ecosystem.catalogue import PROGRAMS
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 from tests.compat.ecosystem.model import Check, Program, Script
-from tests.compat.ecosystem.page import render
+from tests.compat.ecosystem.page import PAGE, render
 from tests.compat.ecosystem.results import Results, Run
 
 
@@ -65,3 +65,8 @@ def test_each_program_has_a_name_of_its_own() -> None:
 def test_nothing_that_passes_on_kafka_fails_on_ottla_in_the_kept_results() -> None:
     differences = {each.name: list(Results(each.name).differences()) for each in PROGRAMS}
     assert not {name: found for name, found in differences.items() if found}
+
+
+def test_the_page_is_that_of_the_kept_results() -> None:
+    page = render([(program, Results(program.name)) for program in PROGRAMS])
+    assert PAGE.read_text("utf-8") == page, "python -m tests.compat.ecosystem.run --page writes it"

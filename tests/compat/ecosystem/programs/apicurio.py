@@ -12,14 +12,14 @@ from pathlib import Path
 from ottla.cli.zookeeper_server import free_port
 from tests.compat.ecosystem.clients import read_topic
 from tests.compat.ecosystem.environments import environment, run_script
-from tests.compat.ecosystem.jars import JVM_OPTIONS, library
+from tests.compat.ecosystem.jars import JVM_OPTIONS, library, newer_java
 from tests.compat.ecosystem.model import Program, Script
 from tests.doubles.eventually import eventually
 from tests.doubles.maven import ALONE
 
 VERSION = "3.3.3"
 SERIALIZERS = "confluent-kafka[avro,json,protobuf,schemaregistry]==2.14.0"
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 _CLIENT = Path(__file__).with_name("registry_client.py")
 _ALL = f"<classifier>all</classifier><type>tar.gz</type>{ALONE}"
 
@@ -43,6 +43,7 @@ class Registry:
         self.url = f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
         self._log = script.directory / "registry.log"
         self._place = _program()
+        self._java = newer_java(21)
         self._variables = {
             "APICURIO_STORAGE_KIND": "kafkasql",
             "APICURIO_KAFKASQL_BOOTSTRAP_SERVERS": bootstrap,
@@ -56,7 +57,7 @@ class Registry:
     def start(self) -> None:
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
-                ["java", *JVM_OPTIONS, "-jar", "quarkus-run.jar"],
+                [self._java, *JVM_OPTIONS, "-jar", "quarkus-run.jar"],
                 cwd=self._place,
                 env={**os.environ, **self._variables},
                 stdout=sink,

@@ -14,7 +14,7 @@ from tests.doubles.eventually import eventually
 
 VERSION = "3.9.1"
 COUNT = 100
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 _CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 _FILE = "org.apache.kafka.connect.file.FileStream"
 

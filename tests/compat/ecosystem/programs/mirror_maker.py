@@ -28,8 +28,8 @@ from tests.doubles.eventually import eventually
 
 VERSION = "3.9.1"
 COUNT = 300
-START_SECONDS = 300.0  # three workers of Connect for each direction in one process
-COPY_SECONDS = 240.0
+START_SECONDS = 900.0  # three workers of Connect for each direction in one process
+COPY_SECONDS = 600.0
 GROUP = "readers"
 
 # The tested broker is "here"; the other end, Apache Kafka, is "there".

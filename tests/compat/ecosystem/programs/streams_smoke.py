@@ -54,7 +54,7 @@ def _smoke(script: Script, cluster: Cluster, guarantee: str, places: list[Path])
         properties = directory / f"{name}.properties"
         properties.write_text(
             f"bootstrap.servers={cluster.bootstrap}\nprocessing.guarantee={guarantee}\n"
-            f"state.dir={directory / name}\nnum.stream.threads=1\nsession.timeout.ms=10000\n"
+            f"state.dir={directory / name}\nnum.stream.threads=1\nsession.timeout.ms=30000\n"
         )
         main_class = "org.apache.kafka.streams.tests.StreamsSmokeTest"
         line = java(places, directory, main_class, str(properties), command, log_level="WARN")

@@ -12,7 +12,7 @@ from tests.doubles.apache_kafka import JavaProcess
 from tests.doubles.maven import ALONE
 
 OLD, NEW = "3.9.1", "4.3.1"
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 _TEXT = ["all streams lead to Kafka", "hello Kafka streams", "join Kafka summit"]
 _COUNTS = {"kafka": 3, "streams": 2, "hello": 1, "summit": 1}
 _OUT = "streams-wordcount-output"
