@@ -1,7 +1,7 @@
 """Which offsets of a read are taken from the store, and where the tasks are cut. Driver only.
 
-The brokers are asked for the ends of the tiered part (ListOffsets), for the segments
-(`__remote_log_metadata`) and for the leader epochs. What no segment of the present history covers,
+The brokers return the ends of the tiered part (ListOffsets), the segments
+(`__remote_log_metadata`) and the leader epochs. What no segment of the present history covers,
 such as the newest records, is read through the broker.
 """
 

@@ -120,7 +120,7 @@ async def test_every_range_as_through_the_broker(
         assert (metrics.remote_bytes > 0) == (tiered and wanted.size > 0)
 
 
-async def test_the_broker_is_asked_for_the_tail_and_open_transactions_only(
+async def test_the_broker_reads_the_tail_and_open_transactions_only(
     cluster: TieredCluster, tmp_path: Path
 ) -> None:
     log = cluster.scene.log
