@@ -8,7 +8,7 @@ from typing import Protocol
 from ottla.broker.config.authorizer_settings import check_authorizer
 from ottla.broker.config.definitions import parse_value
 from ottla.broker.config.errors import ConfigError, UnknownSetting, each_error, raise_all
-from ottla.broker.config.groups import GroupConfig, check_groups, check_offsets_codec
+from ottla.broker.config.groups import GroupConfig, check_codecs, check_groups
 from ottla.broker.config.listener_settings import (
     PREFIX,
     check_listener_settings,
@@ -58,7 +58,7 @@ def check_rules(config: CheckedConfig) -> None:
         config.connections_per_ip_overrides,
         lambda: check_numbers(config),
         lambda: check_groups(config),
-        lambda: check_offsets_codec(config),
+        lambda: check_codecs(config),
         lambda: check_remote_log(config),
     ]
     try:

@@ -41,6 +41,7 @@ class GroupConfig(Protocol):
     group_coordinator_rebalance_protocols: list[str]
     group_consumer_assignors: list[str]
     offsets_topic_compression_codec: int
+    share_coordinator_state_topic_compression_codec: int
     warnings: list[str]
 
     def value(self, name: str) -> object: ...
@@ -72,15 +73,21 @@ def check_groups(config: GroupConfig) -> None:
             )
 
 
-def check_offsets_codec(config: GroupConfig) -> None:
-    """ConfigError when batches of the offsets topic cannot be compressed as the settings say."""
-    codec = config.offsets_topic_compression_codec
-    if codec == NONE:
-        return
-    try:
-        compress(codec, b"")
-    except UnsupportedCompressionError as error:
-        raise ConfigError(f"offsets.topic.compression.codec: {error}.") from None
+def check_codecs(config: GroupConfig) -> None:
+    """ConfigError when batches of an internal topic cannot be compressed as the settings say."""
+    for name, codec in (
+        ("offsets.topic.compression.codec", config.offsets_topic_compression_codec),
+        (
+            "share.coordinator.state.topic.compression.codec",
+            config.share_coordinator_state_topic_compression_codec,
+        ),
+    ):
+        if codec == NONE:
+            continue
+        try:
+            compress(codec, b"")
+        except UnsupportedCompressionError as error:
+            raise ConfigError(f"{name}: {error}.") from None
 
 
 def _number(config: GroupConfig, name: str) -> int:

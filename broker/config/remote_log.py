@@ -25,6 +25,8 @@ class RemoteLogConfig:
     """What tiered storage reads of the broker's settings; a part of `BrokerConfig`."""
 
     given: dict[str, str]
+    remote_fetch_max_wait_ms: int
+    remote_log_index_file_cache_total_size_bytes: int
     remote_log_manager_copier_thread_pool_size: int
     remote_log_manager_copy_max_bytes_per_second: int
     remote_log_manager_copy_quota_window_num: int
@@ -41,6 +43,7 @@ class RemoteLogConfig:
     remote_log_metadata_custom_metadata_max_bytes: int
     remote_log_metadata_manager_class_name: str
     remote_log_metadata_manager_impl_prefix: str
+    remote_log_reader_max_pending_tasks: int
     remote_log_reader_threads: int
     remote_log_storage_manager_class_name: str | None
     remote_log_storage_manager_impl_prefix: str

@@ -164,7 +164,8 @@ class AutoTopicCreation:
                 },
             )
         if name == SHARE_STATE_TOPIC:
-            # Not compacted: an update is needed until the next snapshot.
+            # Not compacted: an update is needed until the next snapshot. Batches are compressed as
+            # share.coordinator.state.topic.compression.codec says.
             factor = self._factor(
                 name, config.share_coordinator_state_topic_replication_factor, live
             )
@@ -177,7 +178,7 @@ class AutoTopicCreation:
                 {
                     "cleanup.policy": "delete",
                     "retention.ms": "-1",
-                    "compression.type": "uncompressed",
+                    "compression.type": "producer",
                     "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
                     "min.insync.replicas": str(min_isr),
                 },

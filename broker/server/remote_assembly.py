@@ -12,13 +12,16 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
 from ottla.broker.remote.remote_log_manager import RemoteLogManager
+from ottla.broker.remote.remote_log_reader import RemoteLogReader
 from ottla.broker.remote.settings import RemoteLogSettings
+from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.store_settings import RemoteStorageSettingsError
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
+    from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.server.foundation import Foundation
     from ottla.controller.admin.topic_admin import NewTopic
 
@@ -53,6 +56,25 @@ def build_remote_logs(
     )
     manager.update_quotas(config)
     return manager
+
+
+def build_remote_fetches(
+    base: Foundation, remote_logs: RemoteLogManager, manager: ReplicaManager
+) -> RemoteFetches:
+    """What reads remote segments for the fetches of clients."""
+    config = base.config
+    reader = RemoteLogReader(
+        remote_logs,
+        remote_logs.readers,
+        remote_logs.fetch_quota,
+        base.clock.now_ms,
+        threads=config.remote_log_reader_threads,
+        max_pending_tasks=config.remote_log_reader_max_pending_tasks,
+        index_cache_bytes=config.remote_log_index_file_cache_total_size_bytes,
+    )
+    return RemoteFetches(
+        reader, base.timer, lambda: config.remote_fetch_max_wait_ms, manager.partitions.get
+    )
 
 
 def _background(readers: WorkerPool) -> Callable[[Callable[[], None]], object]:

@@ -122,6 +122,10 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         read_replica=RackAwareReplicaSelector(metadata) if rack_aware else None,
         remote_logs=remote_logs,
     )
+    if remote_logs is not None:
+        from ottla.broker.server.remote_assembly import build_remote_fetches
+
+        manager.remote_fetches = build_remote_fetches(base, remote_logs, manager)
     group_commit = GroupCommit(base.workers.run, clock.now_ms, manager)
     base.logs.flush_later = group_commit.request
     fetchers = FetcherManager(

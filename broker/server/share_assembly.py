@@ -82,6 +82,7 @@ class ShareParts:
                 config.share_coordinator_snapshot_update_records_per_snapshot,
                 config.share_coordinator_state_topic_prune_interval_ms,
                 config.share_coordinator_cold_partition_snapshot_interval_ms,
+                config.share_coordinator_state_topic_compression_codec,
             ),
             ReplicatedCoordinatorLog(
                 replica_manager,

@@ -17,6 +17,8 @@ from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
 from ottla.broker.share.coordinator import state_requests
 from ottla.broker.share.coordinator.share_coordinator import ShareCoordinator, coordinator_key
 from ottla.broker.share.persister import (
+    UNINITIALIZED_START_OFFSET,
+    UNKNOWN_DELIVERY_COMPLETE_COUNT,
     PersistedState,
     SharePartitionKey,
     StateSummary,
@@ -26,7 +28,7 @@ from ottla.protocol.client.errors import ClientError
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+    from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata
     from ottla.protocol.message import Message
 
 logger = logging.getLogger("ottla.share")
@@ -126,7 +128,11 @@ class RoutedPersister:
         )
 
     async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
-        """See `ShareStatePersister.summary`."""
+        """See `ShareStatePersister.summary`; before the topic exists nothing has a state."""
+        if self._partition(key) is None:
+            return StateSummary(
+                *(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE_COUNT)
+            )
         return await self._call(
             key,
             lambda: self._coordinator.summary(key, leader_epoch),
@@ -162,15 +168,17 @@ class RoutedPersister:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_SECONDS)
 
     def _leader(self, key: SharePartitionKey) -> int:
-        snapshot = self._metadata.snapshot
-        index = self._coordinator.partitions.partition_for(coordinator_key(key))
-        partition = snapshot.partition(SHARE_STATE_TOPIC, index)
-        if partition is None or partition.leader not in snapshot.brokers:
+        partition = self._partition(key)
+        if partition is None or partition.leader not in self._metadata.snapshot.brokers:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"Partition {SHARE_STATE_TOPIC}-{index} has no leader.",
+                f"The partition of {SHARE_STATE_TOPIC} for {coordinator_key(key)} has no leader.",
             )
         return partition.leader
+
+    def _partition(self, key: SharePartitionKey) -> PartitionMetadata | None:
+        index = self._coordinator.partitions.partition_for(coordinator_key(key))
+        return self._metadata.snapshot.partition(SHARE_STATE_TOPIC, index)
 
     async def _ask(self, broker_id: int, request: Message) -> Message:
         try:

@@ -39,6 +39,7 @@ from ottla.broker.share.persister import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import NONE
 from ottla.protocol.uuids import uuid_to_string
 
 logger = logging.getLogger("ottla.share")
@@ -56,6 +57,7 @@ class ShareCoordinatorSettings(NamedTuple):
     update_records_per_snapshot: int = 500
     prune_interval_ms: int = 300_000
     cold_snapshot_interval_ms: int = 300_000
+    codec: int = NONE
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
@@ -266,7 +268,8 @@ class ShareCoordinator:
             if not done.done():
                 done.set_result(error_code)
 
-        batch = build_batch([(self._clock.now_ms(), key, value, None)])
+        row = (self._clock.now_ms(), key, value, None)
+        batch = build_batch([row], codec=self._settings.codec)
         self._log.append(partition.index, batch, on_result)
         code = await done
         if code == ErrorCode.NONE:

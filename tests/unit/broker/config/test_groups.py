@@ -59,6 +59,7 @@ def test_what_is_given() -> None:
         ("group.consumer.min.session.timeout.ms", "70000", "must lie between"),
         ("offsets.topic.compression.codec", "9", "offsets.topic.compression.codec: .* codec 9"),
         ("offsets.topic.compression.codec", "-1", "codec -1 is not one of"),
+        ("share.coordinator.state.topic.compression.codec", "5", "codec"),
     ],
 )
 def test_what_does_not_go_together_is_refused(name: str, value: str, words: str) -> None:

@@ -29,6 +29,7 @@ class Cluster:
     def __init__(self, leader: int = THERE) -> None:
         self.log = MemoryLog()
         self.leader = leader
+        self.has_topic = True
         self.topic_code = 0
         self.created: list[str] = []
         self.sent: list[int] = []
@@ -49,7 +50,7 @@ class Cluster:
 
     @property
     def snapshot(self) -> Any:
-        found = SimpleNamespace(leader=self.leader)
+        found = SimpleNamespace(leader=self.leader) if self.has_topic else None
         return SimpleNamespace(
             brokers={HERE: None, THERE: None}, partition=lambda topic, index: found
         )
@@ -147,3 +148,11 @@ async def test_a_topic_that_cannot_be_created() -> None:
     cluster.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
     with pytest.raises(KafkaError, match=SHARE_STATE_TOPIC):
         await cluster.persister.initialize(KEY, 0, -1)
+
+
+async def test_nothing_has_a_state_before_the_topic_exists() -> None:
+    """The first request of a cluster can set the start offset of a group."""
+    cluster = Cluster()
+    cluster.has_topic = False
+    assert await cluster.persister.summary(KEY, -1) == StateSummary(0, 0, -1, -1)
+    assert cluster.pauses == []

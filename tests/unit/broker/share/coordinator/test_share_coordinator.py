@@ -17,6 +17,8 @@ from ottla.broker.share.persister import (
     StateUpdate,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.compression import GZIP
+from ottla.protocol.records.reader import iterate_entries
 from tests.doubles.coordinator_log import MemoryLog
 
 KEY = SharePartitionKey("group", bytes(16), 2)
@@ -53,6 +55,24 @@ async def test_state_survives_a_new_coordinator() -> None:
     second = coordinator(log)
     assert await second.read(KEY, 1) == PersistedState(0, 0, (ACCEPTED,))
     assert await second.summary(KEY, 1) == StateSummary(0, 1, 0, 5)
+
+
+async def test_records_are_compressed_and_read_back() -> None:
+    log = MemoryLog()
+    settings = ShareCoordinatorSettings(4, 3, codec=GZIP)
+    made = ShareCoordinator(settings, log, ManualClock(), lambda callback: callback())
+    for index in range(4):
+        made.partitions.elect(index, 1)
+    await made.initialize(KEY, 0, -1)
+    await made.write(KEY, update())
+    codecs = {
+        header.codec
+        for batches in log.batches.values()
+        for batch in batches
+        for _, header in iterate_entries(batch)
+    }
+    assert codecs == {GZIP}
+    assert (await coordinator(log).summary(KEY, 1)).start_offset == 0
 
 
 async def test_a_snapshot_follows_some_updates() -> None:
