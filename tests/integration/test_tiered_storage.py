@@ -82,7 +82,7 @@ def test_a_cluster_copies_on_after_a_leader_change(
     eventually(all_known)
     for broker in cluster.brokers:
         check_copied_once(remote_segments(broker, "history"), 20)
-    assert {log_of(each, "history").log_start_offset for each in running} == {0}
+    assert {log_of(each, "history").log_start_offset for each in cluster.brokers} == {0}
     assert len(stored_segments(store)) == 20
 
     ottla = CommandLine(cluster.bootstrap)
