@@ -96,7 +96,7 @@ class Fetcher:
         self._unflushed: list[LogFlusher] = []
         # Partitions that are not fetched before the log is truncated to its high watermark.
         self._truncate_first: set[TopicPartition] = set()
-        self._truncation = FollowerTruncation(replica_manager.on_truncated)
+        self._truncation = FollowerTruncation(replica_manager.on_truncated, group_commit.run)
         broker_id, timeout_ms = settings.broker_id, settings.timeout_ms
         self._leader = LeaderEndpoint(self._connect, broker_id, timeout_ms)
         self._tiered: TieredFollowers | None = None

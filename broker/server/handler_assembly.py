@@ -13,7 +13,7 @@ from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
-from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
+from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES, ConfigDescriber
 from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
 from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
@@ -104,7 +104,11 @@ def build_handlers(
             metadata,
             sessions,
             hints,
-            DownConversion(base.workers, dynamic_config.log_config),
+            DownConversion(
+                base.workers,
+                dynamic_config.log_config,
+                lambda topic, partition: base.logs.get(topic, partition) is not None,
+            ),
             config.fetch_max_bytes,
             quotas.clients.fetch,
             access_control.may_read,
@@ -187,8 +191,12 @@ def build_handlers(
     from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
     from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
     from ottla.broker.handlers.share.share_state import ShareStateHandlers
+    from ottla.broker.share.group_report import report
 
     shares, share_sessions = coordinators.share.partitions, coordinators.share.sessions
+    describer.group_texts[GROUP_SHARES] = lambda group_id: report(
+        shares, group_id, base.clock.now_ms()
+    )
     return handlers._replace(
         share_groups=ShareGroupHandlers(groups.shares, metadata, coordinators.share.support.check),
         share_state=ShareStateHandlers(coordinators.share.coordinator),

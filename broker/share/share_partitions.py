@@ -58,6 +58,13 @@ _LOAD_ERRORS = dict.fromkeys(
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 
+# The errors of a write that a share consumer does not expect, and the one that Kafka returns
+# instead. A write that was repeated because its response was lost can be stored all the same.
+_WRITE_ERRORS = dict.fromkeys(
+    (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+
 # Members that retry at once do not cause a read each.
 _RETRY_LOAD_MS = 100
 
@@ -123,6 +130,10 @@ class SharePartitions:
                 found[key.group_id] = found.get(key.group_id, 0) + records
         return found
 
+    def of_group(self, group_id: str) -> list[HostedPartition]:
+        """The share partitions of a group here."""
+        return [hosted for key, hosted in self._hosted.items() if key.group_id == group_id]
+
     def find(self, key: SharePartitionKey, topic: str) -> HostedPartition:
         """The share partition; starts to load it if this broker does not have it yet.
 
@@ -185,9 +196,8 @@ class SharePartitions:
 
     def drop_group(self, group_id: str) -> None:
         """The group is empty or deleted, or its offsets are reset."""
-        for hosted in list(self._hosted.values()):
-            if hosted.key.group_id == group_id:
-                self._drop(hosted)
+        for hosted in self.of_group(group_id):
+            self._drop(hosted)
 
     def _drop(self, hosted: HostedPartition) -> None:
         if self._hosted.get(hosted.key) is hosted:
@@ -222,9 +232,9 @@ class SharePartitions:
 
     async def release(self, member_id: str, group_id: str) -> None:
         """Releases all records that a member has acquired; failures are logged."""
-        for hosted in list(self._hosted.values()):
+        for hosted in self.of_group(group_id):
             state = hosted.state
-            if hosted.key.group_id != group_id or state is None:
+            if state is None:
                 continue
             transition = state.release(member_id)
             try:
@@ -249,7 +259,10 @@ class SharePartitions:
                 if error_code(error) in _FENCED:
                     self._drop(hosted)
                 self.schedule_locks(hosted)
-                raise
+                code = _WRITE_ERRORS.get(error_code(error))
+                if code is None:
+                    raise
+                raise KafkaError(code, error_message(error) or "") from error
             state.commit(transition)
         self.schedule_locks(hosted)
         self.complete_delayed(hosted)

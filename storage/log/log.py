@@ -16,7 +16,7 @@ remote storage only.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from struct import Struct
 
 from ottla.protocol.records.batch import (
@@ -325,12 +325,14 @@ class Log:
 
     # --- removing records --------------------------------------------------------------------
 
-    def prepare_truncation(self, offset: int) -> Iterator[None]:
+    def prepare_truncation(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
         """Does most of the work of `truncate_to` before it, in steps of a few milliseconds.
 
-        Replays the producer state up to `offset`, which takes seconds for a large segment. Changes
-        nothing: the log may be used between the steps, and `truncate_to` may be called without it,
-        or for another offset. Raises LogDirectoryOffline, ResourceExhausted.
+        Replays the producer state up to `offset`, which takes seconds for a large segment. A step
+        may give a function, which lowers the recovery point on disk and raises StorageError: the
+        caller runs it in a worker thread, or `truncate_to` syncs a file. Changes nothing in memory:
+        the log may be used between the steps, and `truncate_to` may be called without it, or for
+        another offset. Raises LogDirectoryOffline, ResourceExhausted.
         """
         return self._truncator.prepare(offset)
 

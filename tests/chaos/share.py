@@ -3,7 +3,8 @@
     python -m tests.chaos.share [--seconds 3600] [--every 20] [--workers 20] [--seed 1]
 
 Ends with every record accepted, rejected or past its delivery limit, or with the records for which
-that does not hold (`tests.doubles.share_workers`).
+that does not hold: by what the workers saw (`tests.doubles.share_workers`), and by what the share
+coordinator has stored (`tests.doubles.stored_share_states`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_cluster import BrokerCluster, start_cluster
 from tests.doubles.eventually import eventually
-from tests.doubles.share_workers import WARM, ShareWorkers, produce, values_of
+from tests.doubles.share_workers import ShareWorkers, produce, values_of, warm
+from tests.doubles.stored_share_states import Stored, read_stored
 
 TOPIC = "work"
+GROUP = "workers"
 PARTITIONS = 6
 RECORDS_A_ROUND = 1000
 SETTLE_SECONDS = 180.0
@@ -57,11 +60,11 @@ def run(cluster: BrokerCluster, options: argparse.Namespace) -> list[str]:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
     choices = random.Random(options.seed)
-    with ShareWorkers(bootstrap, TOPIC, "workers", options.workers) as workers:
+    with ShareWorkers(bootstrap, TOPIC, GROUP, options.workers) as workers:
 
         def begin() -> bool:
-            produce(bootstrap, TOPIC, [f"{WARM}-{index}" for index in range(4 * PARTITIONS)])
-            return workers.history.has_begun()
+            warm(bootstrap, TOPIC, PARTITIONS)
+            return workers.history.has_begun(PARTITIONS)
 
         eventually(begin, lambda: workers.errors[-10:], pause_seconds=0.5)
         values: list[str] = []
@@ -79,11 +82,21 @@ def run(cluster: BrokerCluster, options: argparse.Namespace) -> list[str]:
             time.sleep(max(0.0, next_kill - time.monotonic()))
             left = len(workers.history.unfinished(values))
             print(f"killed {victim}: {len(values)} records, {left} in progress", flush=True)
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while workers.history.unfinished(values) and time.monotonic() < deadline:
-            time.sleep(1)
+        stored = settled(bootstrap, workers, values)
     print("errors of acknowledgements:", dict(Counter(workers.errors)))
-    return workers.history.problems(values)
+    history = workers.history
+    return history.problems(values) + stored.compared(history.by_value(), values)
+
+
+def settled(bootstrap: str, workers: ShareWorkers, values: list[str]) -> Stored:
+    """What is stored when no record is left, or when the time is over."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        left = workers.history.unfinished(values)
+        stored = read_stored(bootstrap, TOPIC, GROUP)
+        if not (left or stored.unfinished()) or time.monotonic() > deadline:
+            return stored
+        time.sleep(2)
 
 
 if __name__ == "__main__":

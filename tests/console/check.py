@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as Topic
 
@@ -35,6 +35,7 @@ PAGES = {
     "records/orders": "scanned",
     "groups": "billing",
     "group/billing": "Members",
+    "group/workers": "oldest lock",
     "events": "broker 1",
     "security": "SCRAM users",
     "settings": "Settings of broker 1",
@@ -44,7 +45,7 @@ POINTS = 9
 
 
 class Traffic:
-    """A producer and a group of two members, until it is stopped."""
+    """A producer, a group of two members and a share group of one, until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -52,6 +53,7 @@ class Traffic:
         self._threads = [
             threading.Thread(target=self._produce),
             *(threading.Thread(target=self._consume, args=(number,)) for number in (1, 2)),
+            threading.Thread(target=self._share),
         ]
         for thread in self._threads:
             thread.start()
@@ -68,6 +70,15 @@ class Traffic:
                 topic = TOPICS[number % len(TOPICS)]
                 producer.produce(topic, json.dumps(value), f"k{number % 500}", headers={"v": b"1"})
             producer.flush(10)
+
+    def _share(self) -> None:
+        """Takes records of one topic; each poll accepts those of the one before."""
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": "workers", "log_level": 0}
+        consumer = ShareConsumer(settings)
+        consumer.subscribe([TOPICS[0]])
+        while not self._stopped.is_set():
+            consumer.poll(0.5)
+        consumer.close()
 
     def _consume(self, number: int) -> None:
         consumer = Consumer(
@@ -272,6 +283,7 @@ def main() -> int:
         "ssl_keystore_password": "top-secret",
         "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
         "super_users": "User:ANONYMOUS",
+        "group_coordinator_rebalance_protocols": "classic,consumer,share",
     }
     with Cluster(brokers=3, **settings) as cluster, Browser(*LAPTOP) as browser:
         base = f"http://127.0.0.1:{cluster[1].server.metrics_port}"

@@ -11,17 +11,35 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.differential.share_scripts import SCRIPTS, prepare
+from tests.differential import share_access_scripts
+from tests.differential.share_scripts import LOCK_MS, SCRIPTS, prepare
 from tests.doubles.broker_process import start_broker
 from tests.doubles.kraft_kafka import VERSION, start_kraft
 from tests.doubles.transcript import Transcript
 
 RESPONSES = Path(__file__).with_name("share_responses.json")
-PROTOCOLS = {"group_coordinator_rebalance_protocols": "classic,consumer,share"}
+# Settings of both brokers, and those of either.
+COMMON = {
+    "group_share_min_record_lock_duration_ms": LOCK_MS,
+    "allow_everyone_if_no_acl_found": "true",
+}
+KAFKA = {
+    **COMMON,
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+}
+OTTLA = {
+    **COMMON,
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "group_coordinator_rebalance_protocols": "classic,consumer,share",
+}
+
+
+_EPOCHS = re.compile(r"group_epoch=([2-9]|\d\d+), assignment_epoch=\d+")
 
 
 def hold(bootstrap: str) -> dict[str, list[str]]:
@@ -29,12 +47,13 @@ def hold(bootstrap: str) -> dict[str, list[str]]:
     with Transcript(bootstrap) as transcript:
         prepare(transcript)
     found = {}
-    for script in SCRIPTS:
+    for script in (*SCRIPTS, *share_access_scripts.SCRIPTS):
         with Transcript(bootstrap) as transcript:
             script(transcript)
-            # Kafka has a message for other errors than Ottla; the codes are compared.
+            # Kafka has a message for other errors than Ottla; the codes are compared. It counts
+            # the initialization of partitions, how often depends on the time that takes.
             found[script.__name__] = [
-                line.replace("error_message=TEXT", "error_message=None")
+                _EPOCHS.sub("epochs=N", line.replace("error_message=TEXT", "error_message=None"))
                 for line in transcript.lines
             ]
     return found
@@ -57,9 +76,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        with start_kraft(directory / "kafka") as bootstrap:
+        with start_kraft(directory / "kafka", **KAFKA) as bootstrap:
             kafka = hold(bootstrap)
-        with start_broker(directory / "ottla", broker_id=1, **PROTOCOLS) as broker:
+        with start_broker(directory / "ottla", broker_id=1, **OTTLA) as broker:
             ottla = hold(broker.bootstrap)
     if arguments.record:
         RESPONSES.write_text(json.dumps(kafka, indent=1) + "\n", encoding="ascii")

@@ -3,8 +3,7 @@
 Left out is what Kafka fails at: a ShareFetch of an unknown topic id or partition gets
 UNKNOWN_SERVER_ERROR for all topics, here with the error of that partition; a
 DescribeShareGroupOffsets of a partition that does not exist gets no response within 30 seconds.
-Known differences are in docs/share-groups.md: offsets of groups and topics that do not exist.
-A ShareFetch that releases records and fetches may or may not get them back, so the two are apart.
+Access control and quotas are in share_access_scripts.py.
 
 Each function is one conversation. They are held with Apache Kafka 4.3.1 and with Ottla, and the
 responses must be the same. Every conversation uses a group of its own on topic t, which has one
@@ -26,6 +25,11 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.messages.produce import (
@@ -54,6 +58,10 @@ UNKNOWN_ID = b"u" * 16
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 FINAL = -1
 RECORDS = 10
+GROUP_RESOURCE = 32
+# For fetches that get records: as long as the broker takes.
+LONG_MS = 20_000
+LOCK_MS = 1000  # the least that a broker can allow
 
 Row = tuple[int, int, Sequence[int]]
 
@@ -73,20 +81,20 @@ def prepare(t: Transcript) -> None:
     begin(t, "ready")
 
 
-def learn_topics(t: Transcript) -> bytes:
-    """The id of topic t."""
+def learn_topics(t: Transcript, name: str = "t") -> bytes:
+    """The id of a topic, which the transcript shows by its name in capitals."""
 
     def found() -> bytes | None:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         response = t.quietly(request, 12)
         assert isinstance(response, MetadataResponse)
         (topic,) = response.topics
         is_ready = topic.error_code == ErrorCode.NONE and topic.partitions[0].leader_id >= 0
         return topic.topic_id if is_ready else None
 
-    topic_id = eventually(found, "topic t has no leader")
+    topic_id = eventually(found, f"topic {name} has no leader")
     assert topic_id is not None
-    t.topic_ids = {topic_id: "T", UNKNOWN_ID: "UNKNOWN"}
+    t.topic_ids |= {topic_id: name.upper(), UNKNOWN_ID: "UNKNOWN"}
     return topic_id
 
 
@@ -361,9 +369,100 @@ def offsets(t: Transcript) -> None:
     _joined(t, group, ONE)
     t.say("altered with a member")
     t.ask(alter("t", 0, 0), 0)
+    for text, request in (
+        ("described, of a topic that is not there", describe(group, ("absent", [0]))),
+        ("described, of a group that is not there", describe("absent")),
+        ("one partition of a group that is not there", describe("absent", ("t", [0]))),
+        ("altered, of a new group and a topic that is not there", alter("absent", 0, 3, "new-1")),
+        ("described", describe("new-1")),
+        ("altered, of a new group", alter("t", 0, 3, "new-2")),
+        ("described", describe("new-2")),
+    ):
+        t.say(text)
+        t.ask(request, 0)
+    t.say("groups that were created by their offsets")
+    for created in ("new-1", "new-2"):
+        t.ask(ShareGroupDescribeRequest([created]), 1)
+    t.ask(DeleteGroupsRequest(groups_names=["new-2"]), 2)
+
+
+def releases_with_a_fetch(t: Transcript) -> None:
+    group = "releases"
+    topic_id = begin(t, group, ONE)
+    t.say("the first batch")
+    t.ask(fetch(group, ONE, 0, topic_id, max_records=1, max_wait_ms=LONG_MS), 1)
+    t.say("released: the fetch gets the second batch, as the release is being stored")
+    again: Row = (0, 5, [RELEASE])
+    t.ask(fetch(group, ONE, 1, topic_id, again, max_records=1, max_wait_ms=LONG_MS), 1)
+    t.say("then the first one again")
+    t.ask(fetch(group, ONE, 2, max_records=1, max_wait_ms=LONG_MS), 1)
+    t.say("accepted and rejected with a fetch, of which one is refused")
+    rows: list[Row] = [(0, 5, [ACCEPT]), (6, 20, [REJECT])]
+    t.ask(fetch(group, ONE, 3, topic_id, *rows, max_wait_ms=100), 1)
+
+
+def locks(t: Transcript) -> None:
+    group = "locks"
+    topic_id = begin(t, group, ONE, TWO)
+    setting = AlterableConfig("share.record.lock.duration.ms", 0, str(LOCK_MS))
+    change = IncrementalAlterConfigsRequest(
+        [AlterConfigsResource(GROUP_RESOURCE, group, [setting])]
+    )
+    t.ask(change, 1)
+    eventually(
+        lambda: _lock_ms(t, group, topic_id) == LOCK_MS, "the lock duration is not in effect"
+    )
+    t.say("acquired for a second")
+    t.ask(fetch(group, ONE, 0, topic_id, max_wait_ms=LONG_MS), 1)
+    t.say("the fetch of another member waits until the locks end")
+    t.ask(fetch(group, TWO, 0, topic_id, max_wait_ms=LONG_MS, max_records=1), 1, "two")
+    t.say("acknowledged after the end of the lock")
+    t.ask(acknowledge(group, ONE, 1, topic_id, (0, 5, [ACCEPT])), 1)
+    t.say("renewed after the end of the lock")
+    t.ask(acknowledge(group, ONE, 2, topic_id, (0, 5, [RENEW]), is_renew=True), 2)
+    t.say("released after the end of the lock, with records of nobody")
+    t.ask(acknowledge(group, ONE, 3, topic_id, (0, 9, [RELEASE])), 1)
+    t.say("the session of the other member ends: its records can be acquired at once")
+    t.ask(acknowledge(group, TWO, FINAL), 1, "two")
+    epoch = take(t, group, ONE, 4)
+    t.say("accepted, and again when the start offset is past them")
+    t.ask(acknowledge(group, ONE, epoch, topic_id, (0, 5, [ACCEPT])), 1)
+    t.ask(acknowledge(group, ONE, epoch + 1, topic_id, (0, 5, [REJECT])), 1)
+
+
+def take(t: Transcript, group: str, member: str, epoch: int, topic_id: bytes | None = None) -> int:
+    """The fetch that gets records; returns the next epoch of the session.
+
+    Kafka can respond early without records, while it loads a share partition or releases records.
+    """
+    mark = len(t.lines)
+
+    def is_acquired() -> bool:
+        nonlocal epoch
+        del t.lines[mark:]
+        request = fetch(group, member, epoch, topic_id, max_records=1, max_wait_ms=LONG_MS)
+        response = t.ask(request, 1)
+        epoch += 1
+        assert isinstance(response, fetching.ShareFetchResponse)
+        return any(
+            partition.acquired_records
+            for topic in response.responses
+            for partition in topic.partitions
+        )
+
+    eventually(is_acquired, "no records")
+    return epoch
+
+
+def _lock_ms(t: Transcript, group: str, topic_id: bytes) -> int:
+    """The lock duration that a response states; acquires nothing."""
+    response = t.quietly(fetch(group, ONE, 0, topic_id, max_records=0, max_wait_ms=0), 1)
+    t.quietly(fetch(group, ONE, FINAL), 1)
+    assert isinstance(response, fetching.ShareFetchResponse)
+    return response.acquisition_lock_timeout_ms
 
 
 SCRIPTS: tuple[Script, ...] = (
     *(heartbeats, sessions, acknowledgements, deliveries, record_limit, renewals),
-    *(types_of_groups, offsets),
+    *(types_of_groups, offsets, releases_with_a_fetch, locks),
 )

@@ -45,6 +45,8 @@ class ShareHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: list[Event] = []
+        #: The partitions with a confirmed acknowledgement: their start offset is stored.
+        self.partitions: set[int] = set()
 
     def add(self, events: list[Event]) -> None:
         with self._lock:
@@ -59,9 +61,10 @@ class ShareHistory:
                 found[event.value].append(event)
         return found
 
-    def has_begun(self) -> bool:
-        with self._lock:
-            return bool(self._events)
+    def has_begun(self, partitions: int) -> bool:
+        """Whether all partitions have a start offset. Until a record of a partition is acknowledged
+        its next leader begins at the end of the log, as `share.auto.offset.reset` says."""
+        return len(self.partitions) == partitions
 
     def unfinished(self, values: list[str]) -> list[str]:
         """The values that are neither accepted, rejected, nor past their delivery limit."""
@@ -170,6 +173,7 @@ class ShareWorkers:
             events = pending.pop((where.topic, where.partition))
             if failed is None:
                 self.history.add(events)
+                self.history.partitions.add(where.partition)
             else:
                 # Whatever the error: an attempt whose response was lost may have been stored, and a
                 # repeated one is fenced then.
@@ -196,6 +200,14 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
     for value in values:
         producer.produce(topic, value)
         producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def warm(bootstrap: str, topic: str, partitions: int) -> None:
+    """Appends a value that is not checked to each partition."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for index in range(partitions):
+        producer.produce(topic, WARM, partition=index)
     assert producer.flush(120) == 0
 
 

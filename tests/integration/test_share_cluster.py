@@ -9,11 +9,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.eventually import eventually
-from tests.doubles.share_workers import WARM, ShareWorkers, produce, values_of
+from tests.doubles.share_workers import ShareWorkers, produce, values_of, warm
 
 pytestmark = pytest.mark.zookeeper
 
 TOPIC = "work"
+PARTITIONS = 3
 STATE_PARTITIONS = 3
 
 
@@ -33,12 +34,12 @@ def test_a_killed_broker_makes_nothing_be_delivered_twice(tmp_path: Path) -> Non
         share_coordinator_state_topic_num_partitions=STATE_PARTITIONS,
     ) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(60)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
         with ShareWorkers(cluster.bootstrap, TOPIC, "workers", 4) as workers:
 
             def begin() -> bool:
-                produce(cluster.bootstrap, TOPIC, [f"{WARM}-{index}" for index in range(9)])
-                return workers.history.has_begun()
+                warm(cluster.bootstrap, TOPIC, PARTITIONS)
+                return workers.history.has_begun(PARTITIONS)
 
             eventually(begin, lambda: workers.errors[-10:], pause_seconds=0.5)
             values = values_of(60)

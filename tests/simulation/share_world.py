@@ -44,6 +44,8 @@ LIMIT = 5  # deliveries
 LOCK_MS = 30_000
 MEMBERS = ("a", "b", "c", "d")
 FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+# What a share coordinator returns to leaders, and Kafka's leaders do not return to members.
+COORDINATOR_ERRORS = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 TURNS = 8  # of the event loop, after each step
 
 
@@ -249,7 +251,9 @@ class World:
         self.unknown |= final
         try:
             await broker.shares.acknowledge(KEY, TOPIC, member, rows)
-        except KafkaError:
+        except KafkaError as error:
+            if error.code in COORDINATOR_ERRORS:
+                raise AssertionError(f"a member gets {error.name} of the coordinator") from error
             return  # refused, or the outcome is not known
         if epoch != self.leader_epoch and not broker.is_leader:
             return  # the connection to the former leader is closed: the member has no response

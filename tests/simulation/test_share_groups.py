@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ottla.broker.share import share_partitions
 from ottla.broker.share.coordinator import share_coordinator
 from ottla.broker.share.coordinator.state import ShareState, combined
 from ottla.broker.share.persister import StateUpdate
@@ -13,6 +14,7 @@ from tests.simulation.share_world import World
 
 STEPS = 400
 SEEDS = 20
+RULES = "is delivered after|is confirmed twice|a member gets"
 
 
 async def play(seed: int, steps: int = STEPS) -> World:
@@ -35,12 +37,12 @@ async def test_share_groups_keep_their_rules(seed: int) -> None:
 
 
 async def finds() -> bool:
-    """Whether a seed delivers or confirms a record again that was confirmed."""
+    """Whether a seed breaks a rule for deliveries or responses."""
     for seed in range(SEEDS):
         try:
             await play(seed)
         except AssertionError as problem:
-            return bool(re.search("is delivered after|is confirmed twice", str(problem)))
+            return bool(re.search(RULES, str(problem)))
     return False
 
 
@@ -67,4 +69,11 @@ async def test_a_start_offset_that_decreases_is_found(monkeypatch: pytest.Monkey
         )
 
     monkeypatch.setattr(ShareState, "updated", updated)
+    assert await finds()
+
+
+async def test_an_error_of_the_share_coordinator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write is repeated as its response was lost, and a new leader has fenced it meanwhile: the
+    member gets an error that its client does not know."""
+    monkeypatch.setattr(share_partitions, "_WRITE_ERRORS", {})
     assert await finds()

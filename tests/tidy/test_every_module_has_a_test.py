@@ -116,10 +116,6 @@ EXCEPTIONS = {
         BESIDE_KAFKA,
         "tests/differential/test_delegation_tokens.py",
     ),
-    "ottla.broker.observability.console.console_parts": (
-        WHOLE_BROKER,
-        "tests/integration/test_console.py",
-    ),
     **dict.fromkeys(
         (
             "ottla.broker.observability.console.audit",

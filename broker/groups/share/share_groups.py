@@ -356,11 +356,14 @@ class ShareGroups:
     async def reset(self, group_id: str, offsets: dict[bytes, dict[int, int]]) -> None:
         """Sets the start offsets of an empty group, by topic id and partition; durable on return.
 
-        The state epoch rises, so that a leader with the former state cannot store it. Raises
-        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        Creates the group if there is none, as Kafka does. The state epoch rises, so that a leader
+        with the former state cannot store it. Raises KafkaError: NON_EMPTY_GROUP, and
+        GROUP_ID_NOT_FOUND for a group of another type.
         """
         async with self._locks.locked(group_id):
-            group = self._empty_group(group_id)
+            group = self._group_for(group_id, 0)
+            if group.members:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
             initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
             for topic_id, rows in offsets.items():
                 known = initialized.setdefault(topic_id, [])
@@ -373,9 +376,11 @@ class ShareGroups:
             self._on_state_replaced(group_id)
             if initialized != group.initialized:
                 names = self._names(initialized)
-                await self._store(
-                    group_id, [records.state_partitions_record(group_id, initialized, names)]
-                )
+                changes = [records.state_partitions_record(group_id, initialized, names)]
+                if group.epoch == 0:  # a new group
+                    changes.append(records.epoch_record(group_id, 1))
+                    changes.append(records.target_epoch_record(group_id, 1))
+                await self._store(group_id, changes)
 
     async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
         """Deletes the state of topics of an empty group, which has no offsets there any more.

@@ -5,8 +5,9 @@ cluster-wide ones when the name is empty; loggers have their levels. Version 1 a
 synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's `ConfigHelper`.
 
 Deviation from Kafka: a request for only the key `ottla.group.events` of a group returns the events
-of the group, which `ottla groups events` shows; for only the key `ottla.broker.events` or
-`ottla.broker.state` of a broker with an HTTP port, its newest log lines and its state, as JSON.
+of the group, which `ottla groups events` shows; for only the key `ottla.group.shares` of a share
+group, what this broker has of it; for only the key `ottla.broker.events` or `ottla.broker.state` of
+a broker with an HTTP port, its newest log lines and its state, as JSON.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 GROUP = 32
 GROUP_EVENTS = "ottla.group.events"
+GROUP_SHARES = "ottla.group.shares"
 BROKER_EVENTS = "ottla.broker.events"
 BROKER_STATE = "ottla.broker.state"
 FROM_TOPIC = 1
@@ -116,7 +118,11 @@ class ConfigDescriber:
         self._config = config
         self._dynamic_config = dynamic_config
         self._metadata = metadata
-        self._group_events = group_events
+        #: What GROUP_EVENTS and GROUP_SHARES return, by key; the latter is set where this broker
+        #: serves share groups.
+        self.group_texts: dict[str, Callable[[str], str]] = {}
+        if group_events is not None:
+            self.group_texts[GROUP_EVENTS] = group_events
         #: What BROKER_EVENTS and BROKER_STATE return; set when the HTTP port serves.
         self.broker_texts: dict[str, Callable[[], str]] = {}
 
@@ -141,8 +147,12 @@ class ConfigDescriber:
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            if resource.resource_type == GROUP and resource.configuration_keys == [GROUP_EVENTS]:
-                rows = self._events_of(resource.resource_name)
+            if resource.resource_type == GROUP and resource.configuration_keys in (
+                [GROUP_EVENTS],
+                [GROUP_SHARES],
+            ):
+                (key,) = resource.configuration_keys
+                rows = self._text_of_group(resource.resource_name, key)
             elif resource.resource_type == BROKER and resource.configuration_keys in (
                 [BROKER_EVENTS],
                 [BROKER_STATE],
@@ -212,10 +222,11 @@ class ConfigDescriber:
             rows.append(_row(setting, synonyms[0].value, synonyms, read_only=False))
         return rows
 
-    def _events_of(self, group_id: str) -> list[DescribeConfigsResourceResult]:
-        if self._group_events is None:
+    def _text_of_group(self, group_id: str, key: str) -> list[DescribeConfigsResourceResult]:
+        text = self.group_texts.get(key)
+        if text is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {GROUP}")
-        return [_text_row(GROUP_EVENTS, self._group_events(group_id))]
+        return [_text_row(key, text(group_id))]
 
     def _text_of(self, name: str, key: str) -> list[DescribeConfigsResourceResult]:
         """No row if this broker has no such text, as of a key that does not exist."""

@@ -1,10 +1,12 @@
 """DescribeShareGroupOffsets (90), versions 0 and 1, AlterShareGroupOffsets (91) and
 DeleteShareGroupOffsets (92), version 0.
 
-KIP-932. The lag of version 1 (KIP-1226) is the number of records from the start offset to the high
-watermark that are not delivered for good; -1 for a share partition that was never read. Describing
-needs DESCRIBE on the group and the topics, altering READ on both, deleting DELETE on the group and
-READ on the topics; only the offsets of an empty group can be altered and deleted.
+KIP-932. As in Kafka, a group or topic that does not exist has no start offset, -1, which is no
+error, and the alteration of a group that does not exist creates it. The lag of version 1 (KIP-1226)
+is the number of records from the start offset to the high watermark that are not delivered for
+good; -1 for a share partition that was never read. Describing needs DESCRIBE on the group and the
+topics, altering READ on both, deleting DELETE on the group and READ on the topics; only the offsets
+of an empty group can be altered and deleted.
 """
 
 from __future__ import annotations
@@ -74,13 +76,12 @@ class ShareOffsetsHandlers:
         self, context: RequestContext, wanted: describing.DescribeShareGroupOffsetsRequestGroup
     ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
         group = self._groups.find(wanted.group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         snapshot = self._metadata.snapshot
         if wanted.topics is None:
+            initialized = {} if group is None else group.initialized
             topics = [
                 (snapshot.topic_names.get(topic_id, ""), indexes)
-                for topic_id, indexes in group.initialized.items()
+                for topic_id, indexes in initialized.items()
             ]
         else:
             topics = [(topic.topic_name, topic.partitions) for topic in wanted.topics]
@@ -92,9 +93,7 @@ class ShareOffsetsHandlers:
             code = ErrorCode.NONE
             if not self._allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif known is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
+            elif known is not None:
                 row.topic_id = known.topic_id
             for index in indexes:
                 partition = describing.DescribeShareGroupOffsetsResponsePartition(
@@ -102,6 +101,9 @@ class ShareOffsetsHandlers:
                 )
                 row.partitions.append(partition)
                 if known is None or code:
+                    continue  # a topic that does not exist has no start offset
+                if index not in known.partitions:
+                    partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 key = SharePartitionKey(wanted.group_id, known.topic_id, index)
                 try:
@@ -138,7 +140,7 @@ class ShareOffsetsHandlers:
             row = altering.AlterShareGroupOffsetsResponseTopic(topic.topic_name)
             response.responses.append(row)
             is_allowed = self._allows(context, Operation.READ, ResourceType.TOPIC, topic.topic_name)
-            if known is not None and is_allowed:
+            if known is not None:
                 row.topic_id = known.topic_id
             for wanted in topic.partitions:
                 index = wanted.partition_index

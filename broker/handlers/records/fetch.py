@@ -171,7 +171,7 @@ class FetchHandler:
                 topics.append(last_topic)
             last_topic.partitions.append(data)
         conversion = self._down_conversion
-        if version < 10 and conversion.check(version, results):
+        if version < 10 and conversion.check(version, results, is_follower=is_follower):
             conversion.convert_and_respond(context, response, results, fetch.items())
         else:
             context.respond(response)

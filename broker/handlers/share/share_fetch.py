@@ -1,7 +1,9 @@
 """ShareFetch (78), versions 1 and 2 (KIP-932): acquires records, and acknowledges others.
 
 Version 2 has the record-limit mode (KIP-1206) and renewals (KIP-1222); those fetch nothing.
-READ on the group and on each topic. The acknowledgements are durable when the response is sent.
+READ on the group and on each topic. The acknowledgements are durable when the response is sent; the
+records are acquired while they are stored, so what is released is not fetched by the same request
+unless there is nothing else.
 Partitions with neither records, an error nor an acknowledgement are left out, except in the first
 response of a session.
 """
@@ -117,9 +119,9 @@ class ShareFetchHandler:
             return response
         call = _Call(context, request, key, session)
         if acknowledgements or session is None:
-            spawn(self._acknowledge_and_fetch(call, acknowledgements), name="ShareFetch")
-        else:
-            self._fetch(call)
+            call.is_acknowledging = True
+            spawn(self._acknowledge(call, acknowledgements), name="ShareFetch")
+        self._fetch(call)
         return DEFERRED
 
     @staticmethod
@@ -133,7 +135,7 @@ class ShareFetchHandler:
                 "maxBytes, minBytes, maxRecords and maxWaitMs must be 0 if isRenewAck is true.",
             )
 
-    async def _acknowledge_and_fetch(self, call: _Call, acknowledgements: Acknowledgements) -> None:
+    async def _acknowledge(self, call: _Call, acknowledgements: Acknowledgements) -> None:
         context, request, key = call.context, call.request, call.key
         call.acknowledged = await acknowledge(
             self._shares,
@@ -145,12 +147,13 @@ class ShareFetchHandler:
         )
         if call.session is None:
             await end_session(self._sessions, self._shares, key)
-        self._fetch(call)
+        call.is_acknowledging = False
+        self._respond_when_complete(call)
 
     def _fetch(self, call: _Call) -> None:
         request, session = call.request, call.session
         if session is None or request.is_renew_ack:
-            self._respond(call, [])
+            self._fetched(call, [])
             return
         snapshot = self._metadata.snapshot
         may_read = self._may_read(call.context, False)
@@ -170,7 +173,7 @@ class ShareFetchHandler:
                 continue
             failed.append(ShareFetchResult(item, code, None, b"", []))
         if not items or request.max_records <= 0 or request.max_bytes <= 0:
-            self._respond(call, failed)
+            self._fetched(call, failed)
             return
         max_bytes = min(request.max_bytes, self._max_bytes)
         params = ShareFetchParams(
@@ -180,13 +183,21 @@ class ShareFetchHandler:
         )
         operation = DelayedShareFetch(
             *(params, items, self._shares, self._clock),
-            lambda results: self._respond(call, results + failed),
+            lambda results: self._fetched(call, results + failed),
         )
         keys = [key for item in items for key in (watch_key(item.key), _log_key(item))]
         if params.max_wait_ms <= 0:
             operation.force_complete()
         else:
             self._replica_manager.fetch_purgatory.try_complete_else_watch(operation, keys)
+
+    def _fetched(self, call: _Call, results: list[ShareFetchResult]) -> None:
+        call.results = results
+        self._respond_when_complete(call)
+
+    def _respond_when_complete(self, call: _Call) -> None:
+        if call.results is not None and not call.is_acknowledging:
+            self._respond(call, call.results)
 
     def _respond(self, call: _Call, results: list[ShareFetchResult]) -> None:
         response = ShareFetchResponse(
@@ -251,7 +262,9 @@ class ShareFetchHandler:
 class _Call:
     """One request on its way."""
 
-    __slots__ = ("acknowledged", "context", "key", "request", "session")
+    __slots__ = (
+        *("acknowledged", "context", "is_acknowledging", "key", "request", "results", "session"),
+    )
 
     def __init__(
         self,
@@ -265,6 +278,9 @@ class _Call:
         self.key = key
         self.session = session
         self.acknowledged: AcknowledgeResults = {}
+        self.is_acknowledging = False
+        #: None while the fetch waits for records.
+        self.results: list[ShareFetchResult] | None = None
 
 
 def _partitions(request: ShareFetchRequest) -> Iterable[SharedPartition]:

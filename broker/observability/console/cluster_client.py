@@ -75,6 +75,10 @@ NEWEST_VERSIONS: Mapping[int, int] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+    # Only for share groups, so only for brokers that serve them.
+    ApiKey.SHARE_GROUP_DESCRIBE: 1,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
 }
 
 # Of a broker that has less, requests of the console cannot be understood.

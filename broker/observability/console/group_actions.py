@@ -1,4 +1,7 @@
-"""Changes of groups: their committed offsets, after a dry run, and their deletion."""
+"""Changes of groups: their offsets, after a dry run, and their deletion.
+
+The offsets of a share group are its start offsets.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from ottla.broker.observability.console.cluster_client import check
 from ottla.broker.observability.console.cluster_offsets import EARLIEST, LATEST, list_offsets
 from ottla.broker.observability.console.groups_of_cluster import (
     MAX_OFFSETS,
+    SHARE,
     GroupRow,
     committed_offsets,
     describe_groups,
@@ -16,6 +20,12 @@ from ottla.broker.observability.console.groups_of_cluster import (
 from ottla.broker.observability.console.parameters import InvalidParameter
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -92,7 +102,7 @@ class GroupActions:
         if not rows:
             raise InvalidParameter("there are no rows")
         before = await self._committed(group, viewer)
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        offsets: Offsets = {}
         for row in rows:
             partition = TopicPartition(row.text("topic"), row.exact("partition", 0, (1 << 31) - 1))
             expected = row.number("before", -1, -1, _MAX_OFFSET)  # null: nothing is committed
@@ -101,10 +111,19 @@ class GroupActions:
                     f"the group has committed another offset of {partition} since the dry run; "
                     "make a new one"
                 )
-            after = row.exact("after", 0, _MAX_OFFSET)
-            topics.setdefault(partition.topic, []).append(
-                OffsetCommitRequestPartition(partition.partition, after, committed_metadata="")
-            )
+            offsets[partition] = row.exact("after", 0, _MAX_OFFSET)
+        if group.kind == SHARE:
+            await self._alter(group, offsets, viewer)
+        else:
+            await self._commit(group, offsets, viewer)
+        await self._history.sample()
+        return {"done": f"{len(rows)} offsets of group {group.group} are reset."}
+
+    async def _commit(self, group: GroupRow, offsets: Offsets, viewer: Viewer) -> None:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic_name, index), offset in offsets.items():
+            row = OffsetCommitRequestPartition(index, offset, committed_metadata="")
+            topics.setdefault(topic_name, []).append(row)
         request = OffsetCommitRequest(
             group_id=group.group,
             topics=[OffsetCommitRequestTopic(name, each) for name, each in topics.items()],
@@ -117,8 +136,27 @@ class GroupActions:
                         each.error_code, f"Group {group.group} has members: stop them first."
                     )
                 check(each.error_code)
-        await self._history.sample()
-        return {"done": f"{len(rows)} offsets of group {group.group} are reset."}
+
+    async def _alter(self, group: GroupRow, offsets: Offsets, viewer: Viewer) -> None:
+        """The state of the records from the start offsets on is lost."""
+        topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+        for (topic_name, index), offset in offsets.items():
+            row = AlterShareGroupOffsetsRequestPartition(index, offset)
+            topics.setdefault(topic_name, []).append(row)
+        request = AlterShareGroupOffsetsRequest(
+            group.group, [AlterShareGroupOffsetsRequestTopic(*each) for each in topics.items()]
+        )
+        response = await self._client.ask(
+            viewer, group.coordinator, request, AlterShareGroupOffsetsResponse
+        )
+        if response.error_code == ErrorCode.NON_EMPTY_GROUP:
+            raise KafkaError(
+                response.error_code, f"Group {group.group} has members: stop them first."
+            )
+        check(response.error_code)
+        for topic in response.responses:
+            for each in topic.partitions:
+                check(each.error_code)
 
     async def delete(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
         """The name is typed a second time."""

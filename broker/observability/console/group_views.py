@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.cluster_client import NoResponse
 from ottla.broker.observability.console.groups_of_cluster import (
+    SHARE,
     GroupRow,
     GroupView,
     MemberRow,
     describe_groups,
 )
+from ottla.broker.observability.console.share_views import share_state
 from ottla.broker.observability.console.topic_views import page_start
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -80,7 +82,7 @@ class GroupViews:
 
     async def one(self, group_id: str, viewer: Viewer) -> dict[str, Any]:
         """One group: members with their assignments, offsets with lag, the lag of the last hour,
-        what happened."""
+        what happened; of a share group, its records in flight (`share`)."""
         viewer.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         history = self._history
         await history.fresh([group_id])
@@ -93,6 +95,10 @@ class GroupViews:
             )
         described, problems = await describe_groups(self._client, viewer, [group])
         view = described.get(group_id)
+        share = None
+        if group.kind == SHARE:
+            share, more = await share_state(self._client, viewer, group_id)
+            problems = [*problems, *more]
         events, reason = await self._events(group, viewer)
         members = [] if view is None else view.members
         return {
@@ -101,6 +107,7 @@ class GroupViews:
             "member_rows": [_member(each, viewer) for each in members],
             "offsets": self._offsets(group_id, members, viewer),
             "lag": history.lag_points(group_id),
+            "share": share,
             "events": events,
             "no_events": reason,
             "may": {

@@ -1,4 +1,7 @@
-"""The groups of all coordinators: lists, members, committed offsets."""
+"""The groups of all coordinators: lists, members, offsets.
+
+The offsets of a share group (KIP-932) are its start offsets.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,20 @@ from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+)
+from ottla.protocol.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
 )
 from ottla.protocol.topics import TopicPartition
 
@@ -30,6 +42,7 @@ MAX_LISTED = 20_000
 # Of one group; a page shows less.
 MAX_MEMBERS = 500
 MAX_OFFSETS = 2000
+SHARE = "share"
 
 
 class GroupRow(NamedTuple):
@@ -38,7 +51,7 @@ class GroupRow(NamedTuple):
     group: str
     coordinator: int
     state: str
-    kind: str  # "classic" or "consumer"
+    kind: str  # "classic", "consumer" or SHARE
 
 
 class MemberRow(NamedTuple):
@@ -92,6 +105,8 @@ async def committed_offsets(
     one request for each coordinator."""
     requests: dict[int, OffsetFetchRequest] = {}
     for group in groups:
+        if group.kind == SHARE:
+            continue
         request = requests.setdefault(group.coordinator, OffsetFetchRequest(groups=[]))
         request.groups.append(OffsetFetchRequestGroup(group_id=group.group, topics=None))
     gathered = await client.ask_each(viewer, requests, OffsetFetchResponse)
@@ -107,17 +122,48 @@ async def committed_offsets(
                 if not each.error_code and each.committed_offset >= 0
             )
             found[row.group_id] = dict(islice(offsets, MAX_OFFSETS))
+    shares, problems = await _start_offsets(client, viewer, groups)
+    return found | shares, [*gathered.problems, *problems]
+
+
+async def _start_offsets(
+    client: ClusterClient, viewer: Viewer, groups: Sequence[GroupRow]
+) -> tuple[dict[str, dict[TopicPartition, int]], list[str]]:
+    """The same of share groups; a partition that was never read has no start offset."""
+    requests: dict[int, DescribeShareGroupOffsetsRequest] = {}
+    for group in groups:
+        if group.kind == SHARE:
+            wanted = DescribeShareGroupOffsetsRequestGroup(group.group, None)
+            request = requests.setdefault(group.coordinator, DescribeShareGroupOffsetsRequest([]))
+            request.groups.append(wanted)
+    gathered = await client.ask_each(viewer, requests, DescribeShareGroupOffsetsResponse)
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for response in gathered.responses.values():
+        for row in response.groups:
+            if row.error_code:
+                continue
+            offsets = (
+                (TopicPartition(topic.topic_name, each.partition_index), each.start_offset)
+                for topic in row.topics
+                for each in topic.partitions
+                if not each.error_code and each.start_offset >= 0
+            )
+            found[row.group_id] = dict(islice(offsets, MAX_OFFSETS))
     return found, gathered.problems
 
 
 async def describe_groups(
     client: ClusterClient, viewer: Viewer, groups: Sequence[GroupRow]
 ) -> tuple[dict[str, GroupView], list[str]]:
-    """State, assignor and members of groups of either protocol."""
+    """State, assignor and members of groups of each protocol."""
     classic: dict[int, DescribeGroupsRequest] = {}
     consumer: dict[int, ConsumerGroupDescribeRequest] = {}
+    share: dict[int, ShareGroupDescribeRequest] = {}
     for group in groups:
-        if group.kind == "consumer":
+        if group.kind == SHARE:
+            shared = share.setdefault(group.coordinator, ShareGroupDescribeRequest([]))
+            shared.group_ids.append(group.group)
+        elif group.kind == "consumer":
             newer = consumer.setdefault(group.coordinator, ConsumerGroupDescribeRequest([]))
             newer.group_ids.append(group.group)
         else:
@@ -160,4 +206,23 @@ async def describe_groups(
                 for each in row.members[:MAX_MEMBERS]
             ]
             found[row.group_id] = GroupView(row.group_state, row.assignor_name, members)
-    return found, [*gathered.problems, *of_consumers.problems]
+    of_shares = await client.ask_each(viewer, share, ShareGroupDescribeResponse)
+    for of_share in of_shares.responses.values():
+        for group_row in of_share.groups:
+            if group_row.error_code:
+                continue
+            members = [
+                MemberRow(
+                    *(each.member_id, None, each.client_id, each.client_host.removeprefix("/")),
+                    sorted(
+                        TopicPartition(topic.topic_name, index)
+                        for topic in each.assignment.topic_partitions
+                        for index in topic.partitions
+                    ),
+                )
+                for each in group_row.members[:MAX_MEMBERS]
+            ]
+            found[group_row.group_id] = GroupView(
+                group_row.group_state, group_row.assignor_name, members
+            )
+    return found, [*gathered.problems, *of_consumers.problems, *of_shares.problems]

@@ -109,19 +109,30 @@ class History:
         await stop(*tasks)
 
     async def fresh(self, groups: Iterable[str] = ()) -> None:
-        """Returns when there is a sample of the last seconds, or when that takes too long; `groups`
-        are those on the page, which are preferred."""
+        """Returns when there is a sample of the last seconds with each broker that is registered
+        now, or when that takes too long; `groups` are those on the page, which are preferred."""
         self._asked_ms = self._parts.now_ms()
         for name in groups:
             self._viewed.pop(name, None)
             self._viewed[name] = None
         while len(self._viewed) > MAX_GROUPS:
             del self._viewed[next(iter(self._viewed))]
-        if self._asked_ms - self._sampled_ms > 2 * INTERVAL_MS:
-            # A broker that does not respond may make it late; the page shows what there is then.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FRESH_SECONDS):
+        # A broker that does not respond may make it late; the page shows what there is then.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FRESH_SECONDS):
+                if self._asked_ms - self._sampled_ms > 2 * INTERVAL_MS:
                     await self.sample()
+                for _ in range(2):  # a sample that runs may have begun before the registration
+                    if self._knows_all_brokers():
+                        break
+                    await self.sample()
+
+    def _knows_all_brokers(self) -> bool:
+        """Whether each broker was asked, so that the page shows none as one that did not respond
+        because it was registered after the last sample."""
+        if not self._viewer.may_on_cluster(Operation.DESCRIBE):
+            return True
+        return all(each in self.disks for each in self._client.brokers())
 
     async def find_group(self, group_id: str) -> GroupRow | None:
         """A group that may be newer than the last sample."""
@@ -172,13 +183,11 @@ class History:
         """An empty list of topics: the directories alone."""
         if not self._viewer.may_on_cluster(Operation.DESCRIBE):
             return []
-        request = DescribeLogDirsRequest([])
-        gathered = await self._client.ask_each(
-            self._viewer, dict.fromkeys(self._client.brokers(), request), DescribeLogDirsResponse
-        )
+        asked = dict.fromkeys(self._client.brokers(), DescribeLogDirsRequest([]))
+        gathered = await self._client.ask_each(self._viewer, asked, DescribeLogDirsResponse)
         silent = {text.split(" ")[1].rstrip(":"): text for text in gathered.problems}
         disks = {}
-        for broker_id in self._client.brokers():
+        for broker_id in asked:
             response = gathered.responses.get(broker_id)
             if response is None:
                 problem = silent.get(str(broker_id), f"Broker {broker_id} did not respond.")

@@ -46,7 +46,7 @@ class GroupGuard(Guard):
             ApiKey.LEAVE_GROUP: self._member,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._member,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self._consumer_group_describe,
-            ApiKey.SHARE_GROUP_HEARTBEAT: self._member,
+            ApiKey.SHARE_GROUP_HEARTBEAT: self._share_group_heartbeat,
             ApiKey.SHARE_GROUP_DESCRIBE: self._share_group_describe,
             ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._member,
             ApiKey.DELETE_SHARE_GROUP_OFFSETS: self._delete_share_offsets,
@@ -60,6 +60,12 @@ class GroupGuard(Guard):
 
     def _member(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def _share_group_heartbeat(self, context: RequestContext, request: Any) -> None:
+        """DESCRIBE on all subscribed topics, so that a member learns nothing of the others."""
+        self._member(context, request)
+        for name in dict.fromkeys(request.subscribed_topic_names or ()):
+            self.require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
     def _delete_share_offsets(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
@@ -211,6 +217,29 @@ class GroupGuard(Guard):
         from ottla.protocol.messages.share_group_describe import DescribedGroup
 
         self._describe(context, request, DescribedGroup)
+
+        def may_see(group: Any) -> bool:
+            names = dict.fromkeys(
+                topic.topic_name
+                for member in group.members
+                for topic in member.assignment.topic_partitions
+            )
+            return all(
+                self.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+                for name in names
+            )
+
+        def change(response: Any) -> None:
+            """As in Kafka, a group with a topic that is hidden is hidden as a whole."""
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            response.groups = [
+                group
+                if may_see(group)
+                else DescribedGroup(error_code=code, group_id=group.group_id)
+                for group in response.groups
+            ]
+
+        amend(context, change)
 
     def _describe(self, context: RequestContext, request: Any, row: Any) -> None:
         """Takes out the groups that are denied; `row` is the type of their rows."""

@@ -105,6 +105,10 @@ class DiskTroubles:
         node.disk.slowness = Slowness(self.random.uniform(0.05, 2), self._wait)
         await self._for_a_while(node.disk, 10)
 
+    def read_slowly(self, node: Node, seconds: float, path_part: str) -> None:
+        """A read takes up to so long until the disk is healed."""
+        node.disk.slow_reading = Slowness(seconds, self._wait, path_part)
+
     def _wait(self, seconds: float) -> None:
         loop, process = self.world.loop, current_process()
         if loop.in_worker or process is None:

@@ -3,7 +3,7 @@
 import { act, ask } from './api.js'
 import { chart, spark } from './chart.js'
 import { deletion, dialog } from './forms.js'
-import { badge, button, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, table, tone, when } from './views.js'
+import { badge, button, card, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, span, table, tone, when } from './views.js'
 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
 const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
@@ -54,6 +54,30 @@ function planDialog(plan) {
   box.querySelector('#cancel').focus()
 }
 
+// What the leaders of the partitions report of a share group.
+const held = (ms) => (ms === null || ms === undefined ? '–' : span(ms))
+
+function shared({ share }) {
+  if (!share) return []
+  const ended = Object.entries(share.acknowledged).filter(([, count]) => count).map(([kind, count]) => `${kind} ${number(count)}`)
+  return [
+    el('div', { class: 'cards' },
+      card('in flight', number(share.in_flight), '', `${number(share.locked)} locked`),
+      card('oldest lock', held(share.oldest_lock_ms)),
+      card('delivered', number(share.delivered), '', 'since the brokers started'),
+      card('redelivered', number(share.redelivered), share.redelivered ? 'warn' : ''),
+      card('locks that ended', number(share.expired_locks), share.expired_locks ? 'warn' : ''),
+      card('acknowledged', ended.join(', ') || '–')),
+    panel('Share partitions', table([
+      ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
+      ['leader', (row) => `broker ${row.broker}`], ['start offset', (row) => number(row.start_offset), 'number'],
+      ['in flight', (row) => number(row.in_flight), 'number'], ['locked', (row) => number(row.locked), 'number'],
+      ['by members', (row) => number(row.members), 'number'], ['oldest lock', (row) => held(row.oldest_lock_ms), 'number'],
+      ['most deliveries', (row) => number(row.most_deliveries), 'number'],
+    ], share.rows, 'No leader has read the state of a partition: no member fetches.', 'Share partitions')),
+  ]
+}
+
 const assignment = (row) => (row.assigned ? Object.entries(row.assignment).map(([topic, partitions]) => el('div', {}, link(['topic', topic], topic), ` ${ranges(partitions)}`)) : el('span', { class: 'quiet' }, 'nothing'))
 
 export async function group(context) {
@@ -62,9 +86,10 @@ export async function group(context) {
   return [
     heading([[['groups'], 'Groups']], found.group,
       found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
-      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', 'Its committed offsets are deleted. Its consumers begin where auto.offset.reset says.'), 'danger') : null),
+      found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', found.share ? 'The state of its records is deleted. Its consumers begin where share.auto.offset.reset says.' : 'Its committed offsets are deleted. Its consumers begin where auto.offset.reset says.'), 'danger') : null),
     el('p', { class: 'quiet' }, state(found), ` · ${several(found.members, 'member')} · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
     notes(found.problems),
+    ...shared(found),
     panel('Lag', chart([{ name: 'behind', points: found.lag }], 'lag', context.width(1))),
     panel('Members', table([
       ['client', (row) => [row.client, row.instance ? badge(`static ${row.instance}`) : null]], ['address', (row) => row.host],
@@ -73,7 +98,7 @@ export async function group(context) {
     ], found.member_rows, 'No members.', 'Members')),
     panel('Offsets', table([
       ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition, 'number'],
-      ['committed', (row) => number(row.offset), 'number'], ['end', (row) => number(row.end_offset), 'number'],
+      [found.share ? 'start offset' : 'committed', (row) => number(row.offset), 'number'], ['end', (row) => number(row.end_offset), 'number'],
       ['lag', (row) => number(row.lag), 'number'], ['oldest', (row) => seconds(row.lag_seconds), 'number'],
       ['read by', (row) => row.owner ?? '–'],
     ], found.offsets, 'Nothing committed.', 'Offsets')),

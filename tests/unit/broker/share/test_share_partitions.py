@@ -68,13 +68,15 @@ def test_a_failed_write_keeps_the_records_with_the_member() -> None:
     acknowledge(scene, 0, 1, ACCEPT)
 
 
-def test_a_fenced_write_reads_the_state_again() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH])
+def test_a_fenced_write_reads_the_state_again(code: int) -> None:
     scene = ShareScene()
     scene.append(2)
     fetched(scene)
-    scene.persister.next_error = ErrorCode.FENCED_STATE_EPOCH
-    with pytest.raises(KafkaError):
+    scene.persister.next_error = code
+    with pytest.raises(KafkaError) as found:
         acknowledge(scene, 0, 1, ACCEPT)
+    assert found.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert len(scene.shares) == 0
     assert fetched(scene).acquired == [(0, 1, 1)]
 

@@ -142,8 +142,16 @@ def test_a_failed_disk_does_not_come_back_with_room() -> None:
         append(manager.logs()[0])
 
 
+def truncate_prepared(log: Log) -> None:
+    for work in log.prepare_truncation(9):
+        if work is not None:
+            work()
+    log.truncate_to(9)
+
+
 TRUNCATIONS: dict[str, Callable[[Log], object]] = {
     "truncate": lambda log: log.truncate_to(9),
+    "prepare-and-truncate": truncate_prepared,
     "start-again": lambda log: log.truncate_fully_and_start_at(40),
 }
 

@@ -67,9 +67,34 @@ async def test_unknown_groups_and_topics() -> None:
     scene = Scene()
     made = handlers(scene)
     (group,) = (await response_of(made.describe, described("?"))).groups
-    assert group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    missing = await response_of(made.alter, altered(5))
-    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (group.error_code, group.topics) == (0, [])
+    row = describe.DescribeShareGroupOffsetsRequestGroup(
+        "?",
+        [
+            describe.DescribeShareGroupOffsetsRequestTopic("t", [0, 9]),
+            describe.DescribeShareGroupOffsetsRequestTopic("absent", [0]),
+        ],
+    )
+    request = describe.DescribeShareGroupOffsetsRequest([row])
+    (group,) = (await response_of(made.describe, request)).groups
+    found = [
+        (row.start_offset, row.error_code) for topic in group.topics for row in topic.partitions
+    ]
+    assert found == [(-1, 0), (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (-1, 0)]
+
+
+async def test_new_offsets_create_a_group() -> None:
+    scene = Scene()
+    made = handlers(scene)
+    unknown = await response_of(made.alter, altered(5, topic="absent"))
+    assert unknown.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert scene.groups.find("g") is None
+    assert (await response_of(made.alter, altered(5))).error_code == 0
+    group = scene.groups.find("g")
+    assert group is not None
+    assert (group.state, group.epoch, group.target_epoch) == ("Empty", 1, 1)
+    (described_group,) = (await response_of(made.describe, described("g"))).groups
+    assert described_group.topics[0].partitions[0].start_offset == 5
 
 
 async def test_access() -> None:

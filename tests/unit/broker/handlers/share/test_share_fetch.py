@@ -67,10 +67,19 @@ async def test_records_are_fetched_and_acknowledged_with_the_next_fetch() -> Non
     records = first.responses[0].partitions[0].records
     assert isinstance(records, bytes)
     assert len(list(read_records(records))) == 3
-    second = await fetch(scene, 1, (0, 1, [1]), (2, 2, [2]))
+    second = await fetch(scene, 1, (0, 1, [1]), (2, 2, [2]), max_wait_ms=100)
     (row,) = second.responses[0].partitions
     assert (row.error_code, row.acknowledge_error_code) == (0, 0)
     assert acquired(second) == [(2, 2, 2)]
+
+
+async def test_released_records_are_not_fetched_while_the_release_is_stored() -> None:
+    scene = ShareScene()
+    scene.append(2)
+    scene.append(1)
+    assert acquired(await fetch(scene, 0, max_records=2)) == [(0, 1, 1)]
+    assert acquired(await fetch(scene, 1, (0, 1, [2]), max_wait_ms=100)) == [(2, 2, 1)]
+    assert acquired(await fetch(scene, 2, max_wait_ms=100)) == [(0, 1, 2)]
 
 
 async def test_a_response_without_news_is_empty_except_the_first() -> None:
