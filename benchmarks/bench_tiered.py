@@ -1,8 +1,8 @@
 """Scans of history from remote storage, beside the same scan of the local log.
 
 One broker with a folder as remote store and two topics with the same records: one is on the local
-disk, of the other one only the last segment is. Each is scanned by a client that counts records. Then the
-latency of records at the tail of a third topic is measured without and during scans of history.
+disk, of the other one only the last segment is. Each is scanned by a client that counts records.
+Then the latency of records at the tail of a third topic is measured without and during scans.
 
     python -m benchmarks.bench_tiered [--megabytes 200] [--seconds 5]
 """
