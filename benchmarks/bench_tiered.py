@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import latency, wire
-from ottla.protocol.headers import encode_request
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.records.reader import iterate_entries
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
 
@@ -65,10 +66,13 @@ def scan(bootstrap: str, topic: str, end: int) -> float:
     with wire.connect(bootstrap) as sock:
         while offset < end:
             request = wire.fetch_request(topic, 0, offset)
-            sock.sendall(encode_request(1, "bench", request, FETCH_VERSION))
-            size = int.from_bytes(wire.receive_exactly(sock, 4))
-            response = wire.receive_exactly(sock, size)
-            offset, moved = latency.next_offset(response, offset), moved + size
+            response = wire.call(sock, request, FETCH_VERSION)
+            assert isinstance(response, FetchResponse)
+            records = response.responses[0].partitions[0].records
+            assert isinstance(records, memoryview)
+            for _, header in iterate_entries(records):
+                offset = header.next_offset
+            moved += len(records)
     return moved / 1e6 / (time.perf_counter() - begun)
 
 
