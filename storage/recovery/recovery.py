@@ -268,7 +268,10 @@ class _Loader:
         point = self.opening.recovery_point
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
-        start = max(self.opening.log_start_offset, self.segments.first.base_offset)
+        start = self.opening.log_start_offset
+        if not self.config.remote_storage_enable:
+            start = max(start, self.segments.first.base_offset)
+        # Otherwise the snapshot at the first segment has the producers of the remote records.
         position, from_offset = self._known_valid(first, point)
         state = self.producers
         state.reload(start, from_offset, self.opening.now_ms)

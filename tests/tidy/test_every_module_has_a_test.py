@@ -228,7 +228,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/protocol/test_assignors.py",
     ),
-    "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
     "pyspark_ottla.cluster.calls": (
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",

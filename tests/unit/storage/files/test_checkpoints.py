@@ -4,6 +4,7 @@ import pytest
 
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.checkpoints import (
+    parse_epoch_checkpoint,
     read_clean_shutdown,
     read_epoch_checkpoint,
     read_offset_checkpoint,
@@ -114,3 +115,11 @@ def test_clean_shutdown(fs: MemoryFileSystem) -> None:
 @pytest.mark.parametrize("text", ["", "junk", "[]", "{}", '{"brokerEpoch":"x"}'])
 def test_a_marker_counts_whatever_is_in_it(fs: MemoryFileSystem, text: str) -> None:
     assert read_clean_shutdown(fs, put(fs, text)) == -1
+
+
+def test_an_epoch_checkpoint_in_memory() -> None:
+    assert parse_epoch_checkpoint("x", b"0\n2\n0 0\n3 70\n") == [(0, 0), (3, 70)]
+    assert parse_epoch_checkpoint("x", b"") == []
+    for damaged in (b"0\n2\n0 0\n", b"1\n0\n", b"0\n1\n0 x\n", b"0\n1\n0 0", b"\xff\n"):
+        with pytest.raises(CorruptFile):
+            parse_epoch_checkpoint("x", damaged)
