@@ -20,8 +20,7 @@ from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special
 from pyspark_ottla.task_listener import TaskListener
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
-from tests.spark.streams import Job, stream
-from tests.spark.support import create_topic, load, rows_by_place
+from tests.spark.support import create_topic, load
 
 pytestmark = pytest.mark.spark
 
@@ -146,21 +145,6 @@ def test_rows_are_those_of_a_read_through_the_broker(
     assert len(from_store) >= 2, "two tasks read side by side"
     assert sum(report["remote_bytes"] for report in reports) > 5 * SEGMENT_BYTES
     assert [report["remote_errors"] for report in reports] == [0] * len(reports)
-
-
-def test_available_now_reads_its_backlog_from_the_store(
-    spark: SparkSession, tiered: Tiered, tmp_path: Path
-) -> None:
-    through_broker = load(spark, tiered.bootstrap, subscribe=TOPIC, includeHeaders="true")
-    job = Job(spark, tmp_path)
-    with task_reports() as (address, reports):
-        options = tiered.options(
-            startingOffsets="earliest", maxOffsetsPerTrigger=400, taskMetricsAddress=address
-        )
-        batches = job.run(stream(spark, tiered.bootstrap, **options))
-        assert len([batch for batch in batches if batch["numInputRows"] > 0]) >= 3
-        eventually(lambda: sum(r["remote_bytes"] for r in reports) > 5 * SEGMENT_BYTES, reports)
-    assert job.rows() == rows_by_place(through_broker)
 
 
 def test_a_missing_object_is_read_through_the_broker_or_fails_the_task(
