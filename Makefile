@@ -18,6 +18,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: audit constraints check-alerts
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
+.PHONY: test-s3-seaweedfs bench-tiered-spark
 .PHONY: mutation soak test-pythons
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark compat
 .PHONY: compare-share test-console console-screenshots compat-java compat-streams golden clean
@@ -116,6 +117,9 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
+
+bench-tiered-spark: $(STAMP) ## tiered history read by Spark: from the store and through the broker (minutes)
+	@$(RUN) -m benchmarks.bench_tiered_spark $(ARGUMENTS)
 
 spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-files
 	@$(RUN) -m ottla.cli.main spark package $(ARGUMENTS)

@@ -37,6 +37,7 @@ _FROM_FILE = 4
 _DESCRIBE_QUORUM = 55  # only brokers without ZooKeeper have it
 _ZOOKEEPER_SECONDS = 5.0
 _TOPICS_AT_ONCE = 500
+_TOPICS_SHOWN = 20
 
 # The requests between brokers.
 _BETWEEN_BROKERS = (
@@ -67,7 +68,16 @@ _OWN = frozenset(
 )
 
 
-_MODES = ("remote.log.storage.system.enable", "zookeeper.metadata.migration.enable")
+_MODES = (
+    "remote.log.metadata.manager.class.name",
+    "remote.log.storage.manager.class.name",
+    "remote.log.storage.system.enable",
+    "zookeeper.metadata.migration.enable",
+)
+_TIERED = "remote.log.storage.system.enable"
+_DEFAULT_METADATA_MANAGER = (
+    "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+)
 
 
 class Finding(NamedTuple):
@@ -221,9 +231,8 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
     if broker.settings.get("zookeeper.metadata.migration.enable") == "true":
         text = "migrates to KRaft (zookeeper.metadata.migration.enable)"
         found.append(Finding(PROBLEM, what, text))
-    if broker.settings.get("remote.log.storage.system.enable") == "true":
-        text = "has tiered storage: records that are only in it could not be read"
-        found.append(Finding(PROBLEM, what, text))
+    if broker.settings.get(_TIERED) == "true":
+        found.append(check_tiered(broker, what))
     # Listeners and keys can differ between brokers; what was found above has its own words.
     reported = {*_PLUGINS, *_MODES}
     shared = {
@@ -236,6 +245,51 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
     except ConfigError as error:
         found.append(Finding(PROBLEM, what, f"has a setting that Ottla rejects: {error}"))
     return found
+
+
+def check_tiered(broker: BrokerFacts, what: str) -> Finding:
+    """Tiered storage is carried over if the segments are in the layout of Aiven's plugin."""
+    from ottla.broker.config.broker_config import ConfigError  # not for --help
+    from ottla.broker.config.remote_log import check_remote_log
+    from ottla.storage.remote.store_settings import (
+        RemoteStorageSettingsError,
+        parse_store_settings,
+    )
+
+    names = _RemoteLogNames(broker.settings)
+    store = {
+        name.removeprefix(names.prefix): value
+        for name, value in broker.given.items()
+        if name.startswith(names.prefix)
+    }
+    # Brokers do not return the values of a plugin's settings; those are checked at the start.
+    hidden = any(name.startswith(names.prefix) for name in broker.hidden)
+    try:
+        check_remote_log(names)
+        if store and not hidden:
+            parse_store_settings(store)
+    except (ConfigError, RemoteStorageSettingsError) as error:
+        return Finding(PROBLEM, what, f"has tiered storage that Ottla cannot read: {error}")
+    text = (
+        "has tiered storage of Aiven's plugin, which Ottla continues with: the segments in the "
+        f"store, __remote_log_metadata, and the settings remote.log.*, {names.prefix}* and "
+        "remote.storage.enable of topics. Encrypted segments cannot be read"
+    )
+    if hidden or not store:
+        text += f". Brokers do not return {names.prefix}*: copy these settings from its file"
+    return Finding(NOTE, what, text)
+
+
+class _RemoteLogNames:
+    """What `check_remote_log` reads, from the settings of a broker that runs."""
+
+    def __init__(self, settings: Mapping[str, str | None]) -> None:
+        manager = settings.get("remote.log.storage.manager.class.name")
+        metadata = settings.get("remote.log.metadata.manager.class.name")
+        self.remote_log_storage_system_enable = True
+        self.remote_log_storage_manager_class_name = manager or None
+        self.remote_log_metadata_manager_class_name = metadata or _DEFAULT_METADATA_MANAGER
+        self.prefix = settings.get("remote.log.storage.manager.impl.prefix") or "rsm.config."
 
 
 def check_topics(metadata: MetadataResponse) -> list[Finding]:
@@ -264,7 +318,9 @@ def _check_tiered(session: Session, names: list[str]) -> list[Finding]:
                 tiered.append(result.resource_name)
     if not tiered:
         return []
-    return [Finding(PROBLEM, "topics", f"tiered storage is on for {', '.join(tiered)}")]
+    shown = ", ".join(tiered[:_TOPICS_SHOWN])
+    more = f" and {len(tiered) - _TOPICS_SHOWN} more" if len(tiered) > _TOPICS_SHOWN else ""
+    return [Finding(NOTE, "topics", f"tiered storage is on for {shown}{more}")]
 
 
 def _check_moves(session: Session) -> list[Finding]:

@@ -57,14 +57,14 @@ class OffsetRangePartition(InputPartition):
 def to_input_partitions(
     options: SourceOptions, ranges: list[OffsetRange], direct: DirectPlan | None = None
 ) -> list[InputPartition]:
-    """The ranges as tasks, split as the options have it."""
-    from pyspark_ottla.read.splitting import split_ranges
+    """The ranges as tasks, split as the options have it, then between tiered segments."""
+    from pyspark_ottla.read.splitting import biggest_first, split_ranges
 
     pieces = split_ranges(
-        ranges if direct is None else direct.cut(ranges),
-        minimum=options.partitions_min,
-        records_max=options.partition_records_max,
+        ranges, minimum=options.partitions_min, records_max=options.partition_records_max
     )
+    if direct is not None:
+        pieces = biggest_first(direct.cut(pieces))
     found: list[InputPartition] = []
     for piece in pieces:
         task = OffsetRangePartition(piece.partition.topic, piece.partition.partition, *piece[1:])

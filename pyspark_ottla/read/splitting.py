@@ -90,5 +90,9 @@ def split_ranges(
                 else _divide(piece, _share(piece.size, big_total, big_parts))
             )
         ]
-    # A long task that starts last makes all others wait; sorting by name keeps replays the same.
+    return biggest_first(pieces)
+
+
+def biggest_first(pieces: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """A long task that starts last makes all others wait; by name, replays get the same order."""
     return sorted(pieces, key=lambda piece: (-piece.size, piece.partition, piece.start))

@@ -40,8 +40,8 @@ logger = spark_logger()
 # As spark.sql.files.maxPartitionBytes: enough that the start of a task does not count.
 TASK_BYTES = 128 << 20
 
-_EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
-_VERSIONS = {_EARLIEST_LOCAL: Versions(8), _LATEST_TIERED: Versions(9)}
+EARLIEST_LOCAL, LATEST_TIERED = -4, -5
+_VERSIONS = {EARLIEST_LOCAL: Versions(8), LATEST_TIERED: Versions(9)}
 
 
 class DirectPlan:
@@ -155,13 +155,13 @@ def _with_tiered_records(cluster: KafkaCluster, ranges: list[OffsetRange]) -> li
     found = []
     for each in ranges:
         tp, start = each.partition, each.start
-        latest_tiered = _offset(cluster, tp, _LATEST_TIERED)
-        if latest_tiered >= start or _offset(cluster, tp, _EARLIEST_LOCAL) > start:
+        latest_tiered = special_offset(cluster, tp, LATEST_TIERED)
+        if latest_tiered >= start or special_offset(cluster, tp, EARLIEST_LOCAL) > start:
             found.append(each)
     return found
 
 
-def _offset(cluster: KafkaCluster, tp: TopicPartition, timestamp: int) -> int:
+def special_offset(cluster: KafkaCluster, tp: TopicPartition, timestamp: int) -> int:
     """One of the special offsets of KIP-405 and KIP-1005; -1 if there is none."""
     request = ListOffsetsRequest(
         replica_id=-1,

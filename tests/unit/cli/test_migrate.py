@@ -29,6 +29,15 @@ VERSIONS[ApiKey.ALTER_PARTITION] = (0, 0)  # of Kafka 3.0
 VERSION = {"inter.broker.protocol.version": "3.6", "zookeeper.connect": "zk:2181/kafka"}
 
 
+TIERED = {
+    "remote_log_storage_system_enable": "true",
+    "remote_log_storage_manager_class_name": "io.aiven.kafka.tieredstorage.RemoteStorageManager",
+    "rsm_config_storage_backend_class": "filesystem",
+    "rsm_config_storage_root": "/segments",
+    "rsm_config_chunk_size": "4194304",
+}
+
+
 def broker(
     broker_id: int = 1,
     versions: dict[int, tuple[int, int]] | None = None,
@@ -60,7 +69,19 @@ def test_no_problem_is_found() -> None:
             "AlterPartition: it does not have this request",  # Kafka 2.6
         ),
         (broker(create_topic_policy_class_name="com.x.Policy"), "com.x.Policy is a Java class"),
-        (broker(remote_log_storage_system_enable="true"), "has tiered storage"),
+        (broker(remote_log_storage_system_enable="true"), "has tiered storage that Ottla cannot"),
+        (
+            broker(**TIERED | {"remote_log_storage_manager_class_name": "com.x.Storage"}),
+            "com.x.Storage: Java classes cannot be loaded",
+        ),
+        (
+            broker(**TIERED, rsm_config_encryption_enabled="true"),
+            "encryption is not supported",
+        ),
+        (
+            broker(**TIERED | {"remote_log_metadata_manager_class_name": "com.x.Metadata"}),
+            "com.x.Metadata: Java classes cannot be loaded",
+        ),
         (broker(zookeeper_metadata_migration_enable="true"), "migrates to KRaft"),
         (broker(authorizer_class_name="com.x.Authorizer"), "has a setting that Ottla rejects"),
     ],
@@ -68,6 +89,18 @@ def test_no_problem_is_found() -> None:
 def test_problems_are_found(facts: BrokerFacts, words: str) -> None:
     (problem,) = problems(facts)
     assert words in problem
+
+
+def test_tiered_storage_of_the_plugin_is_carried_over() -> None:
+    facts = broker(**TIERED)
+    (note,) = [each for each in check_brokers([facts]) if each.result == NOTE]
+    assert "__remote_log_metadata" in note.finding
+    assert "copy these settings" not in note.finding
+    assert problems(facts) == []
+    secret = "rsm.config.storage.root"
+    hidden = facts._replace(hidden=frozenset({secret}))
+    (note,) = [each for each in check_brokers([hidden]) if each.result == NOTE]
+    assert "copy these settings" in note.finding
 
 
 def test_an_upgrade_in_progress() -> None:

@@ -10,7 +10,9 @@ import pytest
 from ottla.protocol.errors import ErrorCode
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import OffsetRange
+from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.options.remote_options import RemoteOptions
+from pyspark_ottla.read.reader import to_input_partitions
 from pyspark_ottla.remote import planning
 from pyspark_ottla.remote.planning import DirectPlan, DirectPlanner
 from pyspark_ottla.remote.segment import PlannedSegment
@@ -49,6 +51,17 @@ def test_tasks_are_cut_between_segments(monkeypatch: pytest.MonkeyPatch) -> None
     assert cuts(found, 60, 70) == [(60, 70)]
     assert [each.start for each in found.segments_of(OffsetRange(TP, 10, 21))] == [10, 20]
     assert found.segments_of(OffsetRange(TP, 50, 70)) == ()
+
+
+def test_tasks_are_split_before_they_are_cut() -> None:
+    """Else the short tail would count as one of two tasks."""
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "minPartitions": "2"}
+    direct = DirectPlan({TP: [segment(0, 50, 5), segment(50, 99, 5)]})
+    tasks = to_input_partitions(
+        parse_source_options(given), [OffsetRange(TP, 0, 100, "id")], direct
+    )
+    found = [(task.start, task.end, len(task.segments), task.topic_id) for task in tasks]  # type: ignore[attr-defined]
+    assert found == [(0, 50, 1, "id"), (50, 99, 1, "id"), (99, 100, 0, "id")]
 
 
 async def test_the_copied_segments_are_planned(cluster: TieredCluster) -> None:

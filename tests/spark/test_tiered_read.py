@@ -1,0 +1,164 @@
+"""Tiered segments straight from the store, on a broker that copies them: the rows are those of a
+read through the broker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import Row, SparkSession
+
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.cluster.connections import cluster_of
+from pyspark_ottla.options.options import parse_source_options
+from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special_offset
+from pyspark_ottla.task_listener import TaskListener
+from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
+from tests.spark.support import create_topic, load
+
+pytestmark = pytest.mark.spark
+
+TOPIC = "history"
+TP = TopicPartition(TOPIC, 0)
+SEGMENT_BYTES = 20_000
+
+
+class Tiered(NamedTuple):
+    bootstrap: str
+    store: Path
+    directory: Path
+
+    def options(self, store: Path | None = None, **more: object) -> dict[str, object]:
+        """Those of a direct read; `_` in a name stands for `.`."""
+        prefix = "ottla_remote_rsm_config_"
+        return {
+            "subscribe": TOPIC,
+            "includeHeaders": "true",
+            "ottla_remote_read": "direct",
+            f"{prefix}storage_backend_class": "filesystem",
+            f"{prefix}storage_root": store or self.store,
+            **more,
+        }
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
+    directory = tmp_path_factory.mktemp("tiered")
+    store = directory / "store"
+    store.mkdir()
+    settings = {
+        "remote_log_storage_system_enable": "true",
+        "remote_log_storage_manager_class_name": "aiven",
+        "remote_log_manager_task_interval_ms": "100",
+        "log_retention_check_interval_ms": "200",
+        "log_initial_task_delay_ms": "200",
+        "rlmm_config_remote_log_metadata_topic_num_partitions": "3",
+        "rlmm_config_remote_log_metadata_topic_replication_factor": "1",
+        "rsm_config_storage_backend_class": "filesystem",
+        "rsm_config_storage_root": str(store),
+        "rsm_config_chunk_size": "4096",
+        "transaction_state_log_num_partitions": "1",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+    }
+    with start_broker(directory, **settings) as broker:
+        tiered = Tiered(broker.bootstrap, store, directory)
+        write_history(tiered)
+        yield tiered
+
+
+def write_history(tiered: Tiered) -> None:
+    """Committed and aborted transactions over many segments, all but the last of them tiered."""
+    create_topic(
+        tiered.bootstrap,
+        TOPIC,
+        config={
+            "remote.storage.enable": "true",
+            "segment.bytes": str(SEGMENT_BYTES),
+            "local.retention.bytes": str(2 * SEGMENT_BYTES),
+        },
+    )
+    producer = Producer({"bootstrap.servers": tiered.bootstrap, "transactional.id": "history"})
+    producer.init_transactions(60)
+    for number in range(40):
+        producer.begin_transaction()
+        for record in range(25):
+            producer.produce(
+                TOPIC,
+                key=b"k%d" % record,
+                value=b"%d-" % number * 60,
+                timestamp=1_700_000_000_000 + 1000 * number + record,
+                headers=[("number", b"%d" % number), ("none", None)] if record % 5 == 0 else None,
+            )
+        if number % 7 == 3:
+            producer.flush(60)
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    options = parse_source_options(
+        {"kafka.bootstrap.servers": tiered.bootstrap, "subscribe": TOPIC}
+    )
+    with cluster_of(options) as cluster:
+
+        def is_tiered() -> bool:
+            local = special_offset(cluster, TP, EARLIEST_LOCAL)
+            return local > 500 and special_offset(cluster, TP, LATEST_TIERED) >= local
+
+        eventually(is_tiered, "the first segments did not leave the disk")
+
+
+@contextmanager
+def task_reports() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The address for the option taskMetricsAddress, and what tasks have sent to it."""
+    reports: list[dict[str, Any]] = []
+    with TaskListener(callback=reports.append) as listener:
+        yield listener.address, reports
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_rows_are_those_of_a_read_through_the_broker(
+    spark: SparkSession, tiered: Tiered, isolation: str
+) -> None:
+    level = {"kafka_isolation_level": isolation}
+    through_broker = load(spark, tiered.bootstrap, subscribe=TOPIC, includeHeaders="true", **level)
+    with task_reports() as (address, reports):
+        directly = load(
+            spark,
+            tiered.bootstrap,
+            **tiered.options(minPartitions=2, taskMetricsAddress=address, **level),
+        )
+        found = in_order(directly.collect())
+        eventually(lambda: len(reports) >= 3, lambda: reports)
+    assert found == in_order(through_broker.collect())
+    assert len(found) == (850 if isolation == "read_committed" else 1000)
+    from_store = [report for report in reports if report["remote_bytes"] > 0]
+    assert len(from_store) >= 2, "two tasks read side by side"
+    assert sum(report["remote_bytes"] for report in reports) > 5 * SEGMENT_BYTES
+    assert [report["remote_errors"] for report in reports] == [0] * len(reports)
+
+
+def test_a_missing_object_is_read_through_the_broker_or_fails_the_task(
+    spark: SparkSession, tiered: Tiered, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "store"
+    shutil.copytree(tiered.store, damaged)
+    sorted(damaged.rglob("*.log"))[1].unlink()
+    through_broker = load(spark, tiered.bootstrap, subscribe=TOPIC, includeHeaders="true")
+    with task_reports() as (address, reports):
+        options = tiered.options(damaged, taskMetricsAddress=address)
+        found = in_order(load(spark, tiered.bootstrap, **options).collect())
+        eventually(lambda: sum(r["remote_errors"] for r in reports) == 1, reports)
+    assert found == in_order(through_broker.collect())
+    options = tiered.options(damaged, ottla_remote_onError="fail")
+    with pytest.raises(Exception, match=r"\[REMOTE_READ_FAILED\] Offsets \d+ to \d+ of history-0"):
+        load(spark, tiered.bootstrap, **options).collect()
