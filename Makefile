@@ -21,10 +21,24 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: mutation soak test-pythons
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark compat
 .PHONY: compare-share test-console console-screenshots compat-java compat-streams golden clean
-.PHONY: hostile simulate simulate-long simulate-defects bench-cluster bench-curves chaos chaos-share
+.PHONY: hostile simulate simulate-long simulate-defects bench-cluster bench-curves chaos chaos-share compat-system
 .PHONY: test-compose test-asyncio-debug test-compiled compat-spark test-image soak test-pythons
-.PHONY: compat-kerberos compat-kafka-tests spark-kill-matrix test-chart site test-quickstarts audit
+.PHONY: compat-kerberos compat-kafka-tests compat-ecosystem spark-kill-matrix test-chart site test-quickstarts audit
 .PHONY: constraints check-alerts compat-spark-pages compat-spark-tables mutation spark-package compat-spark-package
+.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
+.PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
+.PHONY: hostile simulate simulate-long simulate-defects compat-system
+.PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos
+.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos compat-kafka-tests compat-ecosystem
+.PHONY: soak test-pythons spark-kill-matrix
+.PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: audit constraints check-alerts
+.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
+.PHONY: test-s3-seaweedfs
+.PHONY: mutation soak test-pythons
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -112,11 +126,17 @@ compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (mi
 compat-kafka-tests: $(STAMP) ## Kafka's own broker tests against Kafka and Ottla (ARGUMENTS=class; hours; Java, Maven)
 	@$(RUN) -m tests.compat.kafka_tests.run $(ARGUMENTS)
 
+compat-ecosystem: $(STAMP) ## Connect, MirrorMaker, Streams, ... on Ottla and Kafka 3.9.1 (an hour; Java, Maven)
+	@$(RUN) -m tests.compat.ecosystem.run $(ARGUMENTS)
+
 compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share consumers on both (minutes; Java, Maven)
 	@$(RUN) -m tests.differential.share_recording $(ARGUMENTS)
 	@$(RUN) -m tests.compat.share.commands
 	@$(RUN) -m tests.compat.share.run
 	@$(RUN) -m tests.compat.share.librdkafka
+
+compat-system: $(STAMP) ## Kafka's system-test tools through restarts, kills, upgrades and faults (hour; root, JDK, Maven)
+	@$(RUN) -m tests.compat.system.run $(ARGUMENTS)
 
 compat-kerberos: $(STAMP) ## Kerberos: clients, brokers, ZooKeeper and Kafka with a real KDC (Debian, Java)
 	@$(RUN) tools/kerberos.py
@@ -132,6 +152,9 @@ spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of
 	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
 compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
 	@$(RUN) -m pytest -q tests/spark/pages.py
+
+test-s3-seaweedfs: $(STAMP) ## tiered storage's store with SeaweedFS instead of moto (downloads it once; a minute)
+	@OTTLA_TEST_S3=seaweedfs $(RUN) -m pytest -q tests/integration/test_remote_storage_s3.py
 
 compat-spark-tables: $(STAMP) ## ottla spark land into Iceberg and Delta on pyspark 4.1 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/tables.py

@@ -91,7 +91,10 @@ def serve(port: Connection) -> None:
                 poll.register(client.fileno(), select.EPOLLIN)
                 continue
             client, received = clients[descriptor]
-            data = client.recv(1 << 20)
+            try:
+                data = client.recv(1 << 20)
+            except ConnectionError:  # it ended before it had read all responses
+                data = b""
             if not data:
                 poll.unregister(descriptor)
                 client.close()

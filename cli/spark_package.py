@@ -15,6 +15,19 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 # What of `ottla.protocol` the connector never imports: the generator, which works in a checkout
 # alone, and the asyncio client.
 LEFT_OUT = ("client/aio.py", "client/aio_connection.py", "generate.py")
+# What reads tiered segments from their store; all of `storage/remote` is added.
+TIERED = (
+    "broker/__init__.py",
+    "broker/remote/__init__.py",
+    "broker/remote/metadata_records.py",
+    "storage/__init__.py",
+    "storage/errors.py",
+    "storage/files/__init__.py",
+    "storage/files/fs.py",
+    "storage/producer/__init__.py",
+    "storage/producer/producer_entry.py",
+    "storage/producer/producer_snapshot.py",
+)
 # The oldest date that a zip can hold. Every file has it, so that the same sources give the same
 # bytes.
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -34,6 +47,10 @@ def package_files() -> dict[str, Path]:
     for name, path in _sources(protocol):
         if name not in LEFT_OUT:
             files[f"ottla/protocol/{name}"] = path
+    for name in TIERED:
+        files[f"ottla/{name}"] = ottla / name
+    for name, path in _sources(ottla / "storage" / "remote"):
+        files[f"ottla/storage/remote/{name}"] = path
     for name, path in _sources(_folder_of("pyspark_ottla")):
         files[f"pyspark_ottla/{name}"] = path
     return dict(sorted(files.items()))

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 TASK_LOGGER = "ottla.spark.task"
 TASK_COLUMNS = (
     "query string, batch long, partition string, start long, end long, rows long, "
-    "fetched_bytes long, fetch_requests long, retries long, lost_offsets long, "
+    "fetched_bytes long, remote_bytes long, remote_errors long, fetch_requests long, "
+    "retries long, lost_offsets long, "
     "bad_records long, fetch_seconds double, decode_seconds double"
 )
 

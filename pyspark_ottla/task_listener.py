@@ -30,6 +30,8 @@ BATCHES_MAX = 1000
 TOTALS = (
     "rows",
     "fetched_bytes",
+    "remote_bytes",
+    "remote_errors",
     "fetch_requests",
     "retries",
     "lost_offsets",

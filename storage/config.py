@@ -127,7 +127,9 @@ class LogConfig:
         lag_ms = self.max_compaction_lag_ms if self.compact else NO_LIMIT
         object.__setattr__(self, "max_segment_ms", min(self.segment_ms, lag_ms))
         _use_old_timestamp_limit(self)
-        copies = self.remote_storage_enable and not self.remote_log_copy_disable
+        copies = (
+            self.remote_storage_enable and not self.remote_log_copy_disable and not self.compact
+        )
         object.__setattr__(self, "copies_to_remote", copies)
         for unit in ("ms", "bytes"):
             limit = values[f"local_retention_{unit}"] if copies else SAME_AS_RETENTION

@@ -6,6 +6,7 @@ No list of the settings in use can go stale: a setting is in use if the broker's
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 
 from ottla.broker.config.broker_config import (
@@ -201,7 +202,9 @@ def names_in_the_code() -> set[str]:
     known = {*broker_settings(), *dynamic_only_settings()}
     attributes = {name.replace(".", "_"): name for name in known}
     found = set(_PUT_TOGETHER)
-    found |= {attributes[each] for each in BrokerConfig.__annotations__ if each in attributes}
+    for part in BrokerConfig.__mro__:
+        annotated = inspect.get_annotations(part)
+        found |= {attributes[each] for each in annotated if each in attributes}
     for path in sorted((ROOT / "broker").rglob("*.py")):
         if path.parent.name == "config" and path.name in _TABLES:
             continue

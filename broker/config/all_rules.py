@@ -16,6 +16,7 @@ from ottla.broker.config.listener_settings import (
 )
 from ottla.broker.config.listeners import Endpoint, check_advertised
 from ottla.broker.config.number_rules import Numbers, check_numbers
+from ottla.broker.config.remote_log import RemoteLogNames, check_remote_log
 from ottla.broker.config.sasl import SaslConfig, check_sasl
 from ottla.broker.config.sources import is_known, unknown_setting
 from ottla.broker.config.unsupported import check_supported
@@ -23,7 +24,7 @@ from ottla.broker.config.unsupported import check_supported
 Rule = Callable[[], object]
 
 
-class CheckedConfig(SaslConfig, Numbers, GroupConfig, Protocol):
+class CheckedConfig(SaslConfig, Numbers, GroupConfig, RemoteLogNames, Protocol):
     """What the rules read of the broker's settings (`BrokerConfig`)."""
 
     given: dict[str, str]
@@ -58,6 +59,7 @@ def check_rules(config: CheckedConfig) -> None:
         lambda: check_numbers(config),
         lambda: check_groups(config),
         lambda: check_codecs(config),
+        lambda: check_remote_log(config),
     ]
     try:
         rules += _listener_rules(config, config.listener_endpoints())

@@ -39,6 +39,7 @@ from ottla.broker.config.listeners import (
 )
 from ottla.broker.config.properties_file import Property
 from ottla.broker.config.providers import ConfigProviders, is_reference
+from ottla.broker.config.remote_log import RemoteLogConfig
 from ottla.broker.config.sources import collect
 from ottla.broker.config.unsupported import check_supported, unused_settings
 
@@ -51,7 +52,7 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 
 
-class BrokerConfig:
+class BrokerConfig(RemoteLogConfig):
     """All settings of a broker; changed in place by `update_dynamic` only, on the event loop."""
 
     advertised_listeners: str | None

@@ -25,7 +25,6 @@ class Refusal(NamedTuple):
 
 _SECURITY = "org.apache.kafka.common.security."
 _NO_CLASSES = "Java classes cannot be loaded here"
-_TIERED = "there is no tiered storage here, so records in a remote tier could not be read"
 
 
 def _refusal(reason: str, *accepted: str) -> Refusal:
@@ -78,7 +77,6 @@ REFUSED: dict[str, Refusal] = {
         f"{_SECURITY}oauthbearer.OAuthBearerValidatorCallbackHandler",
         f"{_SECURITY}oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
     ),
-    "remote.log.storage.system.enable": _refusal(f"{_TIERED}. Set it to false.", "false"),
 }
 
 

@@ -115,6 +115,20 @@ class Handlers(NamedTuple):
     share_state: ShareStateHandlers | None = None
 
 
+# Brokers send these to each other: a request quota of all users must not mute a controller. Kafka
+# has the same list: `sendResponseExemptThrottle`. A fetch of a follower is exempt, too.
+_OF_BROKERS = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ALTER_PARTITION,
+    )
+)
+
+
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
     """One entry for each API, with all versions of Kafka 3.9; consumer groups have those of Kafka
     4 as well."""
@@ -235,7 +249,14 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
 
 def _entry(key: int, handler: Handler) -> HandlerEntry:
     api = API[key]
-    return HandlerEntry(key, api.name, api.min_version, api.max_version, handler)
+    return HandlerEntry(
+        key,
+        api.name,
+        api.min_version,
+        api.max_version,
+        handler,
+        exempt_from_request_quota=key in _OF_BROKERS,
+    )
 
 
 def _late(find: Callable[[], Handler]) -> Handler:

@@ -21,6 +21,7 @@ from ottla.broker.observability.faults import (
     descriptor_fault,
     directory_faults,
     loop_fault,
+    remote_storage_fault,
     zookeeper_fault,
 )
 from ottla.controller.tree.store import SESSION_CONNECTED
@@ -67,6 +68,8 @@ class Observed(NamedTuple):
     descriptors: Callable[[], Descriptors]
     loop: LoopHealth
     traffic: Callable[[], Traffic]
+    #: What fails in remote storage now, or None.
+    remote_storage: Callable[[], str | None] = lambda: None
 
 
 class BrokerState:
@@ -107,7 +110,11 @@ class BrokerState:
             found += certificate_faults(observed.certificates(), self._now(), observed.listeners)
             found += filter(
                 None,
-                (descriptor_fault(observed.descriptors()), loop_fault(observed.loop.longest())),
+                (
+                    descriptor_fault(observed.descriptors()),
+                    loop_fault(observed.loop.longest()),
+                    remote_storage_fault(observed.remote_storage()),
+                ),
             )
         return sorted(found, key=lambda fault: FAULTS.index(fault.name))
 

@@ -23,11 +23,12 @@ EXPIRING = "certificate-expiring"
 DESCRIPTORS_USED_UP = "descriptors-used-up"
 DESCRIPTORS_LOW = "descriptors-low"
 LOOP_BLOCKED = "event-loop-blocked"
+REMOTE_STORAGE = "remote-storage-failing"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, NO_CONTROLLER, EXPIRED, EXPIRING),
-    *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED),
+    *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE),
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -155,4 +156,19 @@ def loop_fault(longest: Turn | None) -> Fault | None:
         f" ({longest.computed_seconds:.1f} s of computing)",
         "give the broker more processor time if it computed for less than that, else report the"
         " line of the log with the stack",
+    )
+
+
+def remote_storage_fault(problem: str | None) -> Fault | None:
+    """`problem`: what fails in remote storage now (KIP-405)."""
+    if problem is None:
+        return None
+    return Fault(
+        REMOTE_STORAGE,
+        "",
+        False,
+        "remote storage fails, and segments stay on the local disks until they are copied: "
+        f"{problem}",
+        "check that the store is reachable and its credentials (rsm.config.*); the broker retries, "
+        "no restart is needed",
     )

@@ -22,10 +22,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.rate import Rate, TokenBucket
+from ottla.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from ottla.broker.quotas.connection_quotas import ConnectionLimits
     from ottla.broker.requests.request_channel import RequestContext
+    from ottla.protocol.message import Message
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -205,6 +207,14 @@ class MutationQuota:
         return bucket
 
 
+def _is_of_follower(request: Message | None) -> bool:
+    """A fetch of a follower is exempt from the request quota, as other requests of brokers."""
+    if not isinstance(request, FetchRequest):
+        return False
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+
+
 class ClientQuotas:
     """All quotas of a broker. `apply` takes the settings of an entity, as the znodes hold them."""
 
@@ -234,7 +244,7 @@ class ClientQuotas:
         The quota is in percent of one thread, and this broker has one.
         """
         quota = self.request
-        if not quota.table:
+        if not quota.table or _is_of_follower(context.request):
             return 0
         percent = (context.local_done_at - context.dequeued_at) * 100
         now_ms = int(context.local_done_at * 1000)

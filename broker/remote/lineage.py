@@ -7,6 +7,7 @@ election. Pure functions over (leader epoch, start offset) pairs in ascending or
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,28 @@ def epoch_checkpoint(epochs: Epochs, end_offset: int) -> bytes:
     rows = [(epoch, first) for epoch, first in epochs if first < end_offset]
     lines = ["0", str(len(rows)), *(f"{epoch} {first}" for epoch, first in rows)]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def end_of_common_history(
+    metadata: RemoteLogSegmentMetadata, epochs: Epochs, log_end_offset: int, offset: int
+) -> int:
+    """The offset up to which the segment's records from `offset` on are those of this history.
+
+    An earlier leader may have copied records beyond the end of its epoch that an unclean election
+    removed from this history.
+    """
+    of_segment = sorted((start, epoch) for epoch, start in metadata.leader_epochs.items())
+    end_offset = metadata.end_offset + 1
+    while offset < end_offset:
+        place = bisect_right(of_segment, (offset, 1 << 31)) - 1
+        index = bisect_right(epochs, offset, key=lambda entry: entry[1]) - 1
+        if place < 0 or index < 0 or of_segment[place][1] != epochs[index][0]:
+            break
+        following = of_segment[place + 1][0] if place + 1 < len(of_segment) else end_offset
+        offset = min(following, end_of_epoch(epochs, index, log_end_offset), end_offset)
+        if offset >= log_end_offset:
+            break
+    return offset
 
 
 def is_of_history(metadata: RemoteLogSegmentMetadata, epochs: Epochs, log_end_offset: int) -> bool:

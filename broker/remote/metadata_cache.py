@@ -69,6 +69,10 @@ class RemoteLogMetadataCache:
         """All segments that are not deleted, by start offset."""
         return sorted(self._segments.values(), key=lambda each: each.start_offset)
 
+    def snapshot(self) -> list[RemoteLogSegmentMetadata]:
+        """As `segments`, in no order: cheap also for many of them."""
+        return list(self._segments.values())
+
     def segments_of_epoch(self, leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
         """All segments with this epoch that are not deleted, by start offset."""
         epoch = self._epochs.get(leader_epoch)

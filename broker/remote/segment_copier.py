@@ -152,6 +152,8 @@ class SegmentCopier:
     async def _copy(self, log: Log, segment: Segment, end_offset: int) -> None:
         remote, truncations = self._remote, log.truncations
         metadata, data = self._describe(log, segment, end_offset)
+        # Before the copy, for those of other partitions that begin meanwhile.
+        self._quota.record(metadata.size_bytes, remote.now_ms())
         remote.being_copied.add(metadata.segment_id)
         try:
             await remote.metadata.store(metadata)
@@ -170,7 +172,6 @@ class SegmentCopier:
         if log.truncations == truncations:
             offsets = log.offsets
             offsets.highest_remote_offset = max(offsets.highest_remote_offset, end_offset - 1)
-        self._quota.record(metadata.size_bytes, remote.now_ms())
         logger.info("%s: Copied segment %d to remote storage", log.name, segment.base_offset)
 
     def _check(self, log: Log, truncations: int, custom: bytes | None) -> None:

@@ -7,17 +7,19 @@ its log start offset.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.remote.lineage import Epochs, highest_remote_offset, is_of_history
+from ottla.broker.remote.lineage import highest_remote_offset, is_of_history
 from ottla.broker.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
@@ -35,6 +37,8 @@ _DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 #: A copy that another broker began this long ago has ended: the deadlines of a remote storage are
 #: minutes. Its COPY_SEGMENT_FINISHED would be ignored.
 ABANDONED_COPY_MS = 3_600_000
+#: About 2 ms.
+_SEGMENTS_PER_SLICE = 500
 
 
 class SegmentExpiration:
@@ -52,27 +56,30 @@ class SegmentExpiration:
         RemoteMetadataNotReadyError, LogDirectoryOffline.
         """
         segments = self._remote.metadata.cache(self._partition).segments()
-        if not segments or not is_leader() or log.is_closed:
+        truncations = log.truncations
+        history = await _of_history(segments, log)
+        # A leader does not truncate: it was follower in between, and runs again.
+        is_outdated = log.truncations != truncations
+        if not segments or is_outdated or not is_leader() or log.is_closed:
             return 0
-        expired, log_start_offset = self._expired(log, segments)
+        expired, log_start_offset = self._expired(log, segments, history)
         log.delete_records_before(min(log_start_offset, log.high_watermark))
         return await self._delete([*expired, *self._left_over(segments, log)], is_leader)
 
     def _expired(
-        self, log: Log, segments: list[RemoteLogSegmentMetadata]
+        self, log: Log, segments: list[RemoteLogSegmentMetadata], history: set[RemoteLogSegmentId]
     ) -> tuple[list[RemoteLogSegmentMetadata], int]:
         """The segments to be deleted, and the log start offset afterwards."""
-        epochs, end = log.leader_epochs.entries, log.log_end_offset
         start, config = log.log_start_offset, log.config
         readable = [each for each in segments if each.state is _FINISHED]
-        excess = self._excess(log, epochs, readable)
+        excess = self._excess(log, readable, history)
         oldest_ms = self._remote.now_ms() - config.retention_ms
         expired = []
         for each in readable:
             if each.end_offset < start:
                 expired.append(each)  # deleted by DeleteRecords, or by an earlier leader
                 continue
-            if not is_of_history(each, epochs, end):
+            if each.segment_id not in history:
                 continue  # not counted, and deleted when the log start passes it
             is_old = config.retention_ms >= 0 and each.max_timestamp_ms <= oldest_ms
             if not is_old and not 0 < each.size_bytes <= excess:
@@ -82,19 +89,24 @@ class SegmentExpiration:
             start = each.end_offset + 1
         return expired, start
 
-    def _excess(self, log: Log, epochs: Epochs, readable: list[RemoteLogSegmentMetadata]) -> int:
+    def _excess(
+        self,
+        log: Log,
+        readable: list[RemoteLogSegmentMetadata],
+        history: set[RemoteLogSegmentId],
+    ) -> int:
         """By how many bytes the log, local and remote, is larger than `retention.bytes`."""
         limit = log.config.retention_bytes
         if limit < 0:
             return 0
-        end = log.log_end_offset
+        epochs, end = log.leader_epochs.entries, log.log_end_offset
         # Not what the copier has noted: after a start it has noted nothing yet.
         highest = highest_remote_offset(self._remote.metadata.cache(self._partition), epochs, end)
         remote = sum(
             each.size_bytes
             for each in readable
             # What is below the log start is deleted in any case, and makes room for nothing.
-            if each.end_offset >= log.log_start_offset and is_of_history(each, epochs, end)
+            if each.end_offset >= log.log_start_offset and each.segment_id in history
         )
         local = sum(each.size for each in log.segments if each.base_offset > highest)
         return remote + local - limit
@@ -147,6 +159,20 @@ class SegmentExpiration:
                 *(self._partition.topic, self._partition.partition, deleted),
             )
         return deleted
+
+
+async def _of_history(
+    segments: list[RemoteLogSegmentMetadata], log: Log
+) -> set[RemoteLogSegmentId]:
+    """Those of the history of the log, in slices: a partition may have ten thousand segments."""
+    epochs, end = log.leader_epochs.entries, log.log_end_offset
+    found = set()
+    for number, each in enumerate(segments, 1):
+        if is_of_history(each, epochs, end):
+            found.add(each.segment_id)
+        if number % _SEGMENTS_PER_SLICE == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 async def delete_partition(remote: RemoteSegments, partition: TopicIdPartition) -> int:

@@ -7,14 +7,15 @@ returned when the segment was on the local disk, byte for byte.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.index.txn_index import TXN_ENTRY_BYTES, AbortedTransaction
+from ottla.storage.log.batch_times import read_times
 from ottla.storage.remote.remote_storage import (
     RemoteIndexType,
     RemoteObjectCorruptError,
@@ -22,14 +23,26 @@ from ottla.storage.remote.remote_storage import (
 )
 
 if TYPE_CHECKING:
-    from ottla.storage.remote.remote_storage import RemoteStorage
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 _INDEX_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
 _TRANSACTION = Struct(">hqqqq")
 #: Read at once in search of the batch that has an offset. The entry of the offset index before it
 #: is `index.interval.bytes` away, by default 4096, and a batch.
 _SEARCH_BYTES = 16_384
+
+
+class SegmentStorage(Protocol):
+    """The reads of a RemoteStorage."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes: ...
+
+    def fetch_index(
+        self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
+    ) -> bytes: ...
 
 
 class RemoteRead(NamedTuple):
@@ -38,10 +51,12 @@ class RemoteRead(NamedTuple):
     records: bytes
     #: The offset after the last of them.
     next_offset: int
+    #: Whether the segment has a batch at or above the offset, also if it is too large.
+    has_batch: bool = True
 
 
 def read_segment(
-    storage: RemoteStorage,
+    storage: SegmentStorage,
     metadata: RemoteLogSegmentMetadata,
     offset: int,
     max_bytes: int,
@@ -49,7 +64,7 @@ def read_segment(
     up_to: int,
     min_one_batch: bool = True,
 ) -> RemoteRead:
-    """Batches of the segment that contain offsets in [offset, up_to), at most `max_bytes` of them.
+    """Batches of the segment from the one with `offset` on and below `up_to`, at most `max_bytes`.
 
     `min_one_batch` returns the first batch whole even if it is larger than `max_bytes`. Holds at
     most `max_bytes`, or one batch, and 16 KiB in memory. Raises RemoteStorageError.
@@ -57,7 +72,7 @@ def read_segment(
     index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
     found = _find(storage, metadata, floor_position(index, offset - metadata.start_offset), offset)
     if found is None:
-        return RemoteRead(b"", offset)
+        return RemoteRead(b"", offset, has_batch=False)
     position, size = found
     room = max(max_bytes, size) if min_one_batch else max_bytes
     content = _fetch(storage, metadata, position, min(position + room, metadata.size_bytes))
@@ -65,7 +80,7 @@ def read_segment(
     try:
         for at, header in iterate_entries(content):
             assert isinstance(header, BatchHeader)
-            if header.base_offset >= up_to:
+            if header.next_offset > up_to:
                 break
             length, next_offset = at + header.size_in_bytes, header.next_offset
     except RecordsError as error:
@@ -84,7 +99,7 @@ def floor_position(index: bytes, relative_offset: int) -> int:
 
 
 def aborted_transactions(
-    storage: RemoteStorage, segments: Iterable[RemoteLogSegmentMetadata], offset: int, end: int
+    storage: SegmentStorage, segments: Iterable[RemoteLogSegmentMetadata], offset: int, end: int
 ) -> tuple[list[AbortedTransaction], bool]:
     """The aborted transactions that overlap [offset, end), by the indexes of these segments.
 
@@ -109,7 +124,7 @@ def aborted_transactions(
 
 
 def _fetch(
-    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int
+    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int
 ) -> bytes:
     if start >= end:
         return b""
@@ -120,9 +135,19 @@ def _fetch(
 
 
 def _find(
-    storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
+    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
 ) -> tuple[int, int] | None:
     """(position, size) of the first batch at or above `position` that ends above `offset`."""
+    for at, header in _headers(storage, metadata, position):
+        if header.next_offset > offset:
+            return at, header.size_in_bytes
+    return None
+
+
+def _headers(
+    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches from `position` on, which is the begin of one."""
     window, window_start = b"", position
     while position < metadata.size_bytes:
         if position + BATCH_OVERHEAD > window_start + len(window):
@@ -134,10 +159,54 @@ def _find(
             raise _corrupt(metadata, position, str(error)) from error
         if position + header.size_in_bytes > metadata.size_bytes:
             raise _corrupt(metadata, position, f"a batch of {header.size_in_bytes} bytes")
-        if header.next_offset > offset:
-            return position, header.size_in_bytes
+        yield position, header
         position += header.size_in_bytes
+
+
+def find_timestamp(
+    storage: SegmentStorage,
+    metadata: RemoteLogSegmentMetadata,
+    timestamp: int,
+    *,
+    from_offset: int,
+    up_to: int,
+) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of the first record that is not older than `timestamp`.
+
+    Looks at offsets in [from_offset, up_to). None if all are older. Raises RemoteStorageError.
+    """
+    time_index = storage.fetch_index(metadata, RemoteIndexType.TIMESTAMP)
+    relative_offset = max(
+        floor_time(time_index, timestamp - 1), from_offset - metadata.start_offset
+    )
+    position = 0
+    if relative_offset > 0:
+        offset_index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
+        position = floor_position(offset_index, relative_offset)
+    for at, header in _headers(storage, metadata, position):
+        if header.base_offset >= up_to:
+            break
+        if header.max_timestamp < timestamp or header.next_offset <= from_offset:
+            continue
+        content = _fetch(storage, metadata, at, at + header.size_in_bytes)
+        try:
+            times = read_times(content)
+        except RecordsError as error:
+            raise _corrupt(metadata, at, str(error)) from error
+        for found, offset in times:
+            if found >= timestamp and from_offset <= offset < up_to:
+                return found, offset, header.partition_leader_epoch
     return None
+
+
+def floor_time(index: bytes, timestamp: int) -> int:
+    """The relative offset of the last entry at or before a time of the time index, or 0."""
+
+    def timestamp_at(number: int) -> int:
+        return int(_TIME_ENTRY.unpack_from(index, _TIME_ENTRY.size * number)[0])
+
+    place = bisect_right(range(len(index) // _TIME_ENTRY.size), timestamp, key=timestamp_at)
+    return int(_TIME_ENTRY.unpack_from(index, _TIME_ENTRY.size * (place - 1))[1]) if place else 0
 
 
 def _corrupt(

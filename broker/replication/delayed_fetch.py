@@ -92,7 +92,10 @@ class DelayedFetch(DelayedOperation):
             bound = read_bound(log, params.isolation)
             if bound > offset:
                 if needed > 1:
-                    needed -= _readable_bytes(log, position, bound)
+                    try:
+                        needed -= _readable_bytes(log, position, bound)
+                    except OffsetOutOfRange:
+                        return self.force_complete()  # B
                 else:
                     needed = 0  # A record is at least a byte.
                 if needed <= 0:

@@ -200,6 +200,9 @@ class FetchContext:
 
     error_code = ErrorCode.NONE
 
+    #: Whether the response has each partition, also those without news.
+    sends_all = True
+
     def __init__(self, items: Iterable[FetchItem]) -> None:
         self._items = list(items)
 
@@ -257,6 +260,8 @@ class FullFetchContext(FetchContext):
 
 class IncrementalFetchContext(FetchContext):
     """An incremental request of a session."""
+
+    sends_all = False
 
     def __init__(self, session: FetchSession, expected_epoch: int, names: NamesById) -> None:
         super().__init__(())

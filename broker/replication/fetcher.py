@@ -17,27 +17,28 @@ from ottla.broker.replication.follower_truncation import (
     FollowerTruncation,
     has_uncommitted_records_without_epoch,
 )
+from ottla.broker.replication.leader_endpoint import (
+    EARLIEST,
+    LATEST,
+    LeaderEndpoint,
+    LeaderUnreachable,
+)
 from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
-from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import LogDirectoryOffline, StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ottla.broker.replication.fetcher_settings import FetcherSettings
     from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.replication.tier_state_machine import TieredFollowers
     from ottla.protocol.client.aio_connection import AsyncConnection
     from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.replication")
 
 _FETCH = 1
-_LATEST = -1
-_EARLIEST_LOCAL = -4
-_EARLIEST_LOCAL_SINCE = 8
 _NEWEST_FETCH = 17
 _IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
@@ -69,10 +67,6 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 )
-
-
-class _LeaderUnreachable(Exception):
-    """A request besides Fetch got no response: an error of the connection, not of a partition."""
 
 
 class Fetcher:
@@ -102,7 +96,25 @@ class Fetcher:
         self._unflushed: list[LogFlusher] = []
         # Partitions that are not fetched before the log is truncated to its high watermark.
         self._truncate_first: set[TopicPartition] = set()
-        self._truncation = FollowerTruncation(replica_manager.on_truncated)
+        self._truncation = FollowerTruncation(replica_manager.on_truncated, group_commit.run)
+        broker_id, timeout_ms = settings.broker_id, settings.timeout_ms
+        self._leader = LeaderEndpoint(self._connect, broker_id, timeout_ms)
+        self._tiered: TieredFollowers | None = None
+        if replica_manager.remote_logs is not None:
+            from ottla.broker.replication.tier_state_machine import (
+                TieredFollowers,
+                TierStateMachine,
+            )
+
+            leader = LeaderEndpoint(self._usable_connection, broker_id, timeout_ms)
+            machine = TierStateMachine(
+                replica_manager.remote_logs, leader, now_ms, replica_manager.on_truncated
+            )
+            self._tiered = TieredFollowers(machine, self._build_ended)
+        # Partitions whose log continues behind remote segments: not fetched before that is done.
+        self._building: Collection[TopicPartition] = (
+            () if self._tiered is None else self._tiered.building
+        )
         self._session = FetchSessionHandler(settings.partition_max_bytes)
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None
@@ -144,6 +156,8 @@ class Fetcher:
     def stop(self) -> None:
         """Cancels the task and closes the connection."""
         self._task.cancel()
+        if self._tiered is not None:
+            self._tiered.stop()
         if self._connection is not None:
             self._connection.close()
 
@@ -206,7 +220,11 @@ class Fetcher:
     def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
         for key, partition in self._partitions.items():
-            if key in self._truncate_first or (self._delayed_until and self._is_delayed(key)):
+            if (
+                key in self._building
+                or key in self._truncate_first
+                or (self._delayed_until and self._is_delayed(key))
+            ):
                 continue
             log = partition.log
             if log is None or partition.offline or self._should_follower_throttle(key):
@@ -313,6 +331,8 @@ class Fetcher:
                 except KafkaError as error:
                     self._errors.setdefault(error.code, []).append(partition.key)
                     self._delay(partition.key)
+            elif code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE and self._tiered is not None:
+                self._tiered.begin(partition, data.log_start_offset)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
                 # There is a newer leader epoch; its LeaderAndIsr request adds the partition again.
                 logger.info(
@@ -326,7 +346,7 @@ class Fetcher:
             else:
                 self._errors.setdefault(code, []).append(partition.key)
                 self._delay(partition.key)
-        except _LeaderUnreachable:
+        except LeaderUnreachable:
             raise
         except Exception as error:
             self._partition_failed(partition, fetch_state.fetch_offset, error)
@@ -412,9 +432,10 @@ class Fetcher:
         Truncates to the leader's log end offset if that is lower, or else starts again at its log
         start offset. Mirrors `fetchOffsetAndTruncate` of Kafka's `AbstractFetcherThread`.
         """
-        latest = await self._leader_offset(partition.key, fetch_state, _LATEST)
+        key, leader_epoch = partition.key, fetch_state.leader_epoch
+        latest, _ = await self._leader.offset(key, leader_epoch, LATEST)
         log = partition.log
-        if log is None or partition.leader_epoch != fetch_state.leader_epoch:
+        if log is None or partition.leader_epoch != leader_epoch:
             return
         if latest < log.log_end_offset:
             logger.warning(
@@ -427,8 +448,9 @@ class Fetcher:
             )
             await self._truncation.truncate_to(partition, log, latest)
             return
-        earliest = await self._leader_offset(partition.key, fetch_state, _EARLIEST_LOCAL)
-        if partition.leader_epoch != fetch_state.leader_epoch or partition.log is not log:
+        # The next fetch learns whether the records from there on are in remote storage.
+        earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
+        if partition.leader_epoch != leader_epoch or partition.log is not log:
             return
         if earliest > log.log_end_offset:
             logger.info(
@@ -442,31 +464,12 @@ class Fetcher:
         else:
             log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
 
-    async def _leader_offset(
-        self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int
-    ) -> int:
-        """Raises KafkaError for an error of the partition, _LeaderUnreachable without response."""
-        try:
-            connection = await self._connect()
-        except Exception as error:
-            raise _LeaderUnreachable(str(error) or type(error).__name__) from error
-        version = min(9, connection.versions[2][1])
-        if timestamp == _EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
-            timestamp = -2
-        row = ListOffsetsPartition(key.partition, timestamp=timestamp)
-        if version >= 4:
-            row.current_leader_epoch = fetch_state.leader_epoch
-        request = ListOffsetsRequest(
-            replica_id=self._settings.broker_id, topics=[ListOffsetsTopic(key.topic, [row])]
-        )
-        try:
-            response = await connection.request(request, self._settings.timeout_ms, version=version)
-        except Exception as error:
-            raise _LeaderUnreachable(str(error) or type(error).__name__) from error
-        found = cast("ListOffsetsResponse", response).topics[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
-            raise KafkaError(found.error_code)
-        return found.offset
+    def _build_ended(self, partition: Partition, error: Exception | None) -> None:
+        """`error` is one that is not expected, or of the disk."""
+        if error is not None:
+            log = partition.log
+            self._partition_failed(partition, -1 if log is None else log.log_end_offset, error)
+        self._changed.set()
 
     def _delay(self, key: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()
@@ -480,6 +483,13 @@ class Fetcher:
             return connection
         self._session.reset()
         connection = self._connection = await self._settings.connect(*self._address)
+        return connection
+
+    async def _usable_connection(self) -> AsyncConnection:
+        """For requests beside the fetches, which connect again."""
+        connection = self._connection
+        if connection is None or not connection.is_usable:
+            raise ConnectionError("the connection to the leader is closed")
         return connection
 
     def _disconnect(self) -> None:

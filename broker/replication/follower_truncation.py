@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+from ottla.broker.runtime.tasks import WorkerPoolClosed
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ottla.broker.replication.partition import Partition
     from ottla.storage.log.log import Log
@@ -42,24 +45,42 @@ def has_uncommitted_records_without_epoch(log: Log) -> bool:
 class FollowerTruncation:
     """Truncates logs of followers; calls `on_truncated` when it removed records. Loop only."""
 
-    def __init__(self, on_truncated: Callable[[Log], None]) -> None:
+    def __init__(
+        self,
+        on_truncated: Callable[[Log], None],
+        run: Callable[[Callable[[], None]], Awaitable[None]],
+    ) -> None:
+        """`run` runs a function in a worker thread."""
         self._on_truncated = on_truncated
+        self._run = run
 
     async def truncate_to(self, partition: Partition, log: Log, offset: int) -> bool:
         """Removes the records from `offset` on; in steps, as it takes seconds for a large segment.
 
         Does nothing and returns False if the leader epoch or the log of `partition` changes
-        meanwhile: another leader says where to truncate, or there is nothing to truncate.
+        meanwhile: another leader says where to truncate, or there is nothing to truncate. The same
+        if the broker stops.
         """
         leader_epoch = partition.leader_epoch
-        for _ in log.prepare_truncation(offset):
-            await asyncio.sleep(0)
-            if partition.leader_epoch != leader_epoch or partition.log is not log:
-                return False
+        with closing(log.prepare_truncation(offset)) as steps:
+            for work in steps:
+                if work is None:
+                    await asyncio.sleep(0)
+                elif not await self._worked(work):
+                    return False
+                if partition.leader_epoch != leader_epoch or partition.log is not log:
+                    return False
         # Without a record to truncate there may still be an epoch to remove: that of a former
         # leader that never appended anything in it.
         if log.truncate_to(offset):
             self._on_truncated(log)
+        return True
+
+    async def _worked(self, work: Callable[[], None]) -> bool:
+        try:
+            await self._run(work)
+        except WorkerPoolClosed:
+            return False
         return True
 
     async def truncate_on_diverging_epoch(

@@ -31,7 +31,8 @@ class GroupCommit:
         replicas: ReplicaManager,
     ) -> None:
         """`run` runs a function in a worker thread."""
-        self._run = run
+        #: Runs a function in a worker thread.
+        self.run = run
         self._now_ms = now_ms
         self._replicas = replicas
         # One for each log that is flushed now.
@@ -78,7 +79,7 @@ class GroupCommit:
         while not log.is_closed:
             flush = log.begin_flush()
             if flush is not None:
-                await self._run(flush.run)
+                await self.run(flush.run)
                 log.finish_flush(flush, self._now_ms())
             if not log.flush_required:
                 return

@@ -100,12 +100,14 @@ class LeaderAndIsrApplier:
         before_delete: Callable[[TopicPartition], None],
         on_deleted: Callable[[list[TopicPartition]], None],
         on_new_leader_epoch: Callable[[list[Partition]], None] = lambda partitions: None,
+        on_stopped: Callable[[TopicPartition, bool, bool], None] = lambda key, delete, topic: None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
 
         `on_leadership` gets the partitions that this broker did not lead before, and those that it
         follows; `on_new_leader_epoch` those that it leads on, in a higher leader epoch.
-        `before_delete` is called before a log is deleted, to abort its compaction.
+        `before_delete` is called before a log is deleted, to abort its compaction. `on_stopped`
+        gets each replica that stops, whether its log is deleted, and whether its topic is.
         """
         self.controller_epoch = 0
         self.fetchers = fetchers
@@ -113,6 +115,7 @@ class LeaderAndIsrApplier:
         self.on_new_leader_epoch = on_new_leader_epoch
         self.before_delete = before_delete
         self.on_deleted = on_deleted
+        self.on_stopped = on_stopped
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config
@@ -340,6 +343,7 @@ class LeaderAndIsrApplier:
             if delete:
                 self._replica_manager.remove_partition(key)
             partition.is_leader = False
+            self.on_stopped(key, delete, delete and leader_epoch == _EPOCH_DURING_DELETE)
         try:
             if delete:
                 # A log without a partition is from before the last restart of this broker.

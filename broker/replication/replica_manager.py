@@ -7,7 +7,6 @@ the high watermark and the completion of delayed operations are one atomic step.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,13 +28,14 @@ from ottla.broker.replication.delayed_flush import (
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
 from ottla.broker.replication.partition import Partition, PartitionContext
+from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
-from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.errors import LogDirectoryOffline, OffsetInRemoteStorage
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation_budget import (
     DEFAULT_BUDGET,
@@ -46,6 +46,8 @@ from ottla.storage.records.validation_budget import (
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
+    from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.read_replica import RackAwareReplicaSelector
@@ -55,18 +57,12 @@ if TYPE_CHECKING:
     from ottla.storage.producer.verification import Verification
     from ottla.storage.records.validation import ValidatedRecords
 
-logger = logging.getLogger("ottla.replication")
-
 _CLIENT = AppendOrigin.CLIENT
 
 PartitionKey = tuple[str | None, int]
 
 # Errors of a client with outdated metadata: not logged.
 _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-
-# How long the same refusal is not logged again, and for how many that is tracked.
-_REFUSAL_LOG_INTERVAL_MS = 10_000
-_MAX_REFUSALS_LOGGED = 1_000
 
 
 class ReplicaManager:
@@ -90,6 +86,7 @@ class ReplicaManager:
         deferred_validation: DeferredValidation | None,
         leader_throttle: ReplicationQuota | None = None,
         read_replica: RackAwareReplicaSelector | None = None,
+        remote_logs: RemoteLogManager | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
@@ -108,11 +105,15 @@ class ReplicaManager:
         self.on_truncated = on_truncated
         #: Selects the read replica of consumers (KIP-392); None: they read from the leader.
         self.read_replica = read_replica
+        #: Tiered storage (KIP-405); None where it is not enabled.
+        self.remote_logs = remote_logs
         #: Throttles followers that are not in the ISR (KIP-73).
         self.leader_throttle = leader_throttle
+        #: Fetches from remote storage; None without tiered storage.
+        self.remote_fetches: RemoteFetches | None = None
         self._clock = clock
         self._metadata = metadata
-        self._refusals_logged: dict[tuple[str, int, int], int] = {}
+        self._refusals = RefusalLog(context.now_ms)
         self._deferred_validation = deferred_validation
         # Of the current request: nothing awaits, so there is never more than one.
         self._budget = ValidationBudget()
@@ -283,6 +284,8 @@ class ReplicaManager:
         """As above, and delayed DeleteRecords: the leader changed, or the partition was stopped."""
         self.complete_delayed_requests(partition)
         self.delete_records_purgatory.check_and_complete(partition.key)
+        if self.remote_fetches is not None:
+            self.remote_fetches.purgatory.check_and_complete(partition.key)
 
     def append_failed(
         self, topic: str, index: int, error: Exception, response: PartitionProduceResponse
@@ -303,26 +306,7 @@ class ReplicaManager:
             self.on_directory_failure(error.directory)
         if code not in _NOT_LOGGED:
             self.context.topics.get(topic).failed_produces += 1
-            self._log_refusal(topic, index, code, error)
-
-    def _log_refusal(self, topic: str, index: int, code: int, error: Exception) -> None:
-        """At most one line per interval for each partition and error: clients retry."""
-        now_ms = self.context.now_ms()
-        if len(self._refusals_logged) >= _MAX_REFUSALS_LOGGED:
-            self._refusals_logged.clear()
-        key = (topic, index, code)
-        if (
-            now_ms - self._refusals_logged.get(key, -_REFUSAL_LOG_INTERVAL_MS)
-            >= _REFUSAL_LOG_INTERVAL_MS
-        ):
-            self._refusals_logged[key] = now_ms
-            logger.info(
-                "Append to partition %s-%d refused: %s",
-                topic,
-                index,
-                error,
-                extra={"topic": topic, "partition": index},
-            )
+            self._refusals.log(topic, index, code, error)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -338,17 +322,21 @@ class ReplicaManager:
         updates its log end offset, and so the high watermark and the ISR.
         """
         results, size, immediate = self.read(params, items)
+        remote = self.remote_fetches
+        if remote is not None and remote.start(params, results, callback):
+            return
         if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
             callback(results)
             return
+        waiting = items if remote is None else remote.local_items(items)
         operation = DelayedFetch(
             params,
-            items,
+            waiting,
             self.partitions.get,
             lambda: callback(self.read(params, items)[0]),
         )
         self.fetch_purgatory.try_complete_else_watch(
-            operation, [(topic, position.partition) for topic, _, position in items]
+            operation, [(topic, position.partition) for topic, _, position in waiting]
         )
 
     def read(
@@ -376,9 +364,15 @@ class ReplicaManager:
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                     immediate = True
             except Exception as error:
-                self._read_failed(error, data)
-                taken = 0
-                immediate = True
+                taken, reserved = 0, None
+                if isinstance(error, OffsetInRemoteStorage) and self.remote_fetches is not None:
+                    reserved = self.remote_fetches.moved(params, item, data, left, size == 0)
+                else:
+                    self._read_failed(error, data)
+                if reserved is None:
+                    immediate = True
+                else:
+                    left -= reserved
             size += taken
             left = left - taken if left > taken else 0
             results.append((topic, topic_id, data))

@@ -115,10 +115,7 @@ class RequestChannel:
         None for no bound. `handler_tasks`: num.io.threads. `throttle` counts each response against
         the request quota, but for exempt APIs, and returns the throttle time in ms. `early_checks`:
         see `BulkRequests`."""
-        self.routes = {
-            entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
-            for entry in handler_table
-        }
+        self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
         # Small requests, and those that came while more than a few waited; expensive requests;
         # those of many elements. All together have `max_requests` at the most.
         self._queue: deque[RequestContext] = deque()
@@ -423,6 +420,7 @@ class RequestChannel:
                 exc_info=error,
             )
             return
+        context.count_refusal(error)
         try:
             response = self._error_response(context, error)
             if not context._responded:  # it may have closed the connection: acks=0

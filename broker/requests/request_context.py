@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response
 from ottla.protocol.message import Message
 
@@ -80,19 +81,23 @@ class Route:
         "statistics",
         "task_name",
         "throttle",
+        "throttle_if_refused",
     )
 
     def __init__(
         self, entry: HandlerEntry, throttle: "Callable[[RequestContext], int] | None" = None
     ) -> None:
-        """`throttle` counts a response and returns the throttle time of its client in ms."""
+        """`throttle` counts a response against the request quota, but for exempt APIs, and returns
+        the throttle time of its client in ms."""
         self.entry = entry
         self.handler = entry.handler
         self.min_version = entry.min_version
         self.max_version = entry.max_version
         self.statistics = RequestStatistics(entry.name)
         self.task_name = f"request-{entry.name}"
-        self.throttle = throttle
+        self.throttle = None if entry.exempt_from_request_quota else throttle
+        #: Of exempt APIs: for a client that may not send them.
+        self.throttle_if_refused = throttle if entry.exempt_from_request_quota else None
         #: The elements of longer frames are counted; see `ottla.broker.requests.bulk_requests`.
         self.small_frame_bytes = SMALL_FRAME_BYTES.get(entry.api_key, SMALL_FRAME_BYTES_OF_OTHERS)
 
@@ -287,6 +292,18 @@ class RequestContext:
                 # The union of all responses is Message, which has no such field.
                 response.throttle_time_ms = self.throttle_time_ms  # type: ignore[union-attr]
         return True
+
+    def count_refusal(self, error: Exception) -> None:
+        """Count the request of a client that may not send what brokers send to each other: it is
+        not exempt from the request quota, as in Kafka's `RequestHandlerHelper.handleError`."""
+        throttle = self.route.throttle_if_refused
+        if (
+            throttle is not None
+            and isinstance(error, KafkaError)
+            and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        ):
+            self.local_done_at = self.local_done_at or monotonic()
+            self.throttle_time_ms = max(self.throttle_time_ms, throttle(self))
 
     def close(self, reason: str) -> None:
         """Close the connection instead of a response, as Kafka does for acks=0 with an error."""

@@ -177,6 +177,8 @@ class BrokerServer:
         parts.network.server.start()
         await parts.base.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
         parts.upkeep.scheduler.start()
+        if parts.replicas.remote_logs is not None:
+            parts.replicas.remote_logs.startup()
         parts.replicas.mover.resume()
         if self._watches_stalls:
             parts.network.stalls.start()
@@ -252,6 +254,8 @@ class BrokerServer:
                 parts.network.server.stop_accepting()
                 parts.coordinators.shutdown()
                 await parts.network.server.drain(_DRAIN_MS)
+            if parts.replicas.remote_logs is not None:
+                await parts.replicas.remote_logs.shutdown(crash=crash)
             await parts.upkeep.scheduler.stop()
             parts.replicas.fetchers.close()
             parts.replicas.mover.stop()

@@ -49,6 +49,17 @@ class ConfigChanges:
         for log in self._base.logs.logs():
             if log.topic == topic:
                 log.update_config(new)
+        self._apply_remote_storage(topic)
+
+    def _apply_remote_storage(self, topic: str | None) -> None:
+        """Begins or ends the tasks of partitions whose `remote.storage.enable` changed; None: of
+        all topics."""
+        remote_logs = self._replicas.remote_logs
+        if remote_logs is not None:
+            replicas = self._replicas.manager.partitions.values()
+            remote_logs.settings_changed(
+                [each for each in replicas if topic is None or each.topic == topic]
+            )
 
     def broker_changed(self, names: list[str]) -> None:
         """Applies the settings of all logs, throttles, limits, keys and the controller."""
@@ -59,6 +70,9 @@ class ConfigChanges:
         base.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
         base.logs.set_producer_expiration(config.producer_id_expiration_ms)
         self._replicas.compaction.settings_changed()
+        self._apply_remote_storage(None)
+        if self._replicas.remote_logs is not None:
+            self._replicas.remote_logs.update_quotas(config)
         self._quotas.apply_connection_limits(config)
         self._control.controller.update_settings(controller_settings(config))
         if self._tls is not None:

@@ -18,6 +18,7 @@ from ottla.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.replication.partition import Partition
     from ottla.broker.server.coordinators import Coordinators
     from ottla.broker.server.foundation import Foundation
     from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
@@ -56,16 +57,33 @@ def build_control(
         coordinators.on_partitions_deleted(deleted)
         replicas.fetchers.metadata_changed()
 
+    remote_logs = replicas.remote_logs
+
+    def leadership_changed(leaders: list[Partition], followers: list[Partition]) -> None:
+        coordinators.on_leadership(leaders, followers)
+        if remote_logs is not None:
+            remote_logs.on_leadership(leaders, followers)
+
+    def leader_epoch_changed(partitions: list[Partition]) -> None:
+        coordinators.on_new_leader_epoch(partitions)
+        if remote_logs is not None:
+            remote_logs.on_leadership(partitions, [])
+
+    def stopped(key: TopicPartition, is_deleted: bool, with_topic: bool) -> None:
+        if remote_logs is not None:
+            remote_logs.on_stopped(key, is_deleted=is_deleted, with_topic=with_topic)
+
     applier = LeaderAndIsrApplier(
         replicas.manager,
         base.logs,
         base.dynamic_config.log_config,
         base.clock.now_ms,
         fetchers=replicas.fetchers,
-        on_leadership=coordinators.on_leadership,
+        on_leadership=leadership_changed,
         before_delete=replicas.compaction.deleted,
         on_deleted=replicas_deleted,
-        on_new_leader_epoch=coordinators.on_new_leader_epoch,
+        on_new_leader_epoch=leader_epoch_changed,
+        on_stopped=stopped,
     )
 
     def registered(broker_epoch: int) -> None:

@@ -62,9 +62,18 @@ def build_foundation(
         broker_epoch=BrokerEpoch(),
         metadata=MetadataCache(),
         dynamic_config=DynamicConfig(
-            store, runtime, config, broker_id, LogConfig.from_properties, events
+            store, runtime, config, broker_id, _log_config_factory(config), events
         ),
         client_metrics=_client_metrics(config, clock.monotonic),
+    )
+
+
+def _log_config_factory(config: BrokerConfig) -> Callable[[dict[str, str]], LogConfig]:
+    """As in Kafka, `remote.storage.enable` has no effect on a broker without tiered storage."""
+    if config.remote_log_storage_system_enable:
+        return LogConfig.from_properties
+    return lambda properties: LogConfig.from_properties(
+        {**properties, "remote.storage.enable": "false"}
     )
 
 

@@ -104,7 +104,11 @@ def build_handlers(
             metadata,
             sessions,
             hints,
-            DownConversion(base.workers, dynamic_config.log_config),
+            DownConversion(
+                base.workers,
+                dynamic_config.log_config,
+                lambda topic, partition: base.logs.get(topic, partition) is not None,
+            ),
             config.fetch_max_bytes,
             quotas.clients.fetch,
             access_control.may_read,

@@ -25,6 +25,7 @@ def observe(parts: BrokerParts) -> Observed:
     """What the state of the broker reads of its parts."""
     metadata = parts.base.metadata
     tls = parts.cluster.tls
+    remote_logs = parts.replicas.remote_logs
     return Observed(
         broker_id=parts.base.broker_id,
         cluster_id=parts.base.cluster_id,
@@ -34,6 +35,7 @@ def observe(parts: BrokerParts) -> Observed:
         descriptors=parts.network.server.descriptors,
         loop=parts.network.stalls.health,
         traffic=partial(_traffic, parts),
+        remote_storage=(lambda: None) if remote_logs is None else remote_logs.problem,
     )
 
 

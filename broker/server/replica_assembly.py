@@ -22,6 +22,7 @@ from ottla.broker.replication.throttles import ReplicationThrottles
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.security.sasl.broker_login import BrokerLogin
     from ottla.broker.security.tls.listener_tls import ListenerTls
     from ottla.broker.server.foundation import Foundation
@@ -38,7 +39,8 @@ class ClusterParts(NamedTuple):
 
 
 class ReplicaParts(NamedTuple):
-    """The replicas of this broker and all that works on them."""
+    """The replicas of this broker and all that works on them. `remote_logs` is None without tiered
+    storage."""
 
     deferred_validation: DeferredValidation
     throttles: ReplicationThrottles
@@ -48,6 +50,7 @@ class ReplicaParts(NamedTuple):
     fetchers: FetcherManager
     compaction: LogCleaner
     mover: LogDirMover
+    remote_logs: RemoteLogManager | None
 
 
 def build_cluster(base: Foundation) -> ClusterParts:
@@ -100,6 +103,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         base.timer,
     )
     rack_aware = config.replica_selector_class == RACK_AWARE
+    remote_logs = _remote_logs(base, cluster)
     manager = ReplicaManager(
         PartitionContext(
             base.broker_id,
@@ -116,7 +120,12 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         deferred_validation=deferred_validation,
         leader_throttle=throttles.leader,
         read_replica=RackAwareReplicaSelector(metadata) if rack_aware else None,
+        remote_logs=remote_logs,
     )
+    if remote_logs is not None:
+        from ottla.broker.server.remote_assembly import build_remote_fetches
+
+        manager.remote_fetches = build_remote_fetches(base, remote_logs, manager)
     group_commit = GroupCommit(base.workers.run, clock.now_ms, manager)
     base.logs.flush_later = group_commit.request
     fetchers = FetcherManager(
@@ -144,4 +153,14 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         fetchers=fetchers,
         compaction=LogCleaner(config, clock, base.logs),
         mover=LogDirMover(base.logs, manager, base.workers, clock.now_ms),
+        remote_logs=remote_logs,
     )
+
+
+def _remote_logs(base: Foundation, cluster: ClusterParts) -> RemoteLogManager | None:
+    """None without tiered storage: then nothing of it is imported."""
+    if not base.config.remote_log_storage_system_enable:
+        return None
+    from ottla.broker.server.remote_assembly import build_remote_logs
+
+    return build_remote_logs(base, cluster.inter_broker_client, cluster.channel.create_topics)

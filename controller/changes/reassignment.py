@@ -318,7 +318,12 @@ class Reassignment:
         )
         done = ReplicaAssignment(assignment.target_replicas)
         context.set_assignment(partition, done)
-        await self._move_leader_if_required(partition, done)
+        try:
+            await self._move_leader_if_required(partition, done)
+        except StateChangeFailed:
+            # What is resumed later, or replaced, must know of the replicas that are to be removed.
+            context.set_assignment(partition, assignment)
+            raise
         if context.leadership[partition].leader not in done.replicas:
             # The targets are in the ISR but none can be elected now (shutting down, offline log
             # directory): the old replicas stay until one can.

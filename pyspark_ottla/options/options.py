@@ -26,6 +26,12 @@ from pyspark_ottla.options.decode_options import (
     parse_plain_format,
 )
 from pyspark_ottla.options.registry_options import REGISTRY_OPTIONS
+from pyspark_ottla.options.remote_options import (
+    REMOTE_OPTIONS,
+    RemoteOptions,
+    parse_remote_options,
+    without_store_settings,
+)
 from pyspark_ottla.options.values import INT_MAX, OptionReader, invalid, plain_names
 from pyspark_ottla.transform import is_function
 
@@ -66,6 +72,7 @@ SOURCE_OPTIONS = (
     "prefetch",
     "logTaskMetrics",
     "taskMetricsAddress",
+    *REMOTE_OPTIONS,
 )
 # Put among a source's options by Spark itself: load(path), the stream reader, SQL tables.
 SPARK_OPTIONS = (
@@ -149,12 +156,13 @@ class SourceOptions:
     prefetch: int
     log_task_metrics: bool
     task_metrics_address: str | None
+    remote: RemoteOptions
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     """Checks everything that can be checked without knowing batch from stream."""
     options = plain_names(options)
-    reader = OptionReader(options)
+    reader = OptionReader(without_store_settings(options))
     reader.refuse_unknown(SOURCE_OPTIONS, SPARK_OPTIONS, "the ottla source")
     client = parse_client_options(options, writes=False)
     commit_offsets = reader.boolean("commitOffsets", False)
@@ -212,6 +220,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         prefetch=reader.integer_or("prefetch", 2, minimum=0, maximum=16),
         log_task_metrics=reader.boolean("logTaskMetrics", False),
         task_metrics_address=_parse_task_metrics_address(reader),
+        remote=parse_remote_options(reader, options),
     )
 
 

@@ -20,8 +20,10 @@ from pyspark_ottla.task_process import freeze_imports
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+    from pyspark_ottla.cluster.cluster import KafkaCluster
     from pyspark_ottla.decode.resolved import ResolvedDecoding
-    from pyspark_ottla.read.planning import Cluster
+    from pyspark_ottla.remote.planning import DirectPlan, DirectPlanner
+    from pyspark_ottla.remote.segment import PlannedSegment
 
 # Imported in no other process than the one that pushes filters down.
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -32,6 +34,9 @@ RecordBatch = Any
 
 class OffsetRangePartition(InputPartition):
     """What one task reads. Small and plain: it is pickled into every plan."""
+
+    #: Tiered segments with offsets of the range, to read from their store.
+    segments: tuple[PlannedSegment, ...] = ()
 
     def __init__(
         self, topic: str, partition: int, start: int, end: int, topic_id: str | None = None
@@ -49,11 +54,33 @@ class OffsetRangePartition(InputPartition):
         return OffsetRange(place, self.start, self.end, self.topic_id)
 
 
-def to_input_partitions(ranges: list[OffsetRange]) -> list[InputPartition]:
-    return [
-        OffsetRangePartition(piece.partition.topic, piece.partition.partition, *piece[1:])
-        for piece in ranges
-    ]
+def to_input_partitions(
+    options: SourceOptions, ranges: list[OffsetRange], direct: DirectPlan | None = None
+) -> list[InputPartition]:
+    """The ranges as tasks, split as the options have it."""
+    from pyspark_ottla.read.splitting import split_ranges
+
+    pieces = split_ranges(
+        ranges if direct is None else direct.cut(ranges),
+        minimum=options.partitions_min,
+        records_max=options.partition_records_max,
+    )
+    found: list[InputPartition] = []
+    for piece in pieces:
+        task = OffsetRangePartition(piece.partition.topic, piece.partition.partition, *piece[1:])
+        if direct is not None:
+            task.segments = direct.segments_of(piece)
+        found.append(task)
+    return found
+
+
+def direct_planner(options: SourceOptions) -> DirectPlanner | None:
+    """Plans what is read from the store of tiered segments; None unless the options have it."""
+    if not options.remote.is_direct:
+        return None
+    from pyspark_ottla.remote.planning import DirectPlanner
+
+    return DirectPlanner(options.remote, options.poll_timeout_ms)
 
 
 def read_task(
@@ -70,7 +97,7 @@ def read_task(
     except ImportError as error:
         raise missing_package("reading", error) from None
     freeze_imports()
-    return read_range(options, schema, partition.range, decoding)
+    return read_range(options, schema, partition.range, decoding, partition.segments)
 
 
 def find_decoding(options: SourceOptions, schema: StructType) -> ResolvedDecoding | None:
@@ -109,9 +136,9 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         from pyspark_ottla.cluster.connections import cluster_of
         from pyspark_ottla.read.planning import LossReport, batch_ranges
-        from pyspark_ottla.read.splitting import split_ranges
 
         options = self._options
+        planner = direct_planner(options)
         with cluster_of(options) as cluster:
             ranges = batch_ranges(
                 cluster,
@@ -127,12 +154,10 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
                     piece._replace(topic_id=ids.get(piece.partition.topic)) for piece in ranges
                 ]
             ranges = self._narrowed(cluster, ranges)
-        pieces = split_ranges(
-            ranges, minimum=options.partitions_min, records_max=options.partition_records_max
-        )
-        return to_input_partitions(pieces)
+            direct = None if planner is None else planner.plan(cluster, ranges)
+        return to_input_partitions(options, ranges, direct)
 
-    def _narrowed(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def _narrowed(self, cluster: KafkaCluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -148,7 +173,7 @@ class FilteringBatchReader(BatchReader):
         self._filters = tuple(filters)
         return filters  # all of them: Spark applies them to the rows in any case
 
-    def _narrowed(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def _narrowed(self, cluster: KafkaCluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
         from pyspark_ottla.read.pushdown import bounds_of, narrow
 
         return narrow(cluster, ranges, bounds_of(self._filters))

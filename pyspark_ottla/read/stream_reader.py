@@ -19,6 +19,7 @@ from pyspark_ottla.offsets import Json, decode, encode
 from pyspark_ottla.options.options import SourceOptions, check_for_stream
 from pyspark_ottla.read.reader import (
     RecordBatch,
+    direct_planner,
     find_decoding,
     read_task,
     to_input_partitions,
@@ -26,6 +27,7 @@ from pyspark_ottla.read.reader import (
 from pyspark_ottla.read.schema import check_projection
 
 if TYPE_CHECKING:
+    from pyspark_ottla.cluster.cluster import KafkaCluster
     from pyspark_ottla.read.stream import Limit, StreamTracker
 
 
@@ -38,9 +40,11 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
         self._decoding = find_decoding(options, schema)
         self._schema = check_projection(schema, options, self._decoding)
         self._tracker: StreamTracker | None = None
+        self._cluster: KafkaCluster | None = None
+        self._planner = direct_planner(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tracker": None}
+        return {**self.__dict__, "_tracker": None, "_cluster": None, "_planner": None}
 
     @property
     def tracker(self) -> StreamTracker:
@@ -56,6 +60,7 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
                 lookup_retries=options.lookup_retries,
                 lookup_retry_interval_ms=options.lookup_retry_interval_ms,
             )
+            self._cluster = cluster
             self._tracker = StreamTracker(cluster, options)
         return self._tracker
 
@@ -65,15 +70,11 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
     def partitions(
         self, start: Mapping[str, Json], end: Mapping[str, Json]
     ) -> Sequence[InputPartition]:
-        from pyspark_ottla.read.splitting import split_ranges
-
-        options = self._options
-        pieces = split_ranges(
-            self.tracker.ranges(decode(start), decode(end)),
-            minimum=options.partitions_min,
-            records_max=options.partition_records_max,
-        )
-        return to_input_partitions(pieces)
+        ranges = self.tracker.ranges(decode(start), decode(end))
+        direct = None
+        if self._planner is not None and self._cluster is not None:
+            direct = self._planner.plan(self._cluster, ranges)
+        return to_input_partitions(self._options, ranges, direct)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_task(self._options, self._schema, partition, self._decoding)

@@ -29,6 +29,7 @@ from pyspark_ottla.transform import transformed
 
 if TYPE_CHECKING:
     from pyspark_ottla.decode.resolved import ResolvedDecoding
+    from pyspark_ottla.remote.segment import PlannedSegment
 
 RecordBatch = Any
 
@@ -38,12 +39,13 @@ def read_range(
     schema: StructType,
     wanted: OffsetRange,
     decoding: ResolvedDecoding | None = None,
+    segments: tuple[PlannedSegment, ...] = (),
 ) -> Iterator[RecordBatch]:
     """Every record of the range in order, decoded, then as the option transform has them; raises
-    ConnectorError when one cannot be read."""
+    ConnectorError when one cannot be read. Those of the tiered `segments` come from their store."""
     if options.transform is None:
-        return _decoded(options, schema, wanted, decoding)
-    batches = _decoded(options, row_schema(options, decoding), wanted, decoding)
+        return _decoded(options, schema, wanted, decoding, segments)
+    batches = _decoded(options, row_schema(options, decoding), wanted, decoding, segments)
     return transformed(options.transform, batches, arrow_schema(schema))
 
 
@@ -52,18 +54,24 @@ def _decoded(
     schema: StructType,
     wanted: OffsetRange,
     decoding: ResolvedDecoding | None,
+    segments: tuple[PlannedSegment, ...],
 ) -> Iterator[RecordBatch]:
     metrics = TaskMetrics()
     if decoding is None:
-        return _read(options, schema, wanted, metrics)
+        return _read(options, schema, wanted, metrics, segments)
     from pyspark_ottla.decode.decoding import TaskDecoding
 
     task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition, metrics)
-    return task.batches(_read(options, raw_schema(schema, options), wanted, metrics))
+    raw = raw_schema(schema, options)
+    return task.batches(_read(options, raw, wanted, metrics, segments))
 
 
 def _read(
-    options: SourceOptions, schema: StructType, wanted: OffsetRange, metrics: TaskMetrics
+    options: SourceOptions,
+    schema: StructType,
+    wanted: OffsetRange,
+    metrics: TaskMetrics,
+    segments: tuple[PlannedSegment, ...],
 ) -> Iterator[RecordBatch]:
     builder = BatchBuilder(
         arrow_schema(schema),
@@ -74,7 +82,7 @@ def _read(
         bytes_max=options.batch_bytes,
     )
     try:
-        for response in _responses(options, wanted, metrics):
+        for response in _responses(options, wanted, metrics, segments):
             batches = _batches(options, builder, wanted, response)
             while (batch := _decode_next(batches, metrics)) is not None:
                 metrics.rows += batch.num_rows
@@ -120,24 +128,46 @@ def _batches(
 
 
 def _responses(
-    options: SourceOptions, wanted: OffsetRange, metrics: TaskMetrics
+    options: SourceOptions,
+    wanted: OffsetRange,
+    metrics: TaskMetrics,
+    segments: tuple[PlannedSegment, ...],
 ) -> Iterator[FetchedData]:
     """The responses of a range, prefetched in a thread; the client is kept for the next task."""
     client = acquire_client(options.client)
-    fetch = PartitionFetch(
-        KafkaCluster(client, options.client),
-        wanted,
-        report=LossReport(options.on_data_loss),
-        fetch_bytes=options.fetch_bytes,
-        read_committed=options.client.read_committed,
-        timeout_ms=options.poll_timeout_ms,
-        metrics=metrics,
-    )
+    cluster = KafkaCluster(client, options.client)  # opens no connection yet
+
+    def from_broker(some: OffsetRange, fetch_bytes: int) -> Iterator[FetchedData]:
+        fetch = PartitionFetch(
+            cluster,
+            some,
+            report=LossReport(options.on_data_loss),
+            fetch_bytes=fetch_bytes,
+            read_committed=options.client.read_committed,
+            timeout_ms=options.poll_timeout_ms,
+            metrics=metrics,
+        )
+        return fetch.responses()
+
+    responses = from_broker(wanted, options.fetch_bytes)
+    if segments:
+        from pyspark_ottla.remote.reading import DirectRead
+
+        direct = DirectRead(
+            options.remote,
+            wanted,
+            segments,
+            from_broker,
+            fetch_bytes=options.fetch_bytes,
+            read_committed=options.client.read_committed,
+            metrics=metrics,
+        )
+        responses = direct.responses()
     if options.prefetch == 0:
-        yield from fetch.responses()
+        yield from responses
         release_client(options.client, client)
         return
-    ahead = Prefetcher(fetch.responses(), options.prefetch, f"fetch {describe(wanted.partition)}")
+    ahead = Prefetcher(responses, options.prefetch, f"fetch {describe(wanted.partition)}")
     try:
         yield from ahead
     finally:

@@ -28,6 +28,8 @@ class TaskMetrics:
 
     rows: int = 0
     fetched_bytes: int = 0
+    remote_bytes: int = 0  # of the fetched ones, those straight from the store of tiered segments
+    remote_errors: int = 0  # segments that were read through the broker instead
     fetch_requests: int = 0
     retries: int = 0
     lost_offsets: int = 0

@@ -43,7 +43,7 @@ class OffsetCheckpoints:
             self._write_recovery_points(only)
 
     def _write_recovery_points(self, only: LogDirectory | None) -> None:
-        points = self._collect(lambda log: log.recovery_point, only)
+        points = self._collect(lambda log: log.offsets.recovery_point_on_disk, only)
         starts = self._collect(_log_start, only)
         self._write(LOG_START_CHECKPOINT, starts, only)
         self._write(RECOVERY_POINT_CHECKPOINT, points, only)

@@ -53,8 +53,17 @@ def read_epoch_checkpoint(fs: FileSystem, path: str) -> list[tuple[int, int]]:
 
     Raises CorruptFile, OSError.
     """
+    return _epochs(path, _read_entries(fs, path))
+
+
+def parse_epoch_checkpoint(path: str, content: bytes) -> list[tuple[int, int]]:
+    """As `read_epoch_checkpoint`, of a content that is in memory. Raises CorruptFile."""
+    return _epochs(path, _entries(path, content))
+
+
+def _epochs(path: str, lines: list[str]) -> list[tuple[int, int]]:
     found = []
-    for line in _read_entries(fs, path):
+    for line in lines:
         fields = line.split()
         try:
             epoch, start = map(int, fields)
@@ -81,6 +90,10 @@ def _read_entries(fs: FileSystem, path: str) -> list[str]:
         content = read_file(fs, path, _CHECKPOINT_BYTES_MAX)
     except FileNotFoundError:
         return []
+    return _entries(path, content)
+
+
+def _entries(path: str, content: bytes) -> list[str]:
     # Kafka 3.9 creates the checkpoint of the cleaner as an empty file.
     if not content:
         return []

@@ -24,6 +24,7 @@ from ottla.storage.producer.producer_state import ProducerState
 logger = logging.getLogger("ottla.storage")
 
 _NOT_KNOWN = -1
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # A truncation has no more files open at the same time than this.
 _SPARE_DESCRIPTORS = 4
 
@@ -189,7 +190,7 @@ class LocalLog:
     def write_failed(self, error: OSError) -> StorageError:
         """Removes a partial write from the active segment. Returns the exception to raise."""
         self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _NO_SPACE:
             try:
                 self.active.log.remove_partial_write()
             except OSError as second:
@@ -207,20 +208,39 @@ class LocalLog:
     ) -> None:
         """Removes segments from the log. Renames their files to `.deleted`, deletes them later.
 
-        The producer snapshots at their base offsets are retired too, except for the one at
-        `keep_snapshot_of`. Raises OSError.
+        Deletes them at once if there is no space for the longer names: a full disk takes no log
+        directory offline, and what is being read now stays readable. The producer snapshots at
+        their base offsets are retired too, except for the one at `keep_snapshot_of`. Raises
+        OSError.
         """
         for segment in segments:
             self.segments.remove(segment)
             segment.release()
-            segment.change_suffix(DELETED_SUFFIX)
-            for path in segment.paths():
-                self._deletions.add(path, due_ms)
+            self._retire_files(segment, due_ms)
             if segment.base_offset == keep_snapshot_of:
                 continue
-            snapshot = self._producers.retire_snapshot(segment.base_offset)
+            try:
+                snapshot = self._producers.retire_snapshot(segment.base_offset)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
+                self.directory.fs.remove(self._producers.snapshot_path(segment.base_offset))
+                continue
             if snapshot is not None:
                 self._deletions.add(snapshot, due_ms)
+
+    def _retire_files(self, segment: Segment, due_ms: int) -> None:
+        try:
+            segment.change_suffix(DELETED_SUFFIX)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            for path in segment.paths():  # some of them may be renamed
+                if self.directory.fs.exists(path):
+                    self.directory.fs.remove(path)
+            return
+        for path in segment.paths():
+            self._deletions.add(path, due_ms)
 
     def adopt_segment(self, segment: Segment) -> Segment:
         """A closed segment that compaction wrote, as a segment of this log. Its files stay."""

@@ -16,7 +16,7 @@ remote storage only.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from struct import Struct
 
 from ottla.protocol.records.batch import (
@@ -30,12 +30,13 @@ from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.lz4_header import is_plain_frame
 from ottla.storage.config import CREATE_TIME, NO_LIMIT, LogConfig
 from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_times import BatchTimes
 from ottla.storage.log.flush import Flush, LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_appender import LogAppender
-from ottla.storage.log.log_info import AppendInfo, ReadInfo
+from ottla.storage.log.log_info import AppendInfo, ReadInfo, RemoteLogState
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.log_reader import LogReader
 from ottla.storage.log.log_writer import LogWriter
@@ -324,12 +325,14 @@ class Log:
 
     # --- removing records --------------------------------------------------------------------
 
-    def prepare_truncation(self, offset: int) -> Iterator[None]:
+    def prepare_truncation(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
         """Does most of the work of `truncate_to` before it, in steps of a few milliseconds.
 
-        Replays the producer state up to `offset`, which takes seconds for a large segment. Changes
-        nothing: the log may be used between the steps, and `truncate_to` may be called without it,
-        or for another offset. Raises LogDirectoryOffline, ResourceExhausted.
+        Replays the producer state up to `offset`, which takes seconds for a large segment. A step
+        may give a function, which lowers the recovery point on disk and raises StorageError: the
+        caller runs it in a worker thread, or `truncate_to` syncs a file. Changes nothing in memory:
+        the log may be used between the steps, and `truncate_to` may be called without it, or for
+        another offset. Raises LogDirectoryOffline, ResourceExhausted.
         """
         return self._truncator.prepare(offset)
 
@@ -341,12 +344,19 @@ class Log:
         """
         return self._truncator.truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        log_start_offset: int | None = None,
+        state: RemoteLogState | None = None,
+    ) -> None:
         """Removes everything on this disk. The log continues at `offset`.
 
-        It starts there too, or at `log_start_offset`: records between both are in remote storage.
+        It starts there too, or at `log_start_offset`: records between both are in remote storage,
+        and `state` has their leader epochs and producers. After a crash in between, the log is as
+        it was, or with this state. Raises CorruptFile, DiskFull, LogDirectoryOffline.
         """
-        self._truncator.truncate_fully_and_start_at(offset, log_start_offset)
+        self._truncator.truncate_fully_and_start_at(offset, log_start_offset, state)
 
     def delete_records_before(self, offset: int) -> bool:
         """Advances the log start to `offset`; the next retention run deletes whole segments.
@@ -381,6 +391,13 @@ class Log:
         start offset), CorruptRecordError, LogDirectoryOffline.
         """
         return self._reader.read(offset, max_bytes, up_to, min_one_batch, read_committed)
+
+    def aborted_transactions(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap [offset, end) and have their marker on this disk.
+
+        For offsets in remote storage. Raises CorruptRecordError, LogDirectoryOffline.
+        """
+        return self._reader.aborted_transactions(offset, end)
 
     def offset_for_timestamp(
         self, timestamp: int, times: BatchTimes | None = None

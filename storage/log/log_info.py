@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.storage.files.open_files import FileSlice
 
 
@@ -85,3 +87,13 @@ class ReadInfo:
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
         return f"ReadInfo({fields})"
+
+
+class RemoteLogState(NamedTuple):
+    """What a replica knows of records that it never had: from the store, up to where it begins."""
+
+    #: (leader epoch, start offset), ascending.
+    epochs: list[tuple[int, int]]
+    #: The content of a producer snapshot; None if there is none.
+    producer_snapshot: bytes | None
+    now_ms: int

@@ -17,6 +17,16 @@ class FlushedOffset(Protocol):
     offset: int
 
 
+class CheckpointLimit:
+    """The recovery point on disk is at most `offset`, for a truncation that is being prepared."""
+
+    __slots__ = ("is_on_disk", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.is_on_disk = False
+
+
 class LogOffsets:
     """The offsets of one log, all exclusive ends but for `log_start_offset`.
 
@@ -28,11 +38,13 @@ class LogOffsets:
     `flushing` has the flushes that run; a truncation lowers their offset, because other batches may
     be appended there that they do not include. `flush_required`: `flush.messages` or more records
     are not on disk, and nothing above the recovery point may be acknowledged before a flush.
-    `failed_flushes` counts those that failed.
+    `failed_flushes` counts those that failed. `checkpoint_limit` is that of the truncation that is
+    being prepared.
     """
 
     __slots__ = (
         "_producers",
+        "checkpoint_limit",
         "failed_flushes",
         "first_unstable_offset",
         "flush_required",
@@ -68,6 +80,7 @@ class LogOffsets:
         self.flushing: list[FlushedOffset] = []
         self.flush_required = False
         self.failed_flushes = 0
+        self.checkpoint_limit: CheckpointLimit | None = None
         self.first_unstable_offset = producers.first_unstable_offset
 
     def __repr__(self) -> str:
@@ -88,6 +101,12 @@ class LogOffsets:
     def acknowledgeable_offset(self) -> int:
         """Below it `flush.messages` does not delay an acknowledgement."""
         return self.recovery_point if self.flush_required else self.log_end_offset
+
+    @property
+    def recovery_point_on_disk(self) -> int:
+        """What a checkpoint gets as the recovery point. Safe in a worker thread."""
+        limit = self.checkpoint_limit
+        return self.recovery_point if limit is None else min(self.recovery_point, limit.offset)
 
     def refresh_first_unstable(self) -> None:
         """Reads the first unstable offset again: transactions began or ended."""
@@ -124,6 +143,8 @@ class LogOffsets:
         self.log_end_offset = end
         self._truncated(end)
         self.recovery_point = min(self.recovery_point, end)
+        # Not before: a worker thread may write the checkpoint at any time.
+        self.checkpoint_limit = None
         self.log_start_offset = min(self.log_start_offset, end)
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self._forget_remote(end)
@@ -146,6 +167,7 @@ class LogOffsets:
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self.local_log_start_offset = self.log_end_offset = offset
         self.high_watermark = self.recovery_point = offset
+        self.checkpoint_limit = None
         self.refresh_first_unstable()
         self.check()
 

@@ -106,11 +106,22 @@ class LogReader:
         place = next(walk(segment.log, position, segment.size), None)
         return up_to if place is None else place.base_offset
 
-    def _aborted(self, segment: Segment, offset: int, bound: int) -> list[tuple[int, int]]:
+    def aborted_transactions(self, offset: int, end: int) -> list[AbortedTransaction]:
+        """`Log.aborted_transactions`."""
+        with _TranslatedErrors(self._directory):
+            return self._collect_aborted(self._segments.first, offset, end)
+
+    def _collect_aborted(
+        self, segment: Segment, offset: int, bound: int
+    ) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
         for later in self._segments.from_offset(segment.base_offset):
             if later.txn_index.exists and later.txn_index.collect(offset, bound, found):
                 break
+        return found
+
+    def _aborted(self, segment: Segment, offset: int, bound: int) -> list[tuple[int, int]]:
+        found = self._collect_aborted(segment, offset, bound)
         return sorted(((t.producer_id, t.first_offset) for t in found), key=lambda pair: pair[1])
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[memoryview]:

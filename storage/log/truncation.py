@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 
-from ottla.storage.errors import DiskFull, OffsetOutOfRange, ResourceExhausted, StorageError
+from ottla.storage.errors import (
+    CorruptFile,
+    DiskFull,
+    OffsetOutOfRange,
+    ResourceExhausted,
+    StorageError,
+)
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
-from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.log.log_info import RemoteLogState
+from ottla.storage.log.log_offsets import CheckpointLimit, LogOffsets
 from ottla.storage.log.producer_replay import replay_in_steps
 from ottla.storage.log.segment import Segment, Truncation
 from ottla.storage.producer.producer_state import ProducerState
@@ -33,27 +40,54 @@ class LogTruncator:
         # None after a preparation: no part of the log has a producer that has not expired.
         self._prepared: tuple[int, int, ProducerState] | None = None
 
-    def prepare(self, offset: int) -> Iterator[None]:
+    def prepare(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
         """`Log.prepare_truncation`."""
+        stop = yield from self._prepare_producers(offset)
+        if stop is None or stop >= self._offsets.recovery_point:
+            return
+        try:
+            yield self._limit_checkpoint(stop)
+        except GeneratorExit:  # the caller will not truncate
+            self._offsets.checkpoint_limit = None
+            raise
+
+    def _limit_checkpoint(self, offset: int) -> Callable[[], None]:
+        """`_lower_recovery_point` for a worker thread. The recovery point in memory stays as it is
+        until the truncation, since the log is used meanwhile."""
+        offsets, log_directory = self._offsets, self._local.directory.log_directory
+        limit = offsets.checkpoint_limit = CheckpointLimit(offset)
+
+        def write() -> None:
+            log_directory.write_recovery_points()
+            limit.is_on_disk = True
+
+        return write
+
+    def _prepare_producers(self, offset: int) -> Generator[None, None, int | None]:
+        """Replays the producer state; returns the offset of the first batch that is truncated, or
+        None if there is none, or its place is not known."""
         local, offsets, producers = self._local, self._offsets, self._producers
         log_directory = local.directory.log_directory
         log_directory.check_online()
         self._prepared = None
         segment = local.segments.floor(offset)
-        if segment is None or offset >= offsets.log_end_offset or producers.is_empty:
-            return
+        if segment is None or offset >= offsets.log_end_offset:
+            return None
         truncations = offsets.truncations
         try:
             place = segment.find_batch(offset)
             stop = offset if place is None else place.base_offset
+            if producers.is_empty:
+                return stop
             state = producers.as_of_snapshot(offsets.log_start_offset, stop)
             complete = yield from replay_in_steps(state, local.segments, stop)
         except CorruptLog:
-            return  # `truncate_to` finds it again
+            return None  # `truncate_to` finds it again
         except OSError as error:
             raise log_directory.read_failed(error) from error
         if complete:
             self._prepared = truncations, offset, state
+        return stop
 
     def truncate_to(self, offset: int) -> bool:
         """`Log.truncate_to`."""
@@ -68,6 +102,7 @@ class LogTruncator:
             raise ValueError(f"{directory.name} cannot be truncated to offset {offset}")
         directory.log_directory.check_online()
         if offset >= offsets.log_end_offset:
+            offsets.checkpoint_limit = None
             # A leader assigns its epoch before it has written anything in it. Another leader's log
             # may have a different epoch at that offset, or none.
             try:
@@ -108,7 +143,7 @@ class LogTruncator:
         """
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if self._prepared is None or self._prepared[:2] != (offsets.truncations, offset):
-            for _ in self.prepare(offset):
+            for _ in self._prepare_producers(offset):
                 pass
         try:
             truncation = segment.truncation(offset)
@@ -129,6 +164,9 @@ class LogTruncator:
         if offset >= before:
             return
         offsets.recovery_point = offset
+        limit = offsets.checkpoint_limit
+        if limit is not None and limit.is_on_disk and limit.offset <= offset:
+            return
         try:
             self._local.directory.log_directory.write_recovery_points()
         except StorageError:
@@ -146,12 +184,17 @@ class LogTruncator:
             except OSError as error:
                 raise self._local.directory.log_directory.write_failed(error) from error
 
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        log_start_offset: int | None = None,
+        state: RemoteLogState | None = None,
+    ) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
         self._lower_recovery_point(offset)
-        segment = self._first_segment(offset)
+        segment = self._first_segment(offset, state)
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             local.retire_segments(list(local.segments), due_ms=0)
@@ -159,15 +202,25 @@ class LogTruncator:
                 segment = self._empty_segment(offset)
             local.segments.add(segment)
             local.use_as_active(segment)
-            self._producers.reset(offset)
+            self._reset_producers(offset, state)
         except OSError as error:
             raise log_directory.fail(error) from error
         self._offsets.restart_at(offset, log_start_offset)
 
-    def _first_segment(self, offset: int) -> Segment | None:
+    def _reset_producers(self, offset: int, state: RemoteLogState | None) -> None:
+        producers = self._producers
+        if state is None or state.producer_snapshot is None:
+            producers.reset(offset)
+            return
+        if offset not in producers.snapshots:
+            # It was removed together with a segment that began there.
+            producers.receive_snapshot(offset, state.producer_snapshot)
+        producers.reset(offset, keep_snapshot_at=offset, now_ms=state.now_ms)
+
+    def _first_segment(self, offset: int, state: RemoteLogState | None) -> Segment | None:
         """The segment that a log begins with again; None if its file names are in use.
 
-        Clears the leader epochs, too: what needs descriptors or disk space comes before the old
+        Replaces the leader epochs, too: what needs descriptors or disk space comes before the old
         segments are removed. Raises StorageError, with nothing truncated.
         """
         local = self._local
@@ -177,10 +230,14 @@ class LogTruncator:
                 local.check_descriptors()
             else:
                 segment = self._empty_segment(offset)
-            self._epochs.clear()
-        except OSError as error:
+            if state is not None and state.producer_snapshot is not None:
+                self._producers.receive_snapshot(offset, state.producer_snapshot)
+            self._epochs.replace([] if state is None else state.epochs)
+        except (OSError, CorruptFile) as error:
             if segment is not None:
                 local.remove_files(segment)
+            if isinstance(error, CorruptFile):
+                raise
             raise local.directory.log_directory.write_failed(error) from error
         return segment
 

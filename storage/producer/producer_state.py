@@ -8,6 +8,7 @@ log is closed.
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -320,12 +321,24 @@ class ProducerState:
         self.end_offset = log_end_offset
         self.on_log_start(log_start_offset)
 
-    def reset(self, offset: int) -> None:
-        """Removes all producers and snapshots; the log is empty and starts at `offset`."""
+    def receive_snapshot(self, offset: int, content: bytes) -> None:
+        """Stores a snapshot of another replica, for `reset`. Raises CorruptFile, OSError."""
+        path = self.snapshot_path(offset)
+        decode_snapshot(path, content)
+        replace_file(self._fs, path, content, sync=False)
+        if offset not in self._snapshots:
+            insort(self._snapshots, offset)
+
+    def reset(self, offset: int, keep_snapshot_at: int | None = None, now_ms: int = 0) -> None:
+        """Removes all producers and snapshots; the log is empty and starts at `offset`.
+
+        The snapshot at `keep_snapshot_at`, if there is one, says which producers there are.
+        """
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
         for snapshot in self.snapshots:
-            self.delete_snapshot(snapshot)
-        self.end_offset = self.snapshot_offset = offset
+            if snapshot != keep_snapshot_at:
+                self.delete_snapshot(snapshot)
+        self._load_newest(offset, now_ms)
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:
         """Deletes snapshots that belong to no segment, except for the newest one."""

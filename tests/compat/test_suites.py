@@ -30,6 +30,7 @@ def test_the_clients_that_the_project_promises() -> None:
     promised = (
         *("Java client 3.9", "Java client 4", "tools 3.9", "tools 4", "confluent-kafka"),
         *("kafka-python", "aiokafka", "franz-go", "sarama", "kafkajs", "kcat"),
+        *("kafka-go", "@platformatic/kafka", "rskafka"),
     )
     assert not [client for client in promised if client not in titles]
 
@@ -81,7 +82,7 @@ def test_the_document(tmp_path: Path) -> None:
 
 def test_versions_and_wrappers_of_a_client_count_once() -> None:
     results = [Result(each) for each in SUITES]
-    assert counted(results).startswith("7 client libraries and Kafka's tools.")
+    assert counted(results).startswith("10 client libraries and Kafka's tools.")
 
 
 def test_the_rows_on_secured_listeners_name_clients_and_tests() -> None:

@@ -46,6 +46,8 @@ class BrokerProcess:
         self.port = 0
         #: The variable KAFKA_OPTS, which may name a JAAS file.
         self.kafka_opts = ""
+        #: What stands before the command, such as one that changes the network namespace.
+        self.prefix: Sequence[str] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -73,7 +75,7 @@ class BrokerProcess:
             limit = ["sh", "-c", f'ulimit -n {self.max_descriptors}; exec "$@"', "sh"]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*limit, sys.executable, "-m", self.module, *self._arguments()],
+                [*self.prefix, *limit, sys.executable, "-m", self.module, *self._arguments()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

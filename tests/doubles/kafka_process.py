@@ -38,7 +38,8 @@ class KafkaBrokerProcess(BrokerProcess):
         settings = {**_DEFAULTS, "log.dirs": str(self.data_directory), **self._settings}
         properties = directory / "server.properties"
         properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
-        self._kafka = JavaProcess(java_command("kafka.Kafka", str(properties)), self.log_file)
+        command = [*self.prefix, *java_command("kafka.Kafka", str(properties))]
+        self._kafka = JavaProcess(command, self.log_file)
         self._kafka.wait_for(r"\[KafkaServer id=\d+\] started")
 
     def ask_to_stop(self) -> None:

@@ -1,4 +1,5 @@
-"""moto's S3 server, and a proxy before it that spoils requests.
+"""An S3 server, and a proxy before it that spoils requests. The server is moto's, or SeaweedFS with
+OTTLA_TEST_S3=seaweedfs: `make test-s3-seaweedfs`.
 
 with s3_server() as s3:
     s3.faults = [Fault.UNAVAILABLE, None, Fault.LOST]  # of the next requests; then there are none
@@ -8,11 +9,14 @@ with s3_server() as s3:
 from __future__ import annotations
 
 import http.client
+import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.doubles.seaweedfs import seaweedfs
 
 BUCKET = "bucket"
 # Far from what a request needs on a busy machine.
@@ -28,8 +32,8 @@ class Fault(Enum):
 
 
 class S3Server:
-    def __init__(self, moto_port: int) -> None:
-        self.moto_port = moto_port
+    def __init__(self, server_port: int) -> None:
+        self.server_port = server_port
         self.faults: list[Fault | None] = []
         self.requests: list[str] = []
         self.stopped = threading.Event()
@@ -58,22 +62,45 @@ class S3Server:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """With an empty bucket. Needs moto, flask and flask-cors."""
+def _moto() -> Iterator[int]:
+    """Its port. Needs moto, flask and flask-cors."""
     from moto.server import ThreadedMotoServer
 
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
-    server = S3Server(moto.get_host_and_port()[1])
+    try:
+        port = moto.get_host_and_port()[1]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("POST", "/moto-api/reset")
+        connection.getresponse().read()
+        connection.close()
+        yield port
+    finally:
+        moto.stop()
+
+
+def _server() -> AbstractContextManager[int]:
+    name = os.environ.get("OTTLA_TEST_S3", "moto")
+    return {"moto": _moto, "seaweedfs": seaweedfs}[name]()
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """With an empty bucket."""
+    with _server() as port, _proxied(port) as server:
+        yield server
+
+
+@contextmanager
+def _proxied(port: int) -> Iterator[S3Server]:
+    server = S3Server(port)
     proxy = _Proxy(("127.0.0.1", 0), _Handler)
     proxy.s3 = server
     server.port = proxy.server_address[1]
     thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        connection = http.client.HTTPConnection("127.0.0.1", server.moto_port, timeout=30)
-        connection.request("POST", "/moto-api/reset")
-        connection.getresponse().read()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request("PUT", f"/{BUCKET}", headers={"x-amz-acl": "private"})
         response = connection.getresponse()
         assert response.status == 200, response.read()
@@ -84,7 +111,6 @@ def s3_server() -> Iterator[S3Server]:
         proxy.shutdown()
         proxy.server_close()
         thread.join()
-        moto.stop()
 
 
 class _Proxy(ThreadingHTTPServer):
@@ -112,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             s3.stopped.wait(60)
             self.close_connection = True
             return
-        connection = http.client.HTTPConnection("127.0.0.1", s3.moto_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", s3.server_port, timeout=30)
         try:
             connection.request(self.command, self.path, body, dict(self.headers))
             response = connection.getresponse()

@@ -43,7 +43,7 @@ ALERTS = (
     *("OttlaBrokerDown", "OttlaBrokerNotReady", "OttlaNoController"),
     *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected"),
     *("OttlaCertificateExpired", "OttlaCertificateExpires"),
-    *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked"),
+    *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
 )
 DAY_SECONDS = 86_400
 # The certificates of the tests are valid for a day: seen a month earlier they do not expire soon.
@@ -264,6 +264,14 @@ class Faults:
         health._turns.clear()
         await self.is_healthy()
 
+    async def remote_storage(self) -> None:
+        observed = self.state.observed
+        assert observed is not None
+        self.state.observed = observed._replace(remote_storage=lambda: "Connection refused")
+        await self.see("remote storage fails", "remote storage fails, and segments stay")
+        self.state.observed = observed
+        await self.is_healthy()
+
     async def zookeeper_away(self) -> None:
         await self.zookeeper.stop()
         await until(self.target, "ZooKeeper is not connected")
@@ -331,7 +339,7 @@ async def in_process(directory: Path) -> list[Row]:
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
             *(faults.directories, faults.controller, faults.certificates, faults.descriptors),
-            *(faults.loop, faults.zookeeper_away, faults.offline),
+            *(faults.loop, faults.remote_storage, faults.zookeeper_away, faults.offline),
         ]
         for step in steps:
             await step()

@@ -1,8 +1,9 @@
 """Who may import whom. Think twice before editing a row: each line keeps a layer honest.
 
 The table is the design's: protocol <- storage <- broker, protocol <- controller <- broker; the
-Spark connector and the command line stand on the protocol. Of the standard library, only what
-would break a layer's promise is forbidden: a sans-IO package has no sockets, storage no clock.
+Spark connector and the command line stand on the protocol, the connector for tiered segments also
+on remote storage. Of the standard library, only what would break a layer's promise is forbidden: a
+sans-IO package has no sockets, storage no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ ALLOWED_OWN = {
     "controller": ("ottla.controller", "ottla.protocol"),
     "broker": ("ottla.broker", "ottla.protocol", "ottla.storage", "ottla.controller"),
     "cli": ("ottla.cli", "ottla.protocol", "ottla.storage", "ottla.broker", "ottla.controller"),
-    "pyspark_ottla": ("pyspark_ottla", "ottla.protocol"),
+    "pyspark_ottla": (
+        "pyspark_ottla",
+        "ottla.protocol",
+        # Tiered segments straight from their store: `cli.spark_package` has the same modules.
+        "ottla.storage.remote",
+        "ottla.storage.errors",
+        "ottla.storage.producer.producer_snapshot",
+        "ottla.broker.remote.metadata_records",
+    ),
 }
 
 # The two shells of the client do the input and output that the rest of protocol never does.

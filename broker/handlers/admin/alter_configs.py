@@ -205,7 +205,8 @@ class ConfigAlterer:
     async def _store(self, resource: Resource, wanted: dict[str, str], validate_only: bool) -> None:
         self._check_resource(resource)
         if resource.resource_type == TOPIC:
-            self._validate_topic(resource.resource_name, wanted)
+            present = await self._dynamic_config.read(_entity_path(resource))
+            self._validate_topic(resource.resource_name, wanted, present)
         elif resource.resource_type == CLIENT_METRICS:
             parse_subscription(resource.resource_name, wanted)
         elif resource.resource_type == GROUP:
@@ -216,9 +217,16 @@ class ConfigAlterer:
         if not validate_only:
             await self._dynamic_config.write(_entity_path(resource), wanted)
 
-    def _validate_topic(self, name: str, wanted: Mapping[str, str]) -> None:
+    def _validate_topic(
+        self, name: str, wanted: Mapping[str, str], present: Mapping[str, str]
+    ) -> None:
         try:
-            validate_topic_config(wanted, self._config.topic_defaults())
+            validate_topic_config(
+                wanted,
+                self._config.topic_defaults(),
+                has_remote_storage=self._config.remote_log_storage_system_enable,
+                present=present,
+            )
         except InvalidTopicValue as error:
             # The words with which Kafka begins; tools look for them.
             raise KafkaError(

@@ -138,6 +138,7 @@ class TopicAdminHandlers:
         counted = Counter(topic.name for topic in request.topics)
         valid: dict[str, CreatableTopic] = {}
         defaults = self._config.topic_defaults()
+        has_remote_storage = self._config.remote_log_storage_system_enable
         known = self._metadata.snapshot.topics
         for topic in request.topics:
             try:
@@ -152,7 +153,7 @@ class TopicAdminHandlers:
                     )
                 if topic.name not in known:  # TOPIC_ALREADY_EXISTS precedes INVALID_CONFIG.
                     given = {row.name: row.value for row in topic.configs if row.value is not None}
-                    validate_topic_config(given, defaults)
+                    validate_topic_config(*(given, defaults), has_remote_storage=has_remote_storage)
             except KafkaError as error:
                 _fail(results[topic.name], error)
                 continue

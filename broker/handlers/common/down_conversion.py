@@ -32,27 +32,40 @@ _FIRST_WITH_ZSTD = 10
 class DownConversion:
     """Converts the records of a Fetch response, then sends it."""
 
-    def __init__(self, workers: WorkerPool, log_config: Callable[[str], LogConfig]) -> None:
+    def __init__(
+        self,
+        workers: WorkerPool,
+        log_config: Callable[[str], LogConfig],
+        has_log: Callable[[str, int], bool],
+    ) -> None:
+        """`has_log`: whether this broker has a replica of the partition."""
         self._workers = workers
         self._log_config = log_config
+        self._has_log = has_log
 
-    def check(self, version: int, results: list[FetchResult]) -> bool:
+    def check(self, version: int, results: list[FetchResult], *, is_follower: bool) -> bool:
         """Sets errors for topics that clients of `version` cannot read.
 
-        Returns whether the response has records that need to be converted.
+        As in Kafka, such a client gets them from each replica, whether or not there are records,
+        and a follower always gets its records. Returns whether the response has records that need
+        to be converted.
         """
         needed = False
         for topic, _, data in results:
-            if topic is None or not data.records:
+            if (
+                topic is None
+                or data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                or not self._has_log(topic, data.partition_index)
+            ):
                 continue
             config = self._log_config(topic)
             if config.compression_type == "zstd" and version < _FIRST_WITH_ZSTD:
                 _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             elif version < _FIRST_WITH_BATCHES:
-                if config.message_downconversion_enable:
-                    needed = True
-                else:
+                if not is_follower and not config.message_downconversion_enable:
                     _set_error(data, ErrorCode.UNSUPPORTED_VERSION)
+                elif data.records:
+                    needed = True
         return needed
 
     def convert_and_respond(

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.security.authorization.access_control import MayRead
 
+# Of a response without topics, and of a partition without records with its share of the topic.
+_RESPONSE_BYTES = 16
+_PARTITION_BYTES = 48
+
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 # Errors of the broker or of its disk; the others tell a client that it is mistaken or outdated.
@@ -145,7 +149,7 @@ class FetchHandler:
     ) -> None:
         version = context.header.api_version
         if self._quota.table and not is_follower:
-            throttle_ms = self._throttle(context, results)
+            throttle_ms = self._throttle(context, fetch, results)
             if throttle_ms:
                 error_code, session_id = fetch.throttled()
                 context.respond(
@@ -171,17 +175,24 @@ class FetchHandler:
                 topics.append(last_topic)
             last_topic.partitions.append(data)
         conversion = self._down_conversion
-        if version < 10 and conversion.check(version, results):
+        if version < 10 and conversion.check(version, results, is_follower=is_follower):
             conversion.convert_and_respond(context, response, results, fetch.items())
         else:
             context.respond(response)
 
-    def _throttle(self, context: RequestContext, results: list[FetchResult]) -> int:
+    def _throttle(
+        self, context: RequestContext, fetch: FetchContext, results: list[FetchResult]
+    ) -> int:
         """The throttle time of a client that exceeds its quota.
 
-        It gets an empty response then, whose records are not counted (KIP-219).
+        It gets an empty response then, whose records are not counted (KIP-219). The size is that of
+        the whole response, as in Kafka: a client that polls at the end of its partitions exceeds
+        its quota, too.
         """
-        size = sum(len(data.records) for _, _, data in results if data.records)
+        size = _RESPONSE_BYTES
+        for _, _, data in results:
+            if data.records or data.error_code or fetch.sends_all:
+                size += _PARTITION_BYTES + len(data.records or b"")
         user, client_id = context.principal.name, context.header.client_id or ""
         now_ms = int(monotonic() * 1000)
         throttle_ms = self._quota.record(user, client_id, size, now_ms)

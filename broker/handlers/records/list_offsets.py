@@ -56,8 +56,26 @@ class _Search(NamedTuple):
     batch: ReadBudgetExceeded
 
 
+class _SearchInRemoteStorage(Exception):
+    """The record with a timestamp may be in remote storage."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log.name)
+        self.log = log
+
+
+class _RemoteSearch(NamedTuple):
+    """A search by timestamp that begins in remote storage."""
+
+    topic: str
+    requested: ListOffsetsPartition
+    response: ListOffsetsPartitionResponse
+    times: BatchTimes
+    log: Log
+
+
 class ListOffsetsHandler:
-    """Reads the local logs; awaits only the decompression of large batches."""
+    """Reads the local logs; awaits the decompression of large batches and remote storage."""
 
     def __init__(self, replica_manager: ReplicaManager, workers: WorkerPool) -> None:
         """`workers` decompress batches that would block the loop."""
@@ -71,6 +89,7 @@ class ListOffsetsHandler:
         whole = ListOffsetsResponse()
         budget = ValidationBudget()
         later: list[_Search] = []
+        remote: list[_RemoteSearch] = []
         seen: set[tuple[str, int]] = set()
         twice: set[tuple[str, int]] = set()
         if version >= 1:
@@ -92,11 +111,39 @@ class ListOffsetsHandler:
                     self._response(request, version, topic.name, requested, response, times)
                 except ReadBudgetExceeded as batch:
                     later.append(_Search(topic.name, requested, response, times, batch))
+                except _SearchInRemoteStorage as search:
+                    remote.append(_RemoteSearch(topic.name, requested, response, times, search.log))
                 except Exception as error:
                     _set_error(response, error, version)
+        if remote:
+            return self._search_remote(request, version, whole, later, remote)
         if later:
             return self._finish(request, version, whole, later)
         return whole
+
+    async def _search_remote(
+        self,
+        request: ListOffsetsRequest,
+        version: int,
+        whole: ListOffsetsResponse,
+        later: list[_Search],
+        searches: list[_RemoteSearch],
+    ) -> ListOffsetsResponse:
+        """Searches remote storage, and then the local log if all records there are older."""
+        remote = self._replica_manager.remote_fetches
+        assert remote is not None
+        for topic, requested, response, times, log in searches:
+            try:
+                found = await remote.offset_for_timestamp(log, requested.timestamp)
+                if found is None:
+                    self._response(request, version, topic, requested, response, times, True)
+                else:
+                    _set_found(response, found, version)
+            except ReadBudgetExceeded as batch:
+                later.append(_Search(topic, requested, response, times, batch))
+            except Exception as error:
+                _set_error(response, error, version)
+        return await self._finish(request, version, whole, later)
 
     async def _finish(
         self,
@@ -113,7 +160,7 @@ class ListOffsetsHandler:
                 try:
                     times.add(batch.key, await self._workers.run(read_times, batch.content))
                     times.budget = ValidationBudget() if number < _MAX_LARGE_BATCHES - 1 else None
-                    self._response(request, version, topic, requested, response, times)
+                    self._response(request, version, topic, requested, response, times, True)
                 except ReadBudgetExceeded as another:
                     batch = another
                     continue
@@ -130,6 +177,7 @@ class ListOffsetsHandler:
         requested: ListOffsetsPartition,
         response: ListOffsetsPartitionResponse,
         times: BatchTimes,
+        is_local_only: bool = False,
     ) -> None:
         timestamp = requested.timestamp
         if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
@@ -149,14 +197,27 @@ class ListOffsetsHandler:
             end = log.last_stable_offset
         else:
             end = log.high_watermark
+        if (
+            timestamp >= 0
+            and log.log_start_offset < log.local_log_start_offset
+            and self._replica_manager.remote_fetches is not None
+            and not is_local_only
+        ):
+            raise _SearchInRemoteStorage(log)
         found = _find(partition, log, timestamp, end, is_consumer, times)
         if found is None:
             response.timestamp = response.offset = response.leader_epoch = -1
         else:
-            response.timestamp, response.offset, epoch = found
-            if version >= 4:
-                # The epoch of the record that was found, which may be older than the leader's.
-                response.leader_epoch = epoch
+            _set_found(response, found, version)
+
+
+def _set_found(
+    response: ListOffsetsPartitionResponse, found: tuple[int, int, int], version: int
+) -> None:
+    response.timestamp, response.offset, epoch = found
+    if version >= 4:
+        # The epoch of the record that was found, which may be older than the leader's.
+        response.leader_epoch = epoch
 
 
 def _set_error(response: ListOffsetsPartitionResponse, error: Exception, version: int) -> None:

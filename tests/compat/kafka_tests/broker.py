@@ -8,10 +8,11 @@ and each has a loopback port that shows the same things: a test waits for the tr
 
 Each line of the standard input is a JSON object, {"properties": FILE, "log": FILE, "state": FILE,
 "options": TEXT}, and makes one broker with this settings file; `options` is its KAFKA_OPTS. Its
-process id is the response, a line of the standard output. Two more fields, `principals` and
-`builders`, are a loopback port and Java classes by prefix of a setting: the broker asks there who
-a client is, where a test has a principal builder of its own. When the broker serves clients it
-writes `state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}.
+process id is the response, a line of the standard output. Three more fields, `plugins`,
+`builders` and `authorizer`, are a loopback port, Java classes by prefix of a setting, and a Java
+class: the broker asks there who a client is and what it may do, where a test has a principal
+builder or an authorizer of its own. When the broker serves clients it writes `state`:
+{"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
 six. They end with it.
 """
@@ -27,19 +28,18 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
 
 import ottla.broker.__main__ as start
-from ottla.broker.net.connection import Connection
-from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
 from ottla.protocol.topics import TopicPartition
+from ottla.storage.errors import StorageError
+from tests.compat.kafka_tests.plugins import OwnAuthorizer, PluginsOfJvm, PrincipalBuilders
+from tests.compat.kafka_tests.throttles import ThrottleTimes
 
 if TYPE_CHECKING:
     import ssl
@@ -118,6 +118,7 @@ class InspectedBroker(broker_server.BrokerServer):
         """The settings in use that tests read in objects of the server."""
         config = self.config
         return {
+            "min.insync.replicas": config.min_insync_replicas,
             "producer.id.expiration.ms": config.producer_id_expiration_ms,
             "transaction.partition.verification.enable": (
                 config.transaction_partition_verification_enable
@@ -130,7 +131,31 @@ class InspectedBroker(broker_server.BrokerServer):
         return {
             "expired-connections-killed-count": statistics.expired_sessions,
             "failed-reauthentication-total": failed_renewals.count,
+            "unclean-leader-elections": self.parts.control.controller.unclean_elections_total,
+            **throttle_times.longest(),
         }
+
+    def _show_throttles(self) -> object:
+        routes = self.parts.network.request_channel.routes.values()
+        exempt = throttle_times.exempt_seconds + sum(
+            each.statistics.local_seconds for each in routes if each.throttle is None
+        )
+        return {"times": throttle_times.averages(), "exempt_percent": exempt * 100}
+
+    def _show_quota(self, kind: str, user: str, client_id: str) -> object:
+        """The quota of a client, null where it has none."""
+        quota = getattr(self.parts.quotas.clients, kind)
+        found = quota.table.find(user, client_id)
+        return None if found is None else found[0]
+
+    def _show_live_brokers(self) -> object:
+        """The broker epochs that the active controller knows."""
+        context = self.parts.control.controller._components.context
+        return [[each.broker_id, each.epoch] for each in context.brokers.values()]
+
+    def _show_tokens(self) -> object:
+        """The delegation tokens that the broker knows."""
+        return [token._asdict() for token in self.parts.security.delegation_tokens.all()]
 
     def _show_offline_directories(self) -> object:
         return self.parts.base.logs.offline_directories
@@ -143,11 +168,40 @@ class InspectedBroker(broker_server.BrokerServer):
         self.parts.upkeep.failures.check()
         return self._show_offline_directories()
 
+    def _show_roll(self, topic: str, index: int) -> object:
+        """Starts a new segment of a log; whether its log directory failed."""
+        log = self.parts.base.logs.get(topic, index)
+        assert log is not None
+        try:
+            log.roll(self.parts.base.clock.now_ms())
+            os.stat(log.path)  # Kafka makes a new file, also for an empty log
+        except (OSError, StorageError):
+            directory = os.path.dirname(log.path)
+            self._show_failed_directory(directory)
+            return True
+        return False
+
+    def _show_checkpointed_high_watermarks(self) -> object:
+        self.parts.base.logs.checkpoint_high_watermarks()
+        self.parts.upkeep.failures.check()
+        return self._show_offline_directories()
+
+    def _show_replica_states(self, topic: str) -> object:
+        """The states of the replicas of a topic, where this broker is the active controller."""
+        context = self.parts.control.controller._components.context
+        return [
+            [key.partition.partition, key.replica, state.value]
+            for key, state in context.replica_states.items()
+            if key.partition.topic == topic
+        ]
+
     def _show_partition(self, topic: str, index: int) -> object:
         """The replica and the log of a partition, null where there is none."""
         key = TopicPartition(topic, index)
         partition = self.parts.replicas.manager.partitions.get(key)
         log = self.parts.base.logs.get(topic, index)
+        if partition is not None and partition.offline:
+            log = None
         shown = None
         if partition is not None and not partition.offline:
             shown = {
@@ -196,6 +250,7 @@ class FailedRenewals:
 
 
 failed_renewals = FailedRenewals()
+throttle_times = ThrottleTimes()
 
 
 def accept_sha1() -> None:
@@ -207,48 +262,6 @@ def accept_sha1() -> None:
         limit(context, settings)
 
     contexts.limit_context = limit_less
-
-
-class PrincipalBuilders:
-    """Asks the JVM of the test for the principals of clients: its principal builders."""
-
-    def __init__(self, port: int, classes: dict[str, str]) -> None:
-        self._port = port
-        self._classes = classes
-        self._stream: BinaryIO | None = None
-        self._slot: Any = Connection.__dict__["principal"]
-        self._built: WeakKeyDictionary[Connection, Principal] = WeakKeyDictionary()
-
-    def install(self) -> None:
-        """Every principal of a connection is the builder's from now on."""
-        Connection.principal = property(self._get, self._set)  # type: ignore[assignment]
-
-    def _set(self, connection: Connection, principal: Principal) -> None:
-        self._slot.__set__(connection, principal)
-        self._built.pop(connection, None)
-
-    def _get(self, connection: Connection) -> Principal:
-        plain: Principal = self._slot.__get__(connection, Connection)
-        name = connection.listener_name
-        classes = self._classes
-        builder = classes.get(f"listener.name.{name.lower()}.", classes.get(""))
-        if builder is None or not connection.authenticated:
-            return plain
-        found = self._built.get(connection)
-        if found is None:
-            protocol = connection.listener.security_protocol
-            question = [builder, name, protocol, connection.client_host, plain.name]
-            found = self._built[connection] = Principal(*self._ask(question))
-        return found
-
-    def _ask(self, question: list[str]) -> list[str]:
-        # It blocks the event loop for the time that Kafka's own thread needs.
-        if self._stream is None:
-            self._stream = socket.create_connection(("127.0.0.1", self._port)).makefile("rwb")
-        self._stream.write(json.dumps(question).encode() + b"\n")
-        self._stream.flush()
-        principal: list[str] = json.loads(self._stream.readline())
-        return principal
 
 
 def _run_broker(order: dict[str, Any]) -> int:
@@ -263,8 +276,12 @@ def _run_broker(order: dict[str, Any]) -> int:
     if kerberos is not None:
         os.environ["KRB5_CONFIG"] = kerberos[1]
     InspectedBroker.state_file = Path(order["state"])
-    if "principals" in order:
-        PrincipalBuilders(order["principals"], order["builders"]).install()
+    if "plugins" in order:
+        jvm = PluginsOfJvm(order["plugins"])
+        if order["builders"]:
+            PrincipalBuilders(jvm, order["builders"]).install()
+        if "authorizer" in order:
+            OwnAuthorizer(jvm, order["authorizer"]).install()
     return start.main([order["properties"]])
 
 
@@ -275,6 +292,7 @@ def main() -> None:
     broker_server.BrokerServer = InspectedBroker  # type: ignore[misc]
     accept_sha1()
     failed_renewals.install()
+    throttle_times.install()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
     gc.freeze()
     started = []

@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
 from tests.doubles.maven import ALONE, fetch_jars
 
+# Of the options for a JVM that runs for a minute.
+_SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 FOLDER = Path(__file__).parent
 CACHE = REPOSITORY / ".cache" / f"kafka-tests-{KAFKA_VERSION}"
 
@@ -89,7 +91,17 @@ def compiled(name: str) -> Path:
     partial = classes.with_suffix(f".{os.getpid()}")
     partial.mkdir(parents=True)
     jars = os.pathsep.join(str(jar) for jar in sorted(library().glob("*.jar")))
-    compiler = ["java", "-Xmx900m", "-cp", jars, "scala.tools.nsc.Main", "-cp", jars, "-nowarn"]
+    compiler = [
+        "java",
+        "-Xmx900m",
+        *_SHORT_RUN,
+        "-cp",
+        jars,
+        "scala.tools.nsc.Main",
+        "-cp",
+        jars,
+        "-nowarn",
+    ]
     try:
         subprocess.run([*compiler, "-d", str(partial), *map(str, sources)], check=True)
         if not classes.exists():  # another run may have compiled them meanwhile

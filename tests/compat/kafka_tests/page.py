@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 
 from tests.compat.kafka_tests.jars import FOLDER
-from tests.compat.kafka_tests.results import (
-    FAILED,
-    PASSED,
-    Result,
-    first_line,
-    read_reasons,
-    reason_for,
-)
+from tests.compat.kafka_tests.results import FAILED, PASSED, Kept, read_reasons, reason_for
 from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "kafka-tests.md"
@@ -45,49 +37,69 @@ JVM of the broker cannot run; the page names it with the reason.
 `make compat-kafka-tests \
 ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions(java.lang.String)'` |
 | run Ottla only | `make compat-kafka-tests ARGUMENTS='--broker ottla'` |
-| add what passes to the list of what has to pass | \
-`make compat-kafka-tests ARGUMENTS='--broker ottla --update'` |
+| run the classes that have no result on Kafka yet, and keep the results | \
+`make compat-kafka-tests ARGUMENTS='--broker kafka --missing --update'` |
 
-`tests/compat/kafka_tests/passes.txt` lists the tests that pass on Ottla. A run fails when one of
-them does not pass any more. `tests/compat/kafka_tests/internals.txt` has the reason of each test
-that cannot pass.
+A run prints both columns: of the broker that it does not run, the kept results. With `--update` it
+keeps its results in `tests/compat/kafka_tests/results-kafka.tsv` and `results-ottla.tsv`, which
+have the date of each, and adds what passes on Ottla to `passes.txt`. A run fails when a test of
+that list does not pass any more. `internals.txt` has the reason of each test that cannot pass.
 
 ## Results
 
-*not run* means that the class was not run against this broker. Where Ottla passes all tests of a
-class, the run against Kafka adds nothing.
-A class that did not end in time has the tests that ended.
+*not run* means that the class was not run against this broker. The date is that of the last run of
+a test of the class. A class that did not end has the tests that ended.
 """
 
+Columns = Mapping[str, Mapping[str, Mapping[str, Kept]]]
 
-def write_page(classes: Sequence[str], kept: Callable[[str, str], list[Result]]) -> None:
-    """Writes the page from the results that are kept (class, broker)."""
+
+def write_page(classes: Sequence[str], columns: Columns) -> None:
+    """Writes the page from the results that are kept (broker, class, test)."""
     reasons = read_reasons(FOLDER / "internals.txt")
     rows, rest = [], []
-    totals = [0, 0]
     for class_name in classes:
-        mine, others = kept(class_name, "ottla"), kept(class_name, "kafka")
-        run = [each for each in mine if each.status in (PASSED, FAILED)]
-        totals[0] += len(run)
-        totals[1] += sum(each.status == PASSED for each in run)
-        rows.append(f"| `{class_name}` | {len(run) or '-'} | {_passed(others)} | {_passed(mine)} |")
-        theirs = {each.name: each.status for each in others}
-        for test in run:
-            if test.status == FAILED:
-                why = reason_for(reasons, class_name, test.name) or first_line(test.error)
-                on_kafka = theirs.get(test.name, "not run").lower()
-                name = f"{class_name.rpartition('.')[2]}.{test.name}"
+        mine, others = (_counted(columns[each].get(class_name, {})) for each in ("ottla", "kafka"))
+        tests = dict.fromkeys((*others, *mine))
+        dates = [each.date for each in (*mine.values(), *others.values())]
+        rows.append(
+            f"| `{class_name}` | {len(tests) or '-'} | {_passed(others)} | {_passed(mine)} "
+            f"| {max(dates, default='-')} |"
+        )
+        for test, result in mine.items():
+            if result.status == FAILED:
+                why = reason_for(reasons, class_name, test) or result.error
+                on_kafka = others[test].status.lower() if test in others else "not run"
+                name = f"{class_name.rpartition('.')[2]}.{test}"
                 rest.append(f"| `{name}` | {on_kafka} | {why.replace('|', ' ')} |")
-    today = datetime.now(UTC).date()
-    text = _HEAD + f"\n{today}: {totals[1]} of {totals[0]} tests that were run pass on Ottla.\n\n"
-    text += "| class | tests | passed on Kafka | passed on Ottla |\n|---|---|---|---|\n"
+    text = _HEAD + "\n" + _totals(classes, columns)
+    text += (
+        "\n| class | tests | passed on Kafka | passed on Ottla | date |\n|---|---|---|---|---|\n"
+    )
     text += "\n".join(rows)
     text += "\n\n## What does not pass on Ottla\n\n"
     text += "| test | on Kafka | reason |\n|---|---|---|\n" + "\n".join(rest) + "\n"
     PAGE.write_text(text, "utf-8")
 
 
-def _passed(results: Sequence[Result]) -> str:
-    if not results:
+def _counted(tests: Mapping[str, Kept]) -> dict[str, Kept]:
+    return {name: each for name, each in tests.items() if each.status in (PASSED, FAILED)}
+
+
+def _totals(classes: Sequence[str], columns: Columns) -> str:
+    text = ""
+    for broker, name in (("kafka", "Kafka"), ("ottla", "Ottla")):
+        found = [_counted(columns[broker].get(each, {})) for each in classes]
+        run = [each for tests in found for each in tests.values()]
+        passed = sum(each.status == PASSED for each in run)
+        begun = sum(bool(tests) for tests in found)
+        text += (
+            f"- {name}: {passed} of {len(run)} tests pass, of {begun} classes of {len(classes)}.\n"
+        )
+    return text
+
+
+def _passed(tests: Mapping[str, Kept]) -> str:
+    if not tests:
         return "not run"
-    return str(sum(each.status == PASSED for each in results))
+    return str(sum(each.status == PASSED for each in tests.values()))

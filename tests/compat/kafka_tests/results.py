@@ -31,21 +31,66 @@ def short_name(title: str) -> str:
     return ".".join(part for part in re.split(r"[\s.,]+", _NOT_NAMED.sub("", title)) if part)
 
 
-def parse_results(lines: Iterable[str]) -> list[Result]:
-    """The results in what the runner printed. A line that was cut off is no result."""
-    found = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        found.append(Result(short_name(row["test"]), row["status"], row["seconds"], row["error"]))
-    return found
+class Row(NamedTuple):
+    """What the runner printed: the result of a test, or without one the end of the class."""
+
+    class_name: str
+    result: Result | None
+
+
+def parse_row(line: str) -> Row | None:
+    """A line of the runner. A line that was cut off is no row."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    if "test" not in row:
+        return Row(row["class"], None)
+    name = short_name(row["test"])
+    return Row(row["class"], Result(name, row["status"], row["seconds"], row["error"]))
 
 
 def first_line(error: str) -> str:
     """What an error says, in one line."""
-    return error.splitlines()[0][:200] if error else ""
+    return error.splitlines()[0][:200].replace("\t", " ") if error else ""
+
+
+class Kept(NamedTuple):
+    """A result that is kept in the tree; `error` is the first line of the error."""
+
+    status: str
+    date: str
+    error: str
+
+
+class KeptResults:
+    """The last result of each test on a broker: a file of class, test, status, date and error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.classes: dict[str, dict[str, Kept]] = {}
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        for line in lines:
+            class_name, test, *row = line.split("\t")
+            self.classes.setdefault(class_name, {})[test] = Kept(*row)
+
+    def replace(
+        self, class_name: str, results: Iterable[Result], date: str, *, whole: bool
+    ) -> None:
+        """Takes the results of a run, which was of the whole class or of some tests, and writes
+        the file."""
+        rows = {each.name: Kept(each.status, date, first_line(each.error)) for each in results}
+        if not rows:
+            return
+        self.classes[class_name] = rows if whole else {**self.classes.get(class_name, {}), **rows}
+        lines = [
+            "\t".join((name, test, *row)) + "\n"
+            for name, tests in sorted(self.classes.items())
+            for test, row in sorted(tests.items())
+        ]
+        partial = self.path.with_suffix(".partial")
+        partial.write_text("".join(lines), "utf-8")
+        partial.replace(self.path)
 
 
 class AllowList:

@@ -14,11 +14,11 @@ HEAD = """# Compatibility
 
 The features of Ottla that work with each client. `make compat` generates this page: it runs a
 program of each client ([tests/compat/suites](../tests/compat/suites/README.md)) against a broker.
-Do not edit.
+Do not edit. [Programs around a broker](ecosystem.md) has Connect, MirrorMaker, Streams and others.
 
 **yes**: works, the result is checked. **no**: fails (see *Findings*). **-**: the client does not
 have the feature, or its suite does not test it. **not run**: the machine lacked what the client
-needs.
+needs. [Kafka's system-test tools](system-tests.md) have a page of their own.
 
 """
 

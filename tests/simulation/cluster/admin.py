@@ -154,15 +154,16 @@ class Admin:
         route = LeaderOf(TopicPartition(TOPIC, index))
         await self._send(DeleteRecordsRequest(rows, REQUEST_MS), route)
 
-    async def recreate(self) -> None:
-        """Deletes a topic and creates it again at once."""
+    async def recreate(self, replicas: int = 0) -> None:
+        """Deletes a topic and creates it again at once, with any number of replicas for 0."""
         await self._send(
             DeleteTopicsRequest(topic_names=[PASSING_TOPIC], timeout_ms=REQUEST_MS),
             Controller(),
             Versions(0, 5),
         )
         brokers = min(3, len(self.world.nodes))
-        topic = CreatableTopic(PASSING_TOPIC, 2, self.random.randint(1, brokers))
+        replicas = min(replicas, brokers) or self.random.randint(1, brokers)
+        topic = CreatableTopic(PASSING_TOPIC, 2, replicas)
         for _ in range(CREATE_ATTEMPTS):
             response = await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
             code = None if response is None else response.topics[0].error_code

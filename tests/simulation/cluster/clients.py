@@ -8,12 +8,20 @@ max.in.flight=1 and endless retries does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import GROUP, TRANSACTION, CoordinatorOf, LeaderOf, Versions
+from ottla.protocol.client.operations import (
+    GROUP,
+    TRANSACTION,
+    AnyBroker,
+    CoordinatorOf,
+    LeaderOf,
+    Versions,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -42,6 +50,8 @@ REQUEST_MS = 4_000
 RETRY_SECONDS = 0.1
 LONG_BATCHES = 0.15
 IDLE_SECONDS = 30
+LONE_BATCHES = 200
+LONE_SECONDS = 0.05
 # How often another incarnation of a transactional id starts.
 TAKEN_OVER = 0.08
 
@@ -145,6 +155,33 @@ class IdleProducer(Producer):
                 pass
             await asyncio.sleep(1)
         self.finished = True
+
+
+class LoneWriter(Producer):
+    """Sends with acks=1 to one broker, whether or not it leads. Nothing of it need stay."""
+
+    kind = "alone"
+
+    def __init__(self, world: World, name: str, topic: str, partition: int, host: str) -> None:
+        super().__init__(world, name, topic, 1)
+        self.partition = partition
+        # Another broker may not know this one any more.
+        self.client.close()
+        self.client = AsyncClient(f"{host}:9092", request_timeout_ms=REQUEST_MS, client_id=name)
+
+    async def run(self) -> None:
+        try:
+            for _ in range(LONE_BATCHES):
+                batch = build_batch([(self.world.now_ms(), b"", self.values()[0], None)])
+                row = PartitionProduceData(self.partition, batch)
+                request = ProduceRequest(None, 1, REQUEST_MS, [TopicProduceData(self.topic, [row])])
+                with contextlib.suppress(ClientError, KafkaError):
+                    await self.client.call(
+                        request, AnyBroker(), versions=Versions(3, 11), resend=False
+                    )
+                await asyncio.sleep(LONE_SECONDS)
+        finally:
+            self.client.close()
 
 
 class IdempotentProducer(Producer):
@@ -405,6 +442,31 @@ class TransactionalProducer(Producer):
             self.client.state.forget_coordinator(*((group, GROUP) if group else own))
             await asyncio.sleep(RETRY_SECONDS)
         return None
+
+
+class AbortingProducer(TransactionalProducer):
+    """One short transaction after the other for some seconds, and all of them are aborted."""
+
+    kind = "aborting"
+
+    async def abort_for(self, seconds: float) -> None:
+        end = self.world.loop.now + seconds
+        try:
+            while self.world.loop.now < end and not self.world.stopping:
+                with contextlib.suppress(ClientError, KafkaError):
+                    if self.producer_id >= 0 or await self.begin_again():
+                        await self.abort_one()
+                        continue
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self.client.close()
+
+    async def abort_one(self) -> None:
+        transaction = self.world.history.begin(self.name, self.topic)
+        transaction.aborted()
+        done = await self.write([0], transaction, with_offsets=False)
+        if not done or await self.end(committed=False) is None:
+            self.producer_id = -1
 
 
 PRODUCERS = (Producer, IdempotentProducer, TransactionalProducer)

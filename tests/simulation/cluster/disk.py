@@ -106,7 +106,7 @@ class Counter(Protocol):
 
 
 class Slowness(NamedTuple):
-    """How long a sync takes: up to `seconds`, where `wait` makes its caller wait."""
+    """How long a sync or a read takes: up to `seconds`, where `wait` makes its caller wait."""
 
     seconds: float
     wait: Callable[[float], None]
@@ -134,6 +134,8 @@ class Disk:
         self.room: int | None = None
         self.room_for_files: int | None = None
         self.slowness: Slowness | None = None
+        #: As `slowness`, for reads.
+        self.slow_reading: Slowness | None = None
         self.death: Death | None = None
         #: Whether a failed sync loses what was to be synced, as it does with most kernels.
         self.drops_unsynced = False
@@ -252,7 +254,9 @@ class SimulatedFileSystem:
             os.close(descriptor)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        self._file("pread", descriptor)
+        file, slowness = self._file("pread", descriptor), self._disk.slow_reading
+        if slowness is not None and slowness.path_part in file.path:
+            slowness.wait(self._disk.random.uniform(0, slowness.seconds))
         return os.pread(descriptor, length, position)
 
     def pwrite(self, descriptor: int, buffer: Buffer, position: int) -> int:

@@ -67,8 +67,10 @@ class DiskTroubles:
         await self._maybe_restart(node)
 
     async def no_space(self, node: Node) -> None:
-        """Some writes find no space, as when others free and use it all the time."""
-        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(("pwrite",)))
+        """Some writes find no space, as when others free and use it all the time. Some file
+        systems have none for a longer name either."""
+        operations = self.random.choice([("pwrite",), ("pwrite", "replace"), ("replace", "rename")])
+        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(operations))
         await self._for_a_while(node.disk, 3)
 
     async def full(self, node: Node) -> None:
@@ -104,6 +106,10 @@ class DiskTroubles:
         """A sync takes up to two seconds, and who waits for it waits."""
         node.disk.slowness = Slowness(self.random.uniform(0.05, 2), self._wait)
         await self._for_a_while(node.disk, 10)
+
+    def read_slowly(self, node: Node, seconds: float, path_part: str) -> None:
+        """A read takes up to so long until the disk is healed."""
+        node.disk.slow_reading = Slowness(seconds, self._wait, path_part)
 
     def _wait(self, seconds: float) -> None:
         loop, process = self.world.loop, current_process()

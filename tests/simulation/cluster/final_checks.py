@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.kept_records import kept_records
+from tests.simulation.cluster.aborted_checks import missing_aborted
 from tests.simulation.cluster.history import Kept
 from tests.simulation.cluster.settled import not_known, not_led, unsettled
 
@@ -27,6 +29,7 @@ class FinalChecks:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._random = Random(f"final checks {world.seed}")
 
     def _topics(self) -> list[str]:
         return [
@@ -127,6 +130,7 @@ class FinalChecks:
                         f"{topic}-{index}: replicas differ, sizes {sizes}, log starts {starts}"
                     )
                 if topic == TOPIC:
+                    self._check_aborted(index, replicas)
                     kept = self._kept(replicas[0], topic, index)
                     visible |= {each.value for each in kept if each.visible}
                     for complaint in self.world.history.check(topic, index, kept):
@@ -134,6 +138,12 @@ class FinalChecks:
         for complaint in self.world.history.check_atomic(visible):
             self.world.complain(complaint)
         self._check_offsets()
+
+    def _check_aborted(self, index: int, replicas: tuple[int, ...]) -> None:
+        for each in replicas:
+            reason = missing_aborted(self._log(each, TOPIC, index), self._random)
+            if reason:
+                self.world.complain(f"b{each}: {TOPIC}-{index}: {reason}")
 
     def _log(self, broker_id: int, topic: str, index: int) -> Any:
         server: Any = self.world.nodes[broker_id].server

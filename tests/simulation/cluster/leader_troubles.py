@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.clients import AbortingProducer, LoneWriter
 from tests.simulation.cluster.consumers import RackReader
 from tests.simulation.cluster.node import Node, rack_of
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 POLL_SECONDS = 0.003
+LONE_WRITERS = 3
+ABORTING_PRODUCERS = 2
+# The retries of an ISR change that is refused become rare: at most eight in this time, each of
+# which the controller may write twice, together with others and alone.
+THROTTLED_SECONDS = 3
+THROTTLED_UPDATES = 25
 
 
 class LeaderTroubles:
@@ -46,10 +53,10 @@ class LeaderTroubles:
         follower = self.random.choice(near or others)
         self.world.network.cut(leader.host, follower.host)
         await self._shrinks()
-        self._check_shrunk(leader, follower)
+        self._check_shrunk(0, leader, follower)
         for reader in readers:
             reader.read_again()
-        await asyncio.sleep(self.random.uniform(1, 4))
+        await self._abort_for(self.random.uniform(1, 4))
         self.world.network.heal()
         if self.random.random() < 0.5:
             await self._until(lambda: self._in_isr(0, follower), 3)
@@ -58,28 +65,74 @@ class LeaderTroubles:
             if not leader.is_up:
                 leader.start()
 
+    async def _abort_for(self, seconds: float) -> None:
+        """Two producers abort transactions: the follower fetches many markers at once later."""
+        world = self.world
+        for each in range(ABORTING_PRODUCERS):
+            producer = world.clients.context.run(
+                AbortingProducer, world, f"aborting{each}", TOPIC, world.shape.partitions
+            )
+            world.loop.create_task(producer.abort_for(seconds), context=world.clients.context)
+        await asyncio.sleep(seconds)
+
     async def _shrinks(self) -> None:
         """Time for a follower to leave the ISR. The controller may be unable to write that at
-        first: then it responds with an error at once."""
-        controller = self._controller()
-        session = None if controller is None else self._session(controller)
+        first: then it responds with an error at once, to the request or for the partition."""
+        controller = self.controller()
+        session = None if controller is None else self.session(controller)
         await asyncio.sleep(4.5)
-        if session is not None and self.random.random() < 0.4:
+        drawn = self.random.random()
+        if session is not None and drawn < 0.4:
             session.cut(refuses=True)
             await asyncio.sleep(self.random.uniform(2, 4))
             session.heal()
+        elif session is not None and drawn < 0.7:
+            session.throttle(znodes.state_path(TopicPartition(TOPIC, 0)))
+            await asyncio.sleep(THROTTLED_SECONDS)
+            if session.throttled > THROTTLED_UPDATES:
+                self.world.complain(
+                    f"the state of {TOPIC}-0 was proposed {session.throttled} times in "
+                    f"{THROTTLED_SECONDS} s, and each time refused"
+                )
+            session.throttle("")
         await asyncio.sleep(self.random.uniform(6.5, 8.5))
 
-    def _check_shrunk(self, leader: Node, follower: Node) -> None:
+    async def half_reassigned(self, _node: Node) -> None:
+        """The controller has taken a replica out of the assignment, and cannot write the state of
+        the partition without it; then another replica has to leave the ISR."""
+        index = self.random.randrange(self.world.shape.partitions)
+        if len(self.world.nodes) < 3:
+            return
+        await self.admin.reassign_to(index, list(self.world.nodes)[:3])
+        await self._until(lambda: len(self._isr(index)) == 3, 10)
+        state, controller = self._state(index), self.controller()
+        session = None if controller is None else self.session(controller)
+        if state is None or session is None or len(state.isr) != 3:
+            return
+        first = state.isr[0]
+        kept = [first, self.random.choice([each for each in state.isr if each != first])]
+        session.throttle(znodes.state_path(TopicPartition(TOPIC, index)))
+        await self.admin.reassign_to(index, kept)
+        session.throttle("")
+        leader = self.leader(index)
+        if leader is None or leader.broker_id not in kept:
+            return
+        follower = self.world.nodes[next(each for each in kept if each != leader.broker_id)]
+        self.world.network.cut(leader.host, follower.host)
+        await asyncio.sleep(self.random.uniform(11, 13))
+        self._check_shrunk(index, leader, follower)
+        self.world.network.heal()
+
+    def _check_shrunk(self, index: int, leader: Node, follower: Node) -> None:
         """acks=all waits for a follower until it has left the ISR."""
-        state, controller = self._state(0), self._controller()
+        state, controller = self._state(index), self.controller()
         if state is None or state.leader != leader.broker_id or controller in (None, follower):
             return
         alive = follower.ready and leader.ready
         if alive and follower.broker_id in state.isr:
             self.world.complain(
                 f"{follower.host} could not fetch from {leader.host} for 11 s and is in the ISR "
-                f"{list(state.isr)} of {TOPIC}-0"
+                f"{list(state.isr)} of {TOPIC}-{index}"
             )
 
     async def offline(self, _node: Node) -> None:
@@ -108,14 +161,14 @@ class LeaderTroubles:
         """
         index, network = self.random.randrange(self.world.shape.partitions), self.world.network
         leader, others = self._replicas(index)
-        controller = self._controller()
+        controller = self.controller()
         others = [each for each in others if each is not controller and each.is_up]
         if leader is None or controller is None or not others:
             return
         follower = self.random.choice(others)
         network.cut(leader.host, follower.host)
         await self._until(lambda: not self._in_isr(index, follower), 15)
-        session = self._session(leader) if controller is leader else None
+        session = self.session(leader) if controller is leader else None
         network.heal()
         if session is not None:
             session.cut()
@@ -144,10 +197,13 @@ class LeaderTroubles:
             await asyncio.sleep(POLL_SECONDS)
 
     def _in_isr(self, index: int, node: Node) -> bool:
-        state = self._state(index)
-        return state is not None and node.broker_id in state.isr
+        return node.broker_id in self._isr(index)
 
-    def _controller(self) -> Node | None:
+    def _isr(self, index: int) -> tuple[int, ...]:
+        state = self._state(index)
+        return () if state is None else tuple(state.isr)
+
+    def controller(self) -> Node | None:
         found = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
         return None if found is None else self.world.nodes[znodes.decode_controller(found.data)]
 
@@ -161,7 +217,7 @@ class LeaderTroubles:
         if leader is None or not others:
             return
         self.world.network.cut(leader.host, self.random.choice(others).host)
-        session = self._session(leader) if self.random.random() < 0.5 else None
+        session = self.session(leader) if self.random.random() < 0.5 else None
         if session is not None:
             session.cut()
         await asyncio.sleep(self.random.uniform(0.5, 12))
@@ -181,11 +237,23 @@ class LeaderTroubles:
         await asyncio.sleep(self.random.uniform(1, 8))
         back()
 
+    async def write_alone(self, node: Node) -> None:
+        """Writes with acks=1 to a broker, whether or not it leads. A write may wait for a flush,
+        and its connection with it, so there are several of them."""
+        context = self.world.clients.context
+        writers = [
+            context.run(LoneWriter, self.world, f"alone-{index}-{each}", TOPIC, index, node.host)
+            for index in range(self.world.shape.partitions)
+            for each in range(LONE_WRITERS)
+        ]
+        tasks = [self.world.loop.create_task(each.run(), context=context) for each in writers]
+        await asyncio.gather(*tasks)
+
     def cut_off(self, node: Node) -> Callable[[], None]:
         """Cuts a broker from the others and from ZooKeeper; returns what undoes it."""
         for other in self.world.nodes.values():
             self.world.network.cut(node.host, other.host)
-        session = self._session(node)
+        session = self.session(node)
         if session is not None:
             session.cut()
 
@@ -212,7 +280,7 @@ class LeaderTroubles:
         found = self.world.ensemble.tree.nodes.get(znodes.state_path(where))
         return None if found is None else znodes.decode_state(where, found.data, 0)
 
-    def _session(self, node: Node) -> Any:
+    def session(self, node: Node) -> Any:
         if not node.is_up or node.running is None:
             return None
         return self.world.ensemble.session_of(node.running.process)

@@ -41,6 +41,10 @@ def _file(disk: Disk, path: str) -> File | None:
 
 def _not_synced(disk: Disk, log: Any) -> str:
     """Everything below the recovery point is on disk: else recovery would not read it again."""
+    if log.recovery_point <= log.log_start_offset:
+        return (
+            ""  # records were deleted up to there, which raises the recovery point without a sync
+        )
     segments = list(log.segments)
     for position, segment in enumerate(segments):
         is_last = position + 1 == len(segments)

@@ -22,7 +22,12 @@ ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 FULL = {errno.ENOSPC: 1_000_000}
 # Clients end a transaction every few seconds.
 ENDING_SECONDS = 10
+OFFSETS_PART = "/__consumer_offsets-"
 POLL_SECONDS = 0.003
+# How long one read of a coordinator that loads takes at most.
+LOADING_SECONDS = 0.4
+# Less than the session timeout.
+REFUSED_SECONDS = 4.5
 
 
 class UnfinishedTroubles:
@@ -32,6 +37,7 @@ class UnfinishedTroubles:
         self.world = world
         self.admin = admin
         self.leaders = leaders
+        self.disks = leaders.disks
         self.random = Random(f"unfinished troubles {world.seed}")
 
     async def ending(self, _node: Node) -> None:
@@ -39,7 +45,7 @@ class UnfinishedTroubles:
 
         There is no space for them for a while, in topics or in `__consumer_offsets`.
         """
-        part = self.random.choice(["/t-", "/__consumer_offsets-"])
+        part = self.random.choice(["/t-", OFFSETS_PART])
         for each in self.world.nodes.values():
             each.disk.faults = Faults(FULL, frozenset(("pwrite",)), part)
         found: list[Node] = []
@@ -56,6 +62,31 @@ class UnfinishedTroubles:
             await asyncio.sleep(self.random.uniform(0, 8))
         self._heal()
         for each in found:
+            if not each.is_up:
+                each.start()
+
+    async def loading(self, _node: Node) -> None:
+        """The marker of a transaction comes while the next coordinator of its group loads, from a
+        disk that reads slowly. The last one had no space for it."""
+        nodes = self.world.nodes.values()
+        found: list[Node] = []
+
+        def has_open() -> bool:
+            found[:] = [each for each in nodes if _has_open_offsets(each)]
+            return bool(found)
+
+        await self._until(has_open, ENDING_SECONDS)
+        for each in nodes:
+            each.disk.faults = Faults(FULL, frozenset(("pwrite",)), OFFSETS_PART)
+        await self._until(lambda: any(self._ends(each) for each in nodes), 2)
+        self._heal()
+        for each in nodes:
+            self.disks.read_slowly(each, LOADING_SECONDS, OFFSETS_PART)
+        for each in found[:1]:
+            each.kill()
+        await asyncio.sleep(self.random.uniform(3, 8))
+        self._heal()
+        for each in found[:1]:
             if not each.is_up:
                 each.start()
 
@@ -77,7 +108,7 @@ class UnfinishedTroubles:
         if node is None or not node.is_up:
             return
         rate = self.random.choice([500_000, 800_000])
-        operations = self.random.choice([("rename", "pwrite"), ("rename",)])
+        operations = self.random.choice([("rename", "pwrite"), ("rename",), ("replace", "pwrite")])
         node.disk.faults = Faults({errno.ENOSPC: rate}, frozenset(operations), "-future")
         if self.random.random() < 0.5:
             await self.admin.move_away(node, index)
@@ -105,6 +136,23 @@ class UnfinishedTroubles:
         await asyncio.sleep(self.random.uniform(0.2, 4))
         self._heal()
 
+    async def refused(self, node: Node) -> None:
+        """A broker gets replicas of a new topic while ZooKeeper refuses its calls.
+
+        It cannot read the settings of the topic, and takes nothing of the LeaderAndIsr request.
+        """
+        if node is self.leaders.controller() or not node.ready:
+            return
+        session = self.leaders.session(node)
+        if session is None:
+            return
+        recreation = asyncio.get_running_loop().create_task(self.admin.recreate(replicas=3))
+        await asyncio.sleep(self.random.uniform(0, 0.2))
+        session.cut(refuses=True)
+        await asyncio.sleep(self.random.uniform(1, REFUSED_SECONDS))
+        session.heal()
+        await recreation
+
     def _heal(self) -> None:
         for each in self.world.nodes.values():
             each.disk.heal()
@@ -114,3 +162,16 @@ class UnfinishedTroubles:
             if condition():
                 return
             await asyncio.sleep(POLL_SECONDS)
+
+
+def _has_open_offsets(node: Node) -> bool:
+    """Whether a broker leads a partition of `__consumer_offsets` with a transaction in it."""
+    if not node.is_up or node.server is None or not node.ready:
+        return False
+    server: Any = node.server
+    return any(
+        where.topic == "__consumer_offsets"
+        and partition.is_leader
+        and partition.log.last_stable_offset < partition.log.high_watermark
+        for where, partition in server.parts.replicas.manager.partitions.items()
+    )

@@ -91,6 +91,8 @@ class World:
             "request.timeout.ms": "5000",
             "controller.socket.timeout.ms": "5000",
             "log.segment.bytes": "4096",
+            # Coordinators read many of them when they load.
+            "offsets.topic.segment.bytes": "4096",
             # A follower that was away catches up in many steps.
             "replica.fetch.max.bytes": "1500",
             "replica.fetch.response.max.bytes": "4000",
@@ -106,6 +108,8 @@ class World:
             "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # Without power only what was synced is left, so what is acknowledged must be.
             **({"log.flush.interval.messages": "1"} if shape.power_loss else {}),
+            # Flushes that no append waits for, so that they run while logs are truncated.
+            **({"log.flush.interval.ms": "500"} if self.random.random() < 0.5 else {}),
             **dict(shape.settings),
         }
         self.nodes = {each: Node(self, each, settings) for each in range(1, shape.brokers + 1)}

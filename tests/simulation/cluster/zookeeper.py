@@ -69,6 +69,9 @@ class Session:
         self._last_at = 0.0
         self.is_cut = self.refuses = False
         self._expired_unseen = False
+        self._throttled_path = ""
+        #: How many writes were refused since `throttle`.
+        self.throttled = 0
 
     @property
     def session_id(self) -> int:
@@ -93,6 +96,13 @@ class Session:
                 self._expired_unseen = True
 
         loop.call_later(SESSION_TIMEOUT_SECONDS, expire, context=Process("ensemble").context)
+
+    def throttle(self, path: str) -> None:
+        """ZooKeeper refuses the writes of one znode (ThrottledOp); of none for "".
+
+        Of pipelined writes the others succeed.
+        """
+        self._throttled_path, self.throttled = path, 0
 
     def heal(self) -> None:
         if self.is_cut:
@@ -187,7 +197,19 @@ class Session:
             return []
         for ops in batches:
             _check_size(b"".join(getattr(op, "data", b"") for op in ops))
-        return await self._call(lambda: self.inner.multi_many(batches), write=True)
+        accepted = [ops for ops in batches if not self._is_throttled(ops)]
+        results = await self._call(lambda: self.inner.multi_many(accepted), write=True)
+        if len(accepted) == len(batches):
+            return results
+        self.throttled += len(batches) - len(accepted)
+        found = iter(results)
+        refusal = StoreError(self._throttled_path, "simulated: throttled")
+        return [refusal if self._is_throttled(ops) else next(found) for ops in batches]
+
+    def _is_throttled(self, ops: Sequence[Op]) -> bool:
+        return bool(self._throttled_path) and any(
+            getattr(op, "path", "") == self._throttled_path for op in ops
+        )
 
     async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:
         queued = self._queued(callback)

@@ -15,7 +15,7 @@ from ottla.cli import spark_package
 from ottla.cli.spark_package import package_files, write_package
 
 
-def test_the_zip_holds_the_connector_and_the_protocol_and_nothing_else(tmp_path: Path) -> None:
+def test_the_zip_holds_the_connector_and_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
     write_package(tmp_path / "one.zip")
     with zipfile.ZipFile(tmp_path / "one.zip") as archive:
         names = archive.namelist()
@@ -24,8 +24,14 @@ def test_the_zip_holds_the_connector_and_the_protocol_and_nothing_else(tmp_path:
     assert {name.split("/")[0] for name in names} == {"ottla", "pyspark_ottla"}
     assert {name.split("/")[1] for name in names if name.startswith("ottla/")} == {
         "__init__.py",
+        "broker",
         "protocol",
+        "storage",
     }
+    broker = [name for name in names if name.startswith("ottla/broker/")]
+    assert [name for name in broker if not name.endswith("__init__.py")] == [
+        "ottla/broker/remote/metadata_records.py"
+    ]
     assert all(name.endswith(".py") for name in names)
     for name in ("ottla/protocol/messages/fetch.py", "pyspark_ottla/read/task.py"):
         assert name in names

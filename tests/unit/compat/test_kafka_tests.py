@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from tests.compat.kafka_tests import run as run_module
 from tests.compat.kafka_tests.jars import FOLDER
+from tests.compat.kafka_tests.jvm import read_lines
 from tests.compat.kafka_tests.results import (
     FAILED,
     PASSED,
     AllowList,
+    Kept,
+    KeptResults,
     Result,
-    parse_results,
+    Row,
+    parse_row,
     read_reasons,
     reason_for,
     short_name,
 )
-from tests.compat.kafka_tests.run import classes, replaced
+from tests.compat.kafka_tests.run import by_class, classes
 
 
 def test_short_names() -> None:
@@ -28,10 +37,56 @@ def test_short_names() -> None:
     assert short_name("testPlain()") == "testPlain"
 
 
-def test_a_line_that_was_cut_off_is_no_result() -> None:
+def test_a_line_that_was_cut_off_is_no_row() -> None:
     row = {"class": "a.B", "test": "c()", "status": PASSED, "seconds": 1.5, "error": ""}
     line = json.dumps(row)
-    assert parse_results([line, line[:30]]) == [Result("c", PASSED, 1.5, "")]
+    assert parse_row(line) == Row("a.B", Result("c", PASSED, 1.5, ""))
+    assert parse_row(line[:30]) is None
+    assert parse_row('{"class": "a.B"}') == Row("a.B", None)
+
+
+def test_results_are_kept_with_their_date(tmp_path: Path) -> None:
+    path = tmp_path / "results.tsv"
+    one, two = Result("one", FAILED, 1.0, "no\nstack trace"), Result("two", PASSED, 1.0, "")
+    KeptResults(path).replace("a.B", [one, two], "2026-01-01", whole=True)
+    KeptResults(path).replace(
+        "a.B", [one._replace(status=PASSED, error="")], "2026-01-02", whole=False
+    )
+    assert KeptResults(path).classes == {
+        "a.B": {"one": Kept(PASSED, "2026-01-02", ""), "two": Kept(PASSED, "2026-01-01", "")}
+    }
+    KeptResults(path).replace("a.B", [one], "2026-01-03", whole=True)
+    assert KeptResults(path).classes == {"a.B": {"one": Kept(FAILED, "2026-01-03", "no")}}
+    KeptResults(path).replace("a.B", [], "2026-01-04", whole=True)
+    assert KeptResults(path).classes["a.B"], "a run without results changes nothing"
+
+
+def test_a_class_that_hangs_does_not_hold_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = Result("one", PASSED, 1.0, "")
+
+    def run_in_jvm(selectors: list[str], broker: str, silence_s: float) -> Iterator[Row]:
+        if "a.First" in selectors:
+            yield Row("a.First", passed)
+            yield Row("a.First", None)
+        if "a.Hangs" in selectors:
+            yield Row("a.Hangs", passed)
+            return
+        yield Row("a.Last", passed)
+        yield Row("a.Last", None)
+
+    monkeypatch.setattr(run_module, "run_in_jvm", run_in_jvm)
+    chosen = by_class(["a.First", "a.Hangs", "a.Last#one", "a.Last#two"])
+    assert chosen["a.Last"] == ["a.Last#one", "a.Last#two"]
+    ended = list(run_module.run_classes(chosen, "ottla", 1.0))
+    assert [name for name, _ in ended] == ["a.First", "a.Hangs", "a.Last"]
+    assert ended[1][1] == [passed]
+
+
+def test_a_jvm_that_is_silent_is_stopped() -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as stream, os.fdopen(write_end, "wb", buffering=0) as writer:
+        writer.write(b"one\ntwo\nhal")
+        assert list(read_lines(stream, 0.01)) == ["one", "two"]
 
 
 def test_the_list_of_what_passes_only_grows(tmp_path: Path) -> None:
@@ -44,12 +99,6 @@ def test_the_list_of_what_passes_only_grows(tmp_path: Path) -> None:
     assert again.broken("a.B", [failed]) == ["one"]
     assert again.broken("a.B", [passed]) == []
     assert again.broken("a.C", []) == []
-
-
-def test_a_single_test_replaces_its_row() -> None:
-    one, two = Result("one", FAILED, 1.0, "no"), Result("two", PASSED, 1.0, "")
-    again, third = Result("one", PASSED, 2.0, ""), Result("three", PASSED, 1.0, "")
-    assert replaced([one, two], [again, third]) == [again, two, third]
 
 
 def test_reasons() -> None:

@@ -3,12 +3,13 @@ package ottla.runner
 import org.junit.jupiter.api.extension.{ConditionEvaluationResult, ExecutionCondition, ExtensionContext}
 import org.junit.platform.engine.TestExecutionResult
 import org.junit.platform.engine.discovery.DiscoverySelectors.{selectClass, selectMethod}
-import org.junit.platform.engine.support.descriptor.MethodSource
+import org.junit.platform.engine.support.descriptor.{ClassSource, MethodSource}
 import org.junit.platform.launcher.core.{LauncherDiscoveryRequestBuilder, LauncherFactory}
 import org.junit.platform.launcher.{TestExecutionListener, TestIdentifier, TestPlan}
 
 import java.io.{PrintWriter, StringWriter}
 import com.fasterxml.jackson.databind.ObjectMapper
+import com.fasterxml.jackson.databind.node.ObjectNode
 
 /** Disables the invocations of a parameterized test that are not for ZooKeeper mode. */
 class ZooKeeperOnly extends ExecutionCondition {
@@ -18,7 +19,9 @@ class ZooKeeperOnly extends ExecutionCondition {
     else ConditionEvaluationResult.enabled("")
 }
 
-/** Runs test classes (CLASS) or methods (CLASS#METHOD) and prints a line of JSON for each test. */
+/** Runs test classes (CLASS) or methods (CLASS#METHOD) and prints a line of JSON for each test, and
+  * one without a test when a class has ended.
+  */
 object Runner {
   private val json = new ObjectMapper
   private val out = System.out
@@ -57,12 +60,18 @@ object Runner {
       // A container ends without success when its set-up failed: its tests did not run.
       if (test.isTest || result.getStatus == TestExecutionResult.Status.FAILED)
         show(test, if (result.getStatus == TestExecutionResult.Status.SUCCESSFUL) "PASSED" else "FAILED", error)
+      if (test.getSource.filter(_.isInstanceOf[ClassSource]).isPresent) print(json.createObjectNode()
+        .put("class", className(test)))
     }
 
     private def show(test: TestIdentifier, status: String, error: String): Unit = {
       val seconds = (System.nanoTime() - starts.getOrDefault(test.getUniqueId, System.nanoTime())) / 1e9
       val row = json.createObjectNode().put("class", className(test)).put("test", title(test))
         .put("status", status).put("seconds", math.round(seconds * 10) / 10.0).put("error", error)
+      print(row)
+    }
+
+    private def print(row: ObjectNode): Unit = {
       out.println(json.writeValueAsString(row))
       out.flush()
     }

@@ -2,6 +2,8 @@ package ottla.shim
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
+import kafka.security.authorizer.AclAuthorizer
+
 import java.io.{BufferedReader, File, InputStreamReader, OutputStreamWriter, PrintWriter, Writer}
 import java.net.{InetAddress, Socket}
 import java.nio.charset.StandardCharsets.UTF_8
@@ -37,12 +39,14 @@ object Launcher {
 
   /** Starts a broker; returns its process. */
   def start(properties: File, log: File, state: File, options: String,
-            builders: collection.Map[String, String]): ProcessHandle = synchronized {
+            builders: collection.Map[String, String],
+            authorizer: Option[String]): ProcessHandle = synchronized {
     val order = json.createObjectNode()
-    if (builders.nonEmpty) {
-      order.put("principals", PrincipalBuilders.port)
+    if (builders.nonEmpty || authorizer.nonEmpty) {
+      order.put("plugins", Plugins.port)
       val named = order.putObject("builders")
       builders.foreach { case (prefix, name) => named.put(prefix, name) }
+      authorizer.foreach(order.put("authorizer", _))
     }
     order.put("properties", properties.getPath).put("log", log.getPath)
     order.put("state", state.getPath).put("options", options)
@@ -130,7 +134,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     val properties = new File(directory, "server.properties")
     val out = new PrintWriter(properties, UTF_8)
     plain.map {
-      case (name @ "authorizer.class.name", value) => name -> authorizer(value)
+      case (name @ "authorizer.class.name", value) if isAclAuthorizer(value) =>
+        name -> classOf[AclAuthorizer].getName
       case other => other
     }.foreach { case (name, value) =>
       out.println(name + "=" + value.replace("\\", "\\\\").replace("\n", "\\n"))
@@ -139,18 +144,18 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     val options = Seq("java.security.auth.login.config", "java.security.krb5.conf")
       .flatMap(name => Option(System.getProperty(name)).map(value => s"-D$name=$value")).mkString(" ")
     Launcher.start(properties, log, stateFile, options,
-      builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap)
+      builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap,
+      settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && decides(name)))
   }
 
-  /** Kafka's authorizer for a class of a test that decides as it does, and only watches its calls. */
-  private def authorizer(name: String): String = {
-    val known = classOf[kafka.security.authorizer.AclAuthorizer]
-    val decides = (each: Class[_]) => each.getDeclaredMethods.exists(_.getName == "authorize")
-    try {
-      val found = Class.forName(name)
-      if (known.isAssignableFrom(found) && found != known && !decides(found)) known.getName else name
-    } catch { case _: ClassNotFoundException => name }
-  }
+  /** Whether this is Kafka's authorizer, or one of a test that extends it. */
+  private def isAclAuthorizer(name: String): Boolean =
+    try classOf[AclAuthorizer].isAssignableFrom(Class.forName(name))
+    catch { case _: ClassNotFoundException => false }
+
+  /** Whether an authorizer of a test decides by itself; others only watch the calls. */
+  private def decides(name: String): Boolean = name != classOf[AclAuthorizer].getName &&
+    Class.forName(name).getDeclaredMethods.exists(_.getName == "authorize")
 
   private def awaitState(): JsonNode = {
     val until = System.nanoTime() + TimeUnit.SECONDS.toNanos(60)

@@ -2,20 +2,27 @@ package ottla.shim
 
 import com.fasterxml.jackson.databind.JsonNode
 import kafka.cluster.Partition
-import kafka.controller.{ControllerContext, KafkaController}
+import kafka.controller.{ControllerContext, KafkaController, PartitionAndReplica}
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.{LogManager, UnifiedLog}
-import kafka.server.{BrokerFeatures, KafkaApis, KafkaConfig, ReplicaManager}
+import kafka.server.QuotaFactory.QuotaManagers
+import kafka.server.{BrokerFeatures, ClientQuotaManager, ClientRequestQuotaManager, ClientSensors, ControllerMutationQuotaManager, HostedPartition, KafkaApis, KafkaConfig, ReplicaManager}
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
 import org.apache.kafka.common.message.UpdateMetadataRequestData.{UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataPartitionState}
+import org.apache.kafka.common.errors.KafkaStorageException
+import org.apache.kafka.common.metrics.{Metrics, Quota}
 import org.apache.kafka.common.protocol.ApiKeys
 import org.apache.kafka.common.record.{FileRecords, RecordBatch}
 import org.apache.kafka.common.requests.UpdateMetadataRequest
+import org.apache.kafka.common.security.auth.KafkaPrincipal
+import org.apache.kafka.common.security.token.delegation.TokenInformation
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
+import org.apache.kafka.common.utils.SecurityUtils
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
-import org.apache.kafka.storage.internals.log.{BatchMetadata, LogDirFailureChannel, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.apache.kafka.storage.internals.log.{BatchMetadata, LogConfig, LogDirFailureChannel, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
@@ -50,7 +57,7 @@ object Internals {
 
 /** The server's objects that tests read, with the answers of the process. */
 class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () => KafkaZkClient,
-                authorizer: () => Option[Authorizer]) {
+                authorizer: () => Option[Authorizer], metrics: () => JavaMetrics) {
   import Internals.only
 
   def metadataCache: ZkMetadataCache = {
@@ -92,6 +99,31 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("clusterId", _) => process().state.get("cluster_id").asText
     case ("brokerId", _) => config.brokerId
     case ("config", _) => config
+    case ("quotas", _) => quotaManagers
+  }
+
+  val quotaManagers: QuotaManagers = only[QuotaManagers] {
+    case ("produce", _) => quotas[ClientQuotaManager]("produce")
+    case ("fetch", _) => quotas[ClientQuotaManager]("fetch")
+    case ("request", _) => quotas[ClientRequestQuotaManager]("request")
+    case ("controllerMutation", _) => quotas[ControllerMutationQuotaManager]("mutation")
+  }
+
+  private def quotas[T <: AnyRef](kind: String)(implicit tag: ClassTag[T]): T = {
+    val sensor = new Metrics().sensor(kind) // a lock for the tests, which read the metrics
+    only[T] {
+      case ("quota", Seq(user: KafkaPrincipal, clientId: String)) => quota(kind, user.getName, clientId)
+      case ("quota", Seq(user: String, clientId: String)) => quota(kind, user, clientId)
+      case ("getOrCreateQuotaSensors", Seq(_, clientId: String)) =>
+        metrics().addThrottleTime(kind, "", clientId) // of a quota by client id
+        ClientSensors(Map.empty, sensor, sensor)
+      case ("exemptSensor", _) => sensor
+    }
+  }
+
+  private def quota(kind: String, user: String, clientId: String): Quota = {
+    val found = process().ask("quota", kind, user, clientId)
+    Quota.upperBound(if (found.isNull) Long.MaxValue.toDouble else found.asDouble)
   }
 
   private def shown(tp: TopicPartition): JsonNode = process().ask("partition", tp.topic, tp.partition)
@@ -112,6 +144,10 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("logSegments", _) => segments(new File(shown.get("directory").asText))
     case ("size", _) => shown.get("size").asLong
     case ("numberOfSegments", _) => shown.get("segments").asInt
+    case ("roll$default$1", _) => None
+    case ("roll", _) =>
+      if (process().ask("roll", tp.topic, tp.partition).asBoolean)
+        throw new KafkaStorageException(s"the log directory of $tp is offline")
     case ("producerStateManager", _) => producers(shown.get("producers"))
   }
 
@@ -138,6 +174,8 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("isLogDirOnline", directory +: _) => !isOffline(directory.asInstanceOf[String])
     case ("cleaner", _) => null
+    case ("initialDefaultConfig", _) => new LogConfig(util.Map.of("min.insync.replicas",
+      process().ask("settings").get("min.insync.replicas").asText))
     case ("producerStateManagerConfig", _) =>
       val used = process().ask("settings")
       new ProducerStateManagerConfig(used.get("producer.id.expiration.ms").asInt,
@@ -148,16 +186,33 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("localLog" | "getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
     case ("localLogOrException", tp +: _) => logOf(tp.asInstanceOf[TopicPartition]).get
     case ("onlinePartition", tp +: _) => partition(tp.asInstanceOf[TopicPartition])
+    case ("getPartition", tp +: _) => partition(tp.asInstanceOf[TopicPartition])
+      .map(HostedPartition.Online(_)).getOrElse(HostedPartition.None)
     case ("getPartitionOrException", tp +: _) => partition(tp.asInstanceOf[TopicPartition]).get
     case ("logManager", _) => logManager
     case ("metadataCache", _) => metadataCache
     case ("controllerEpoch", _) => process().ask("metadata").get("controller_epoch").asInt
+    case ("checkpointHighWatermarks", _) =>
+      process().ask("checkpointed_high_watermarks")
+      ()
     case ("handleLogDirFailure$default$2", _) => true
     case ("handleLogDirFailure", directory +: _) =>
       process().ask("failed_directory", directory)
       ()
     case ("getLogEndOffsetLag", Seq(tp: TopicPartition, end: java.lang.Long, _)) =>
       math.max(logOf(tp).get.highWatermark - end, 0L)
+  }
+
+  /** The delegation tokens that the broker knows, without their secrets. */
+  val tokenCache: DelegationTokenCache = only[DelegationTokenCache] {
+    case ("tokens", _) => process().ask("tokens").elements().asScala.map { token =>
+      val principal = (field: String) => SecurityUtils.parseKafkaPrincipal(token.get(field).asText)
+      val renewers = token.get("renewers").elements().asScala
+        .map(each => SecurityUtils.parseKafkaPrincipal(each.asText)).toList.asJava
+      new TokenInformation(token.get("token_id").asText, principal("owner"), principal("requester"),
+        renewers, token.get("issued_ms").asLong, token.get("max_lifetime_ends_ms").asLong,
+        token.get("expires_ms").asLong)
+    }.toList.asJava
   }
 
   private def isOffline(directory: String): Boolean =
@@ -215,6 +270,13 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
   private val context: ControllerContext = only[ControllerContext] {
     case ("topicIds", _) => mutableCopy(topicIds)
     case ("topicNames", _) => mutableCopy(topicIds.map(_.swap))
+    case ("replicasInState", Seq(topic: String, state: AnyRef)) =>
+      process().ask("replica_states", topic).elements().asScala
+        .filter(_.get(2).asText == state.toString)
+        .map(each => PartitionAndReplica(new TopicPartition(topic, each.get(0).asInt), each.get(1).asInt))
+        .toSet
+    case ("liveBrokerIdAndEpochs", _) => process().ask("live_brokers").elements().asScala
+      .map(each => each.get(0).asInt -> each.get(1).asLong).toMap
     case ("allTopics", _) => zkClient().getAllTopicsInCluster()
   }
 

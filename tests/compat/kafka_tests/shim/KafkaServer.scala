@@ -11,7 +11,6 @@ import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
 import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
 import org.apache.kafka.common.config.types.Password
-import org.apache.kafka.common.metrics.{Gauge, Metrics}
 import org.apache.kafka.common.network.ListenerName
 import org.apache.kafka.common.security.JaasUtils
 import org.apache.kafka.common.security.scram.internals.{ScramMechanism => Mechanisms}
@@ -27,7 +26,7 @@ import org.apache.kafka.server.metrics.KafkaYammerMetrics
 import org.apache.kafka.server.util.Scheduler
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel
 import org.apache.zookeeper.client.ZKClientConfig
-import ottla.shim.{BrokerProcess, Internals, ServerInternals}
+import ottla.shim.{BrokerProcess, Internals, JavaMetrics, ServerInternals}
 
 import java.time.Duration
 import java.util
@@ -54,8 +53,13 @@ object KafkaServer {
   // One test sets the documentation of a setting as its name; Kafka ignores what it does not know.
   private def isName(setting: (String, AnyRef)): Boolean = !setting._1.contains(" ")
 
+  // Kafka has the APIs of the consumer protocol also where that is not enabled.
+  private def protocols(config: KafkaConfig): Map[String, String] =
+    if (config.originals.get("unstable.api.versions.enable") != "true") Map.empty
+    else Map("group.coordinator.rebalance.protocols" -> "classic,consumer")
+
   private def settings(config: KafkaConfig): Map[String, String] =
-    config.originals.asScala.toMap.removedAll(NotForOttla).filter(isName).collect {
+    protocols(config) ++ config.originals.asScala.toMap.removedAll(NotForOttla).filter(isName).collect {
       case (name, value: Password) => name -> value.value
       case (name, value: util.List[_]) => name -> value.asScala.mkString(",")
       case (name, value: Class[_]) => name -> value.getName
@@ -74,7 +78,8 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   private var openAuthorizer: Option[Authorizer] = None
   private var credentials: Option[WatchedCredentials] = None
   private var dynamicSettings: Option[WatchedSettings] = None
-  private val internals = new Internals(config, () => running, () => zkClient, () => authorizer)
+  private val internals = new Internals(config, () => running, () => zkClient, () => authorizer,
+    () => metrics)
 
   private def running: BrokerProcess =
     process.orElse(lastProcess).getOrElse(throw new IllegalStateException("the broker was not started"))
@@ -85,11 +90,13 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     config._nodeId = config._brokerId
     process = Some(started)
     lastProcess = process
+    JavaMetrics.add(started)
     addExpiredConnections()
     dynamicSettings = Some(new WatchedSettings(config, zkClient).start())
   }
 
   override def shutdown(timeout: Duration): Unit = synchronized {
+    process.foreach(JavaMetrics.remove)
     process.foreach(_.stop(math.max(timeout.toMillis, 1000L).min(60000L)))
     process = None
     credentials.foreach(_.close())
@@ -143,7 +150,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     credentials = Some(watched)
     watched.provider
   }
-  override def tokenCache: DelegationTokenCache = credentialProvider.tokenCache
+  override def tokenCache: DelegationTokenCache = internals.tokenCache
 
   override def kafkaYammerMetrics: KafkaYammerMetrics = KafkaYammerMetrics.INSTANCE
   override def remoteLogManagerOpt: Option[RemoteLogManager] = None
@@ -157,27 +164,17 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   override def dataPlaneRequestHandlerPool: KafkaRequestHandlerPool = internal("dataPlaneRequestHandlerPool")
 
   /** The metrics of the process that tests read; a stopped broker has none. */
-  override lazy val metrics: Metrics = {
-    val made = new Metrics
-    Seq("expired-connections-killed-count", "failed-reauthentication-total").foreach { name =>
-      val gauge: Gauge[Double] = (_, _) => process.map(metric(_, name)).getOrElse(0.0)
-      made.addMetric(made.metricName(name, "socket-server-metrics"), gauge)
-    }
-    made
-  }
-
-  private def metric(process: BrokerProcess, name: String): Double =
-    process.ask("metrics").get(name).asDouble
+  override lazy val metrics: JavaMetrics = new JavaMetrics(() => process)
 
   private def addExpiredConnections(): Unit = {
     val name = new MetricName("kafka.network", "SocketServer", "ExpiredConnectionsKilledCount")
     KafkaYammerMetrics.defaultRegistry.newGauge(name, new YammerGauge[Double] {
       override def value(): Double =
-        KafkaServer.this.process.map(metric(_, "expired-connections-killed-count")).getOrElse(0.0)
+        JavaMetrics.value(KafkaServer.this.process, "expired-connections-killed-count")
     })
   }
   override def kafkaScheduler: Scheduler = internal("kafkaScheduler")
-  override def quotaManagers: QuotaFactory.QuotaManagers = internal("quotaManagers")
+  override def quotaManagers: QuotaFactory.QuotaManagers = internals.quotaManagers
   override def brokerTopicStats: BrokerTopicStats = internal("brokerTopicStats")
   override def clientToControllerChannelManager: NodeToControllerChannelManager =
     internal("clientToControllerChannelManager")

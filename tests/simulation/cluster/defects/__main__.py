@@ -1,6 +1,7 @@
 """The test of the test: `python -m tests.simulation.cluster.defects [NAME ...] [--seeds N]`.
 
-Puts each defect back into a copy of the tree, plays seeds until one complains, and prints a table.
+Puts each defect back into a copy of the tree, plays seeds until one complains, and prints a row of
+a table; several at a time (`--jobs N`, all processors without it).
 Exits with 1 when a patch does not apply or its defect is not found within N seeds.
 """
 
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,17 +90,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Puts known defects back, one at a time.")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     patches = sorted(HERE.glob("*.patch"))
     if arguments.names:
         patches = [each for each in patches if each.stem in arguments.names]
     missed = 0
     print("| Defect | Seeds | What complains |\n|---|---|---|", flush=True)
-    for patch in patches:
-        found = look_for(patch, arguments.seeds)
-        missed += found.seeds == 0
-        what = header(patch, "Defect")
-        print(f"| {what} | {found.seeds or '-'} | {found.complaint[:160]} |", flush=True)
+    with ThreadPoolExecutor(arguments.jobs) as jobs:
+        searches = {jobs.submit(look_for, each, arguments.seeds): each for each in patches}
+        for search in as_completed(searches):
+            found = search.result()
+            missed += found.seeds == 0
+            what = header(searches[search], "Defect")
+            print(f"| {what} | {found.seeds or '-'} | {found.complaint[:160]} |", flush=True)
     raise SystemExit(1 if missed else 0)
 
 

@@ -61,7 +61,11 @@ class DataPath(Replicas):
             self.metadata,
             self.sessions,
             self.hints,
-            DownConversion(self.workers, lambda _: self.config),
+            DownConversion(
+                self.workers,
+                lambda _: self.config,
+                lambda topic, partition: self.logs.get(topic, partition) is not None,
+            ),
             1 << 20,
             self.quotas.fetch,
             may_read,

@@ -23,6 +23,18 @@ def test_every_api_has_one_line_and_all_of_its_versions() -> None:
     assert set(keys) >= OF_KAFKA
 
 
+def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
+    names = {entry.name for entry in whole_table() if entry.exempt_from_request_quota}
+    assert names == {
+        "LeaderAndIsr",
+        "StopReplica",
+        "UpdateMetadata",
+        "ControlledShutdown",
+        "WriteTxnMarkers",
+        "AlterPartition",
+    }
+
+
 def test_what_comes_before_authentication() -> None:
     names = {entry.name for entry in whole_table() if entry.before_authentication}
     assert names == {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}

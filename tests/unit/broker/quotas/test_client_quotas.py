@@ -11,6 +11,8 @@ from ottla.broker.quotas.client_quotas import (
     QuotaTable,
 )
 from ottla.broker.quotas.connection_quotas import UNLIMITED, ConnectionLimits
+from ottla.protocol.messages.fetch import FetchRequest, ReplicaState
+from ottla.protocol.messages.metadata import MetadataRequest
 
 # Kafka's order of precedence: who a quota is set for, and for whom it counts alice's client "app".
 LEVELS = [
@@ -155,6 +157,28 @@ class TestClientQuotas:
         assert limits.default_ip_creation_rate == UNLIMITED
         ClientQuotas().apply("ips/10.0.0.1", {"connection_creation_rate": "7"})
 
+    @pytest.mark.parametrize(
+        ("request_", "throttle_ms"),
+        [
+            (FetchRequest(), 1_000),
+            (FetchRequest(replica_id=1), 0),
+            (FetchRequest(replica_state=ReplicaState(1, 5)), 0),
+        ],
+    )
+    def test_fetches_of_followers_are_exempt(
+        self, request_: FetchRequest, throttle_ms: int
+    ) -> None:
+        quotas = ClientQuotas()
+        quotas.apply("users/<default>", {"request_percentage": "1"})
+        context = SimpleNamespace(
+            dequeued_at=100.0,
+            local_done_at=101.0,
+            header=SimpleNamespace(client_id="broker-1-fetcher-0"),
+            principal=SimpleNamespace(name="ANONYMOUS"),
+            request=request_,
+        )
+        assert quotas.throttle_request(context) == throttle_ms
+
     def test_request_time_is_counted_in_percent_and_bounded_by_a_window(self) -> None:
         quotas = ClientQuotas()
         context = SimpleNamespace(
@@ -162,6 +186,7 @@ class TestClientQuotas:
             local_done_at=101.0,
             header=SimpleNamespace(client_id=None),
             principal=SimpleNamespace(name="alice"),
+            request=MetadataRequest(),
         )
         assert quotas.throttle_request(context) == 0
         quotas.apply("users/alice", {"request_percentage": "5"})

@@ -130,7 +130,9 @@ async def test_batches_at_or_above_the_limit_are_left_out(scene: TieredPartition
     whole = read_segment(storage, first, 0, 1 << 20, up_to=1 << 40)
     assert whole.next_offset == first.end_offset + 1
     assert len(whole.records) == first.size_bytes
-    assert read_segment(storage, first, 10_000, 100, up_to=1 << 40) == RemoteRead(b"", 10_000)
+    assert read_segment(storage, first, 10_000, 100, up_to=1 << 40) == RemoteRead(
+        b"", 10_000, has_batch=False
+    )
 
 
 async def test_damage_is_an_error_with_the_segment(tmp_path: Path) -> None:

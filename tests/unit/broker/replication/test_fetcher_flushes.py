@@ -19,7 +19,7 @@ def test_the_leader_learns_of_records_after_their_flush() -> None:
             await released.wait()
             job()
 
-        pair.following.group_commit._run = run_later
+        pair.following.group_commit.run = run_later
         pair.begin()
         pair.leading.append(3)
         await pair.leader.response()

@@ -13,6 +13,7 @@ from ottla.broker.replication.follower_truncation import (
     truncation_offset,
 )
 from ottla.broker.replication.partition import Partition
+from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.log.log import Log
 from tests.doubles.replicas import Replicas
 
@@ -67,6 +68,10 @@ def test_epoch_0_is_an_epoch() -> None:
     assert not has_uncommitted_records_without_epoch(log)
 
 
+async def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 def truncate(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Replicas, Partition], object]
 ) -> tuple[Log, list[Log], bool]:
@@ -83,7 +88,7 @@ def truncate(
         yield
 
     monkeypatch.setattr(Log, "prepare_truncation", prepare_truncation)
-    truncation = FollowerTruncation(truncated.append)
+    truncation = FollowerTruncation(truncated.append, at_once)
     done = asyncio.run(truncation.truncate_to(partition, log, 3))
     return log, truncated, done
 
@@ -128,7 +133,7 @@ def test_a_truncation_below_the_high_watermark_is_logged(
     log.update_high_watermark(7)
     partition = replicas.follow(LEADER, epoch=5, replicas=BOTH, isr=[LEADER])
     truncated: list[Log] = []
-    truncation = FollowerTruncation(truncated.append)
+    truncation = FollowerTruncation(truncated.append, at_once)
     asyncio.run(truncation.truncate_on_diverging_epoch(partition, 4, 7))
     assert "below high watermark" not in caplog.text
     asyncio.run(truncation.truncate_on_diverging_epoch(partition, 3, 5))
@@ -138,3 +143,48 @@ def test_a_truncation_below_the_high_watermark_is_logged(
     truncation.truncate_fully_and_start_at(log, 40)
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
     assert truncated == [log] * 3
+
+
+def flushed_follower(replicas: Replicas) -> tuple[Partition, Log]:
+    log = log_of_three_epochs(replicas)
+    log.flush()
+    return replicas.follow(LEADER, epoch=5, replicas=BOTH, isr=[LEADER]), log
+
+
+def test_the_recovery_point_is_lowered_in_a_worker_thread() -> None:
+    replicas = Replicas(broker_id=FOLLOWER)
+    partition, log = flushed_follower(replicas)
+    works: list[int] = []
+
+    async def worker(work: Callable[[], None]) -> None:
+        work()
+        works.append(log.offsets.recovery_point_on_disk)
+
+    assert asyncio.run(FollowerTruncation(lambda _: None, worker).truncate_to(partition, log, 3))
+    assert works == [3]
+    assert (log.log_end_offset, log.recovery_point) == (3, 3)
+
+
+def test_a_leader_that_is_elected_while_the_recovery_point_is_written() -> None:
+    replicas = Replicas(broker_id=FOLLOWER)
+    partition, log = flushed_follower(replicas)
+
+    async def worker(work: Callable[[], None]) -> None:
+        work()
+        replicas.follow(3, epoch=6, replicas=(*BOTH, 3), isr=[3])
+
+    truncation = FollowerTruncation(lambda _: None, worker)
+    assert not asyncio.run(truncation.truncate_to(partition, log, 3))
+    assert log.log_end_offset == log.recovery_point == log.offsets.recovery_point_on_disk == 8
+
+
+def test_a_broker_that_stops_truncates_nothing() -> None:
+    replicas = Replicas(broker_id=FOLLOWER)
+    partition, log = flushed_follower(replicas)
+
+    async def worker(work: Callable[[], None]) -> None:
+        raise WorkerPoolClosed
+
+    truncation = FollowerTruncation(lambda _: None, worker)
+    assert not asyncio.run(truncation.truncate_to(partition, log, 3))
+    assert log.log_end_offset == log.offsets.recovery_point_on_disk == 8

@@ -253,7 +253,7 @@ def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
         async def closed(job: Callable[[], None]) -> None:
             raise WorkerPoolClosed
 
-        scene.group_commit._run = closed
+        scene.group_commit.run = closed
         scene.append(index=1)
         await scene.group_commit.flush(scene.log(1).flusher)
         assert scene.log(1).recovery_point == 0

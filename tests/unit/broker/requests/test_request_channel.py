@@ -12,6 +12,7 @@ from ottla.broker.requests.request_channel import (
     RequestChannel,
     RequestContext,
 )
+from ottla.broker.requests.request_context import Route
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
@@ -162,6 +163,24 @@ async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
     table = [HandlerEntry(METADATA, "Metadata", 0, 12, lambda *_: RESPONSE, False, True)]
     channel = RequestChannel(table, lambda *_: None, throttle=lambda context: 50)
     assert channel.routes[METADATA].throttle is None
+
+
+@pytest.mark.parametrize(
+    ("code", "throttle_ms"),
+    [(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 50), (ErrorCode.STALE_BROKER_EPOCH, 0)],
+)
+async def test_who_may_not_send_requests_of_brokers_is_not_exempt(
+    code: ErrorCode, throttle_ms: int
+) -> None:
+    def refuse(*_: object) -> Message:
+        raise KafkaError(code)
+
+    channel = await running(refuse, throttle=lambda context: 50)
+    channel.channel.routes[METADATA] = Route(
+        HandlerEntry(METADATA, "Metadata", 0, 12, refuse, False, True), lambda context: 50
+    )
+    context = await channel.handle()
+    assert context.throttle_time_ms == throttle_ms
 
 
 async def test_coroutines_are_ended_when_the_broker_stops() -> None:

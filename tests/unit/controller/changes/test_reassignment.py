@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.controller.model import PartitionReplica, ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ReplicaState
 from ottla.controller.tree import znodes
+from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znodes_admin import decode_reassignment, encode_reassignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -221,6 +224,27 @@ async def test_move_waits_while_no_target_may_lead(cluster: Cluster) -> None:
     await cluster.add_broker(3)
     await cluster.change_isr("t", (1, 3))
     assert assignment(cluster) == ReplicaAssignment((3,))
+
+
+async def test_replica_to_remove_is_not_forgotten_when_the_state_cannot_be_written(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    apply = cluster.tree.apply
+
+    def refuses(session_id: int, ops: Any) -> Any:
+        if any(op.path == znodes.state_path(T0) for op in ops):
+            raise StoreError(znodes.state_path(T0), "refused")
+        return apply(session_id, ops)
+
+    monkeypatch.setattr(cluster.tree, "apply", refuses)
+    assert await move(cluster, 1, 2) == ErrorCode.UNKNOWN_SERVER_ERROR
+    monkeypatch.undo()
+    moving = ReplicaAssignment((1, 2, 3), removing=(3,))
+    assert await cluster.controller.list_partition_reassignments() == {T0: moving}
+    await cluster.change_isr("t", (1, 2))
+    assert assignment(cluster) == ReplicaAssignment((1, 2))
+    assert T0 not in cluster.brokers[3].hosted
 
 
 async def test_partition_that_never_had_a_leader_begins_at_its_targets(cluster: Cluster) -> None:

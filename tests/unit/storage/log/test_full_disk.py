@@ -142,8 +142,16 @@ def test_a_failed_disk_does_not_come_back_with_room() -> None:
         append(manager.logs()[0])
 
 
+def truncate_prepared(log: Log) -> None:
+    for work in log.prepare_truncation(9):
+        if work is not None:
+            work()
+    log.truncate_to(9)
+
+
 TRUNCATIONS: dict[str, Callable[[Log], object]] = {
     "truncate": lambda log: log.truncate_to(9),
+    "prepare-and-truncate": truncate_prepared,
     "start-again": lambda log: log.truncate_fully_and_start_at(40),
 }
 
@@ -224,3 +232,22 @@ def test_a_compaction_without_room_for_the_recovery_point_is_made_again() -> Non
         assert cleaner.finish(compaction, NOW_MS) is not is_full
         assert cleaner.uncleanable == {}
         manager.check_free_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_files_that_cannot_be_renamed_are_deleted_at_once(suffix: str) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, segment_bytes=100)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for number in range(3):
+        append(log, producer_id=7, producer_epoch=0, base_sequence=number)
+    assert log.segments.base_offsets == [0, 1, 2]
+    fs.fail("replace", errno.ENOSPC, path_part=suffix, times=NO_ROOM)
+    assert log.truncate_to(1)
+    assert not log.log_directory.is_offline
+    assert not [path for path in fs.paths() if f"{2:020d}{suffix}" in path]
+    fs.heal()
+    append(log, producer_id=7, producer_epoch=0, base_sequence=1)
+    manager.purge(NOW_MS + NO_ROOM)
+    assert log.log_end_offset == 2
+    assert len(fetched(log)) == 2

@@ -17,13 +17,14 @@ from ottla.protocol.messages.fetch import (
     ReplicaState,
 )
 from ottla.protocol.records.reader import read_records
-from tests.doubles.replicas import TOPIC, TOPIC_ID
+from tests.doubles.replicas import BROKER, TOPIC, TOPIC_ID
 from tests.doubles.request_context import FakeContext
 from tests.unit.broker.handlers.scene import DataPath
 
 NEWEST = 17
 WITH_IDS = 13
 WITH_REPLICA_STATE = 15
+OTHER = BROKER + 1
 
 
 class Fetched:
@@ -240,12 +241,57 @@ def test_conversion_can_be_forbidden() -> None:
     assert Fetched(path, 0, version=3).row.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+def test_forbidden_conversion_is_reported_by_each_replica_and_without_records() -> None:
+    path = DataPath(message_downconversion_enable=False)
+    path.lead()
+    assert (
+        Fetched(path, 0, version=3, max_wait_ms=0).row.error_code == ErrorCode.UNSUPPORTED_VERSION
+    )
+    path.follow(OTHER, epoch=1)
+    assert (
+        Fetched(path, 0, version=4, max_wait_ms=0).row.error_code
+        == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    assert (
+        Fetched(path, 0, version=3, max_wait_ms=0).row.error_code == ErrorCode.UNSUPPORTED_VERSION
+    )
+
+
+async def test_conversion_cannot_be_forbidden_to_followers() -> None:
+    path = DataPath(message_downconversion_enable=False)
+    path.lead(replicas=[BROKER, OTHER])
+    path.append(1)
+    fetched = Fetched(path, 0, version=3, replica=OTHER)
+    await asyncio.gather(*running_tasks())
+    assert fetched.row.error_code == 0
+    assert len(values(fetched.row)) == 1
+    await path.workers.close()
+
+
 def test_zstd_topics_are_not_for_clients_that_cannot_read_it() -> None:
     path = DataPath(compression_type="zstd")
     path.lead()
     path.append(1)
     assert Fetched(path, 0, version=9).row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert Fetched(path, 0, version=10).row.error_code == 0
+
+
+def test_the_whole_response_counts_against_the_quota() -> None:
+    path = DataPath()
+    path.lead()
+    path.quotas.apply("clients/client", {"consumer_byte_rate": "1"})
+    throttled = Fetched(path, 0, max_wait_ms=0)
+    assert throttled.context.throttle_time_ms > 0, "there are no records"
+
+
+def test_partitions_without_news_do_not_count_against_the_quota() -> None:
+    path = DataPath()
+    path.lead()
+    session_id = Fetched(path, 0, session_epoch=0, max_wait_ms=0).response.session_id
+    path.quotas.apply("clients/client", {"consumer_byte_rate": "3"})  # 30 bytes at once
+    fetched = Fetched(path, session_id=session_id, session_epoch=1, max_wait_ms=0)
+    assert fetched.response.responses == []
+    assert fetched.context.throttle_time_ms == 0
 
 
 def test_over_its_quota_a_client_gets_nothing_and_keeps_its_session() -> None:

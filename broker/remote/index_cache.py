@@ -1,0 +1,75 @@
+"""Indexes of remote segments in memory, so that a read costs one request to the store.
+
+Mirrors Kafka's RemoteIndexCache, which keeps them in files on the local disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.storage.producer.producer_snapshot import decode_snapshot
+from ottla.storage.remote.chunk_cache import ChunkCache
+from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
+
+if TYPE_CHECKING:
+    from ottla.storage.remote.remote_storage import RemoteStorage
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+
+#: Memory for indexes, if `remote.log.index.file.cache.total.size.bytes` is not lower: that setting
+#: is for files on disk, and its default would be too much memory. Enough for the offset indexes of
+#: 30 segments of 1 GiB, each of which a consumer needs until it has read the segment.
+MAX_CACHED_BYTES = 64 << 20
+#: Segments of which the first open transaction is known: 100 bytes each.
+_MAX_KNOWN_SEGMENTS = 10_000
+_NUMBERS = {index_type: number for number, index_type in enumerate(RemoteIndexType)}
+
+
+class CachedIndexes:
+    """The reads of a RemoteStorage, with the indexes that were read last in memory. Thread-safe.
+
+    Segments never change and their ids are never used again, so nothing has to be invalidated.
+    """
+
+    def __init__(self, storage: RemoteStorage, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._storage = storage
+        self._cache = ChunkCache(min(max_bytes, MAX_CACHED_BYTES))
+        self._open_offsets: dict[str, int | None] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        return self._cache.size_bytes
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes:
+        """`RemoteStorage.fetch_log_segment`."""
+        return self._storage.fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
+        """`RemoteStorage.fetch_index`."""
+        return self._cache.get(
+            (str(metadata.segment_id.id), _NUMBERS[index_type]),
+            lambda: self._storage.fetch_index(metadata, index_type),
+        )
+
+    def first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The first offset of the oldest transaction that is open at the end of the segment.
+
+        -1 if that is unknown, because the segment has no producer snapshot; None if no transaction
+        is open. Raises RemoteStorageError, CorruptFile.
+        """
+        key = str(metadata.segment_id.id)
+        if key not in self._open_offsets:
+            if len(self._open_offsets) >= _MAX_KNOWN_SEGMENTS:
+                self._open_offsets.clear()
+            self._open_offsets[key] = self._read_first_open_offset(metadata)
+        return self._open_offsets[key]
+
+    def _read_first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        try:
+            content = self._storage.fetch_index(metadata, RemoteIndexType.PRODUCER_SNAPSHOT)
+        except RemoteResourceNotFoundError:
+            return -1
+        name = f"producer snapshot of segment {metadata.segment_id.id}"
+        offsets = [each.transaction_first_offset for each in decode_snapshot(name, content)]
+        return min((offset for offset in offsets if offset >= 0), default=None)

@@ -1,0 +1,147 @@
+"""The tasks of one tiered partition: copy and expiration on its leader, progress on followers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.remote.lineage import highest_remote_offset, remote_log_start_offset
+from ottla.broker.remote.metadata_manager import RemoteMetadataNotReadyError
+from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
+from ottla.broker.remote.segment_expiration import SegmentExpiration
+from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.remote.remote_problems import RemoteProblems
+    from ottla.broker.remote.settings import RemoteLogSettings
+    from ottla.protocol.topics import TopicPartition
+    from ottla.storage.log.log import Log
+    from ottla.storage.remote.segments import TopicIdPartition
+
+logger = logging.getLogger("ottla.remote")
+
+# While the copy quota is exceeded, or the metadata are being read.
+_WAIT_SECONDS = 1.0
+
+
+class Replica(Protocol):
+    """A partition with a replica on this broker (`ottla.broker.replication.partition`)."""
+
+    @property
+    def key(self) -> TopicPartition: ...
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def log(self) -> Log | None: ...
+
+
+class PartitionTasks:
+    """From one change of the replica's role, or of the topic's settings, to the next one.
+
+    `copy` and `expire` return after how many seconds they run again.
+    """
+
+    def __init__(
+        self,
+        partition: TopicIdPartition,
+        replica: Replica,
+        settings: RemoteLogSettings,
+        copying: RemoteSegments,
+        expiring: RemoteSegments,
+        copy_quota: ReplicationQuota,
+        problems: RemoteProblems,
+        random: Callable[[], float],
+    ) -> None:
+        """`copying` and `expiring` have worker threads of their own."""
+        self.partition = partition
+        self.replica = replica
+        self._settings = settings
+        self._copying = copying
+        self._expiring = expiring
+        self._copy_quota = copy_quota
+        self._problems = problems
+        self._random = random
+        self._copier = SegmentCopier(
+            copying, partition, copy_quota, settings.max_custom_metadata_bytes
+        )
+        self._expiration = SegmentExpiration(expiring, partition)
+        #: Whether this broker led the partition when these tasks began.
+        self.is_led = replica.is_leader
+        self._failures = {"copy": 0, "expiration": 0}
+        #: Set when the replica changed its role, or left: nothing more begins.
+        self.ended = False
+
+    async def copy(self) -> float:
+        """Copies what a leader can copy now; notes what is copied on a follower."""
+        return await self._run("copy", self._copy)
+
+    async def expire(self) -> float:
+        """Applies retention to the remote segments, on the leader."""
+        return await self._run("expiration", self._expire)
+
+    def _is_current_leader(self) -> bool:
+        return self.is_led and self.replica.is_leader and not self.ended
+
+    async def _copy(self, log: Log) -> float | None:
+        self._note_progress(log)
+        if not self._is_current_leader():
+            return None
+        await self._copier.run(log, self._is_current_leader)
+        return _WAIT_SECONDS if self._copy_quota.is_exceeded(self._copying.now_ms()) else None
+
+    async def _expire(self, log: Log) -> float | None:
+        if self._is_current_leader():
+            self._advance_log_start(log)
+            await self._expiration.run(log, self._is_current_leader)
+        return None
+
+    def _note_progress(self, log: Log) -> None:
+        """Local retention deletes segments up to this offset."""
+        cache = self._copying.metadata.cache(self.partition)
+        epochs, end = log.leader_epochs.entries, log.log_end_offset
+        log.offsets.highest_remote_offset = highest_remote_offset(cache, epochs, end)
+
+    def _advance_log_start(self, log: Log) -> None:
+        """An earlier leader may have deleted remote segments and ended before this log knew it."""
+        cache = self._expiring.metadata.cache(self.partition)
+        start = remote_log_start_offset(cache, log.leader_epochs.entries)
+        first = log.local_log_start_offset if start is None else start
+        if log.log_start_offset < first <= log.local_log_start_offset:
+            log.delete_records_before(min(first, log.high_watermark))
+
+    async def _run(self, task: str, run: Callable[[Log], Awaitable[float | None]]) -> float:
+        settings, log = self._settings, self.replica.log
+        if self.ended or log is None or log.is_closed:
+            return settings.task_interval_ms / 1000
+        try:
+            delay = await run(log)
+        except (RemoteMetadataNotReadyError, WorkerPoolClosed):
+            return _WAIT_SECONDS  # the broker starts, and the metadata manager logs; or it stops
+        except (StorageError, OSError) as error:
+            if not log.is_closed and not self.ended:
+                self._problems.failed(self.partition, task, error)
+            return self._vary(self._back_off_seconds(task))
+        except Exception:
+            logger.exception("%s: The %s task failed, retrying", log.name, task)
+            return self._vary(self._back_off_seconds(task))
+        self._failures[task] = 0
+        self._problems.worked(self.partition, task)
+        return self._vary(settings.task_interval_ms / 1000) if delay is None else delay
+
+    def _back_off_seconds(self, task: str) -> float:
+        settings, failures = self._settings, self._failures[task]
+        self._failures[task] = min(failures + 1, 32)  # 2 ** 32 is above each maximum
+        back_off_ms: int = settings.retry_backoff_ms * 2**failures
+        return min(back_off_ms, settings.retry_backoff_max_ms) / 1000
+
+    def _vary(self, seconds: float) -> float:
+        """So that the partitions of a broker do not run all at once."""
+        return seconds * (1 + self._settings.jitter * (2 * self._random() - 1))

@@ -1,0 +1,268 @@
+"""Tiered storage of one broker: copies segments, expires them, and finds them for reads.
+
+Mirrors Kafka's RemoteLogManager (KIP-405). For each partition of a topic with
+`remote.storage.enable` the leader copies closed segments and applies retention to remote ones; a
+follower keeps track of what is copied, so that its local retention can delete segments. Each runs
+every `remote.log.manager.task.interval.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from random import random
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from ottla.broker.quotas.replication_quotas import ReplicationQuota
+from ottla.broker.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
+from ottla.broker.remote.partition_tasks import PartitionTasks, Replica
+from ottla.broker.remote.remote_problems import RemoteProblems
+from ottla.broker.remote.segment_copier import RemoteSegments
+from ottla.broker.remote.segment_expiration import delete_partition
+from ottla.broker.remote.task_schedule import TaskSchedule
+from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
+from ottla.protocol.uuids import ZERO_UUID
+from ottla.storage.errors import StorageError
+from ottla.storage.remote.segments import TopicIdPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
+    from ottla.broker.remote.settings import RemoteLogSettings
+    from ottla.protocol.topics import TopicPartition
+    from ottla.storage.log.log import Log
+    from ottla.storage.remote.remote_storage import RemoteStorage
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+
+logger = logging.getLogger("ottla.remote")
+
+#: Kafka's internal topics, whose segments stay on local disks.
+NOT_TIERED = frozenset(
+    (
+        *("__consumer_offsets", "__transaction_state", "__share_group_state"),
+        REMOTE_LOG_METADATA_TOPIC,
+    )
+)
+# How long a stop waits for a copy that runs: as Kafka's RemoteLogManager.
+_STOP_SECONDS = 10.0
+
+
+class Quotas(Protocol):
+    """Settings that change at run time, in bytes a second."""
+
+    remote_log_manager_copy_max_bytes_per_second: int
+    remote_log_manager_fetch_max_bytes_per_second: int
+
+
+class RemoteLogManager:
+    """Loop only. `metadata` and `storage` are for reads, too."""
+
+    def __init__(
+        self,
+        settings: RemoteLogSettings,
+        metadata: RemoteLogMetadataManager,
+        storage: RemoteStorage,
+        broker_id: int,
+        now_ms: Callable[[], int],
+        readers: WorkerPool,
+        random: Callable[[], float] = random,
+    ) -> None:
+        """`now_ms` is the wall clock; `random` returns numbers from 0 to 1, for the jitter."""
+        self.metadata = metadata
+        self.storage = storage
+        self.settings = settings
+        samples, seconds = settings.copy_quota_window
+        self.copy_quota = ReplicationQuota(window_count=samples, window_ms=seconds * 1000)
+        samples, seconds = settings.fetch_quota_window
+        #: `remote.log.manager.fetch.max.bytes.per.second`, for reads of clients.
+        self.fetch_quota = ReplicationQuota(window_count=samples, window_ms=seconds * 1000)
+        #: Threads for reads of clients (`remote.log.reader.threads`).
+        self.readers = readers
+        self._now_ms = now_ms
+        self._random = random
+        self._copiers = WorkerPool(threads=settings.copier_threads, name="remote-log-copier")
+        self._expirers = WorkerPool(
+            threads=settings.expiration_threads, name="remote-log-expiration"
+        )
+        self._copying = RemoteSegments(storage, metadata, self._copiers, broker_id, now_ms)
+        self._expiring = RemoteSegments(storage, metadata, self._expirers, broker_id, now_ms)
+        self._expiring.being_copied = self._copying.being_copied
+        self.problems = RemoteProblems()
+        self._tasks: dict[TopicPartition, PartitionTasks] = {}
+        self._copy_tasks: TaskSchedule[TopicPartition] = TaskSchedule(
+            "remote-log-copy", self._copy, settings.copier_threads
+        )
+        self._expiration_tasks: TaskSchedule[TopicPartition] = TaskSchedule(
+            "remote-log-expiration", self._expire, settings.expiration_threads
+        )
+        #: What is left of deleted topics, with the key of their last copy.
+        self._deleting: dict[TopicIdPartition, TopicPartition] = {}
+        self._deletion_tasks: TaskSchedule[TopicIdPartition] = TaskSchedule(
+            "remote-log-deletion", self._delete, settings.expiration_threads
+        )
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    def partition(self, log: Log) -> TopicIdPartition | None:
+        """The partition in remote storage; None if the topic is not tiered.
+
+        Compacted and internal topics are not, whatever their settings are.
+        """
+        config = log.config
+        if not config.remote_storage_enable or config.compact or log.topic in NOT_TIERED:
+            return None
+        if log.topic_id is None or log.topic_id == ZERO_UUID:
+            return None
+        return TopicIdPartition(UUID(bytes=log.topic_id), log.topic, log.partition)
+
+    def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
+        """The remote segment of this log's history to read `offset` from, or None.
+
+        Raises RemoteMetadataNotReadyError.
+        """
+        partition = self.partition(log)
+        if partition is None:
+            return None
+        cache = self.metadata.cache(partition)
+        return cache.segment_at(log.leader_epochs.epoch_for_offset(offset), offset)
+
+    def problem(self) -> str | None:
+        """What fails now, in one sentence, or None."""
+        first = self.problems.first()
+        if first is not None:
+            task, name, error = first
+            count = self.problems.count(task)
+            return f"the {task} task of {name} failed ({count} partitions in all): {error}"
+        if self._tasks and self.metadata.unavailable is not None:
+            return self.metadata.unavailable
+        return None
+
+    # -- start and stop -------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """Begins to read the metadata, and the tasks."""
+        self.metadata.startup()
+        self._copy_tasks.start()
+        self._expiration_tasks.start()
+        self._deletion_tasks.start()
+
+    async def shutdown(self, *, crash: bool = False) -> None:
+        """Ends the tasks: what is being copied may end first, for 10 seconds unless `crash`."""
+        for tasks in self._tasks.values():
+            tasks.ended = True
+        timeout = 0.0 if crash else _STOP_SECONDS
+        schedules = (self._copy_tasks, self._expiration_tasks, self._deletion_tasks)
+        await asyncio.gather(*(schedule.stop(timeout) for schedule in schedules))
+        if self._deleting:
+            logger.warning(
+                "Remote segments of %d partitions of deleted topics are left in the remote storage",
+                len(self._deleting),
+            )
+        await self.metadata.shutdown()
+        pools = (self._copiers, self._expirers, self.readers)
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await asyncio.gather(*(pool.close() for pool in pools))
+        except TimeoutError:
+            logger.warning("Requests to the remote storage are still running at the stop")
+            return
+        self.storage.close()
+
+    def update_quotas(self, config: Quotas) -> None:
+        """Takes the rates for copies and reads, which change at run time."""
+        self.copy_quota.limit = config.remote_log_manager_copy_max_bytes_per_second
+        self.fetch_quota.limit = config.remote_log_manager_fetch_max_bytes_per_second
+
+    # -- replicas -------------------------------------------------------------------------------
+
+    def on_leadership(self, leaders: Iterable[Replica], followers: Iterable[Replica]) -> None:
+        """This broker became leader, or follower, of these partitions, or continues to be it in a
+        higher leader epoch."""
+        self._begin([*leaders, *followers])
+
+    def _begin(self, replicas: Iterable[Replica]) -> None:
+        """Starts the tasks of those that are tiered, as of now."""
+        begun = []
+        for replica in replicas:
+            partition = None if replica.log is None else self.partition(replica.log)
+            if partition is None:
+                self.on_stopped(replica.key, is_deleted=True, with_topic=False)
+                continue
+            before = self._tasks.get(replica.key)
+            if before is not None:
+                before.ended = True
+                if before.partition != partition:  # the topic was created again
+                    self._forget(before.partition)
+            self._tasks[replica.key] = PartitionTasks(
+                *(partition, replica, self.settings, self._copying, self._expiring),
+                *(self.copy_quota, self.problems, self._random),
+            )
+            begun.append(partition)
+            self._copy_tasks.add(replica.key)
+            self._expiration_tasks.add(replica.key)
+        if begun:
+            self.metadata.assign(begun)
+
+    def settings_changed(self, replicas: Iterable[Replica]) -> None:
+        """Begins or ends the tasks of those that are tiered now and were not, or the reverse."""
+        changed = [
+            each
+            for each in replicas
+            if each.log is not None
+            and (self.partition(each.log) is None) == (each.key in self._tasks)
+        ]
+        if changed:
+            self._begin(changed)
+
+    def on_stopped(self, key: TopicPartition, *, is_deleted: bool, with_topic: bool) -> None:
+        """The replica stopped, or is deleted (`is_deleted`): no task of it begins any more.
+
+        If it is deleted because its topic is (`with_topic`), the last leader deletes the remote
+        segments in the background. Nothing does after a stop of the broker: `ottla tiered gc`.
+        """
+        tasks = self._tasks.get(key)
+        if tasks is None:
+            return
+        tasks.ended = True
+        self._copy_tasks.remove(key)
+        self._expiration_tasks.remove(key)
+        if not is_deleted:
+            return  # its metadata stay: it may start again, or the deletion follows
+        del self._tasks[key]
+        if with_topic and tasks.is_led:
+            self._deleting[tasks.partition] = key
+            self._deletion_tasks.add(tasks.partition)
+        self._forget(tasks.partition)
+
+    def _forget(self, partition: TopicIdPartition) -> None:
+        """Unless its segments are being deleted."""
+        self.problems.forget(partition)
+        if partition not in self._deleting:
+            self.metadata.unassign([partition])
+
+    async def _copy(self, key: TopicPartition) -> float:
+        tasks = self._tasks.get(key)
+        return 0.0 if tasks is None else await tasks.copy()
+
+    async def _expire(self, key: TopicPartition) -> float:
+        tasks = self._tasks.get(key)
+        return 0.0 if tasks is None else await tasks.expire()
+
+    async def _delete(self, partition: TopicIdPartition) -> float:
+        """Deletes the remote segments of a partition of a deleted topic."""
+        # Its copy would be left: it ends by itself, as its tasks have.
+        await self._copy_tasks.wait_for(self._deleting[partition])
+        try:
+            count = await delete_partition(self._expiring, partition)
+        except (StorageError, OSError, WorkerPoolClosed) as error:
+            self.problems.failed(partition, "deletion", error)
+            return self.settings.retry_backoff_max_ms / 1000
+        logger.info(
+            "%s-%d: Deleted %d remote segments of the deleted topic",
+            *(partition.topic, partition.partition, count),
+        )
+        self._deletion_tasks.remove(partition)
+        del self._deleting[partition]
+        self._forget(partition)
+        return 0.0

@@ -1,0 +1,398 @@
+"""Reads of remote segments for fetches: bounded threads, a bounded number of reads that wait.
+
+Mirrors `asyncRead` of Kafka's RemoteLogManager and RemoteLogReader. The event loop finds the
+segments; a worker thread reads them. Loop only, but for the functions that run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
+from ottla.broker.remote.lineage import end_of_common_history
+from ottla.broker.remote.segment_reader import (
+    RemoteRead,
+    SegmentStorage,
+    aborted_transactions,
+    find_timestamp,
+    read_segment,
+)
+from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
+from ottla.protocol.records.errors import RecordsError
+from ottla.storage.errors import CorruptFile, StorageError
+from ottla.storage.remote.remote_storage import (
+    RemoteObjectCorruptError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+)
+from ottla.storage.remote.segments import RemoteLogSegmentState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.broker.runtime.tasks import WorkerPool
+    from ottla.storage.files.open_files import FileSlice
+    from ottla.storage.index.txn_index import AbortedTransaction
+    from ottla.storage.log.log import Log
+    from ottla.storage.remote.remote_storage import RemoteStorage
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+
+logger = logging.getLogger("ottla.remote")
+
+#: How long the same problem is not logged again: each client repeats its fetch several times a
+#: second. And for how many segments that is remembered.
+_LOG_INTERVAL_MS = 30_000
+_MAX_PROBLEMS = 1_000
+#: How long a search by timestamp may take; the default of Kafka 4's
+#: `remote.list.offsets.request.timeout.ms`.
+_SEARCH_SECONDS = 30.0
+
+_TimestampAndOffset = tuple[int, int, int]
+
+
+class Metadata(Protocol):
+    """`RemoteLogMetadataManager`, as far as it is used here."""
+
+    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
+
+
+class RemoteLogs(Protocol):
+    """`RemoteLogManager`, as far as it is used here."""
+
+    @property
+    def storage(self) -> RemoteStorage: ...
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    def partition(self, log: Log) -> TopicIdPartition | None:
+        """The partition in remote storage; None if the topic is not tiered."""
+
+    def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
+        """The segment with `offset` of this log's history. Raises RemoteStorageError."""
+
+
+class ReadParams(NamedTuple):
+    """What is read from one partition; the parameters of `Log.read`."""
+
+    offset: int
+    max_bytes: int
+    up_to: int
+    min_one_batch: bool
+    read_committed: bool
+
+
+class RemoteLogReadResult(NamedTuple):
+    """Records as `Log.read` returned them when they were local, or an error."""
+
+    records: bytes | FileSlice = b""
+    #: (producer id, first offset) of each; None unless they were requested.
+    aborted_transactions: list[tuple[int, int]] | None = None
+    error: Exception | None = None
+
+
+class TooManyReadsError(RemoteStorageError):
+    """`remote.log.reader.max.pending.tasks` reads wait for a thread. Can be retried."""
+
+
+class RemoteReadTask:
+    """A read that is waiting, running or done. Two fetches of the same records share it."""
+
+    __slots__ = ("_task", "started", "users")
+
+    def __init__(self, task: asyncio.Task[RemoteLogReadResult]) -> None:
+        self._task = task
+        #: Whether a thread works on it. It is not cancelled then: the next fetch uses its result.
+        self.started = False
+        self.users = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._task.done()
+
+    def result(self) -> RemoteLogReadResult:
+        """Of a read that is done."""
+        return RemoteLogReadResult() if self._task.cancelled() else self._task.result()
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Calls back in a later turn of the event loop."""
+        self._task.add_done_callback(lambda _: callback())
+
+    def release(self) -> None:
+        """A fetch does not wait for it any more. The last one cancels it, if no thread works on it:
+        a thread cannot be interrupted, and what it reads helps the next fetch."""
+        self.users -= 1
+        if self.users <= 0 and not self.started:
+            self._task.cancel()
+
+    def cancel(self) -> None:
+        """Ends it for all fetches."""
+        self._task.cancel()
+
+
+class RemoteLogReader:
+    """Reads from all remote partitions of this broker."""
+
+    def __init__(
+        self,
+        remote: RemoteLogs,
+        workers: WorkerPool,
+        quota: ReplicationQuota,
+        now_ms: Callable[[], int],
+        *,
+        threads: int = 10,
+        max_pending_tasks: int = 100,
+        index_cache_bytes: int = MAX_CACHED_BYTES,
+    ) -> None:
+        """`workers` has `threads` threads; `quota` is that of
+        `remote.log.manager.fetch.max.bytes.per.second`; `now_ms` is monotonic.
+
+        In memory are at most `threads` reads with the bytes of a fetch each, the results that their
+        fetches have not taken yet, one for each connection, and `index_cache_bytes`.
+        """
+        self.indexes = CachedIndexes(remote.storage, index_cache_bytes)
+        self.workers = workers
+        self.read_requests = self.read_bytes = self.failed_reads = 0
+        self._remote = remote
+        self._quota = quota
+        self._now_ms = now_ms
+        self._max_reads = threads + max_pending_tasks
+        self._reads: dict[tuple[int, int, ReadParams], RemoteReadTask] = {}
+        self._problems: dict[str, int] = {}
+        self._is_failing = False
+
+    @property
+    def pending(self) -> int:
+        """Reads that run or wait for a thread."""
+        return len(self._reads)
+
+    def is_throttled(self) -> bool:
+        """Whether the quota is exceeded, so that no read begins now."""
+        return self._quota.is_exceeded(self._now_ms())
+
+    def read(self, log: Log, params: ReadParams) -> RemoteReadTask:
+        """Begins a read, or joins the same one that another fetch began; `release` it afterwards.
+
+        Raises TooManyReadsError.
+        """
+        key = (id(log), log.truncations, params)
+        read = self._reads.get(key)
+        if read is None or read.is_done:
+            if len(self._reads) >= self._max_reads:
+                raise TooManyReadsError(f"{len(self._reads)} reads of remote segments are pending")
+            self.read_requests += 1
+            # The task begins in a later turn of the loop, when `read` has its value.
+            coroutine = self._run(key, log, params)
+            read = RemoteReadTask(spawn(coroutine, name=f"remote-log-read-{log.name}"))
+            self._reads[key] = read
+            read.when_done(partial(self._ended, key, read))
+        read.users += 1
+        return read
+
+    async def offset_for_timestamp(self, log: Log, timestamp: int) -> _TimestampAndOffset | None:
+        """As `Log.offset_for_timestamp`, of the records that are in remote storage only.
+
+        Mirrors `findOffsetByTimestamp` of Kafka's RemoteLogManager. Raises RemoteStorageError, also
+        after 30 seconds.
+        """
+        partition = self._remote.partition(log)
+        if partition is None:
+            return None
+        segments = self._remote.metadata.cache(partition).snapshot()
+        search = TimestampSearch(
+            log.leader_epochs.entries,
+            log.log_start_offset,
+            min(log.local_log_start_offset, log.log_end_offset),
+            timestamp,
+        )
+        try:
+            async with asyncio.timeout(_SEARCH_SECONDS):
+                return await self.workers.run(search.run, self.indexes, segments)
+        except TimeoutError:
+            raise RemoteStorageError(
+                f"{log.name}: the search for timestamp {timestamp} in remote storage took longer"
+                f" than {_SEARCH_SECONDS:.0f} seconds"
+            ) from None
+        except (StorageError, OSError, RecordsError) as error:
+            self._log_failure(log, log.log_start_offset, error)
+            if isinstance(error, RemoteStorageError):
+                raise
+            raise RemoteStorageError(str(error)) from error
+
+    def close(self) -> None:
+        """Ends all reads; fetches that wait for them get no records. Threads end what they do."""
+        for read in list(self._reads.values()):
+            read.cancel()
+
+    def _ended(self, key: tuple[int, int, ReadParams], read: RemoteReadTask) -> None:
+        if self._reads.get(key) is read:
+            del self._reads[key]
+
+    async def _run(
+        self, key: tuple[int, int, ReadParams], log: Log, params: ReadParams
+    ) -> RemoteLogReadResult:
+        try:
+            result = await self._read(self._reads[key], log, params)
+        except WorkerPoolClosed:
+            return RemoteLogReadResult(error=RemoteStorageError("the broker stops"))
+        except (StorageError, OSError) as error:
+            self.failed_reads += 1
+            self._log_failure(log, params.offset, error)
+            return RemoteLogReadResult(error=error)
+        except Exception as error:
+            self.failed_reads += 1
+            logger.exception("Unexpected error reading %s from remote storage", log.name)
+            return RemoteLogReadResult(error=error)
+        size = len(result.records)
+        self.read_bytes += size
+        self._quota.record(size, self._now_ms())
+        if self._is_failing and size:
+            self._is_failing = False
+            logger.info("Remote storage can be read again")
+        return result
+
+    async def _read(
+        self, read: RemoteReadTask, log: Log, params: ReadParams
+    ) -> RemoteLogReadResult:
+        offset = params.offset
+        segment = self._remote.segment_at(log, offset)
+        if segment is None:
+            raise RemoteResourceNotFoundError(
+                f"{log.name}: no remote segment has offset {offset}, although the log starts at"
+                f" {log.log_start_offset} and is on the local disk from"
+                f" {log.local_log_start_offset} on"
+            )
+        found = RemoteRead(b"", offset, has_batch=False)
+        while segment is not None:
+            history = log.leader_epochs.entries
+            end = end_of_common_history(segment, history, log.log_end_offset, offset)
+            wanted = params._replace(offset=offset, up_to=min(params.up_to, end))
+            found = await self.workers.run(self._read_segment, read, segment, wanted)
+            if found.has_batch or segment.end_offset + 1 >= log.local_log_start_offset:
+                break
+            # No batch at or above `offset` is in this segment: compaction removed them once.
+            offset = max(offset, segment.end_offset + 1)
+            segment = self._remote.segment_at(log, offset)
+        if not found.has_batch:
+            return _read_local(log, params)
+        if not params.read_committed:
+            return RemoteLogReadResult(found.records)
+        if not found.records:
+            return RemoteLogReadResult(b"", [])
+        assert segment is not None
+        aborted = await self._aborted(log, segment, params.offset, found.next_offset)
+        return RemoteLogReadResult(found.records, aborted)
+
+    def _read_segment(
+        self, read: RemoteReadTask, segment: RemoteLogSegmentMetadata, params: ReadParams
+    ) -> RemoteRead:
+        read.started = True
+        offset, max_bytes, up_to, min_one_batch, _ = params
+        return read_segment(
+            *(self.indexes, segment, offset, max_bytes), up_to=up_to, min_one_batch=min_one_batch
+        )
+
+    async def _aborted(
+        self, log: Log, segment: RemoteLogSegmentMetadata, offset: int, end: int
+    ) -> list[tuple[int, int]]:
+        """The aborted transactions that overlap [offset, end), as `Log.read` returns them.
+
+        The marker of a transaction may be in a later segment, remote or local. That many segments
+        are read as the transaction is long: a producer snapshot tells that none is open any more.
+        """
+        found: list[AbortedTransaction] = []
+        current: RemoteLogSegmentMetadata | None = segment
+        while current is not None:
+            more, is_complete = await self.workers.run(self._aborted_in, current, offset, end)
+            found += more
+            if is_complete:
+                return _sorted(found)
+            following = current.end_offset + 1
+            if following >= log.local_log_start_offset:
+                break
+            current = self._remote.segment_at(log, following)
+        found += log.aborted_transactions(offset, end)
+        return _sorted(found)
+
+    def _aborted_in(
+        self, segment: RemoteLogSegmentMetadata, offset: int, end: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        found, is_complete = aborted_transactions(self.indexes, [segment], offset, end)
+        if not is_complete:
+            open_offset = self.indexes.first_open_offset(segment)
+            is_complete = open_offset is None or open_offset >= end
+        return found, is_complete
+
+    def _log_failure(self, log: Log, offset: int, error: Exception) -> None:
+        """One line for a store that is away, and one for each object that is missing or corrupt."""
+        of_object = isinstance(
+            error, RemoteObjectCorruptError | RemoteResourceNotFoundError | CorruptFile
+        )
+        problem = f"{log.name} {type(error).__name__}" if of_object else ""
+        if not of_object:
+            self._is_failing = True
+        now_ms = self._now_ms()
+        if len(self._problems) >= _MAX_PROBLEMS:
+            self._problems.clear()
+        if now_ms - self._problems.get(problem, -_LOG_INTERVAL_MS) < _LOG_INTERVAL_MS:
+            return
+        self._problems[problem] = now_ms
+        logger.error(
+            "Cannot read offset %d of partition %s-%d from remote storage, clients retry: %s",
+            *(offset, log.topic, log.partition),
+            error,
+            extra={"topic": log.topic, "partition": log.partition},
+        )
+
+
+class TimestampSearch(NamedTuple):
+    """A search by timestamp, in a worker thread, over [from_offset, end_offset) of one history."""
+
+    epochs: list[tuple[int, int]]
+    from_offset: int
+    end_offset: int
+    timestamp: int
+
+    def run(
+        self, storage: SegmentStorage, segments: list[RemoteLogSegmentMetadata]
+    ) -> _TimestampAndOffset | None:
+        """`segments` are all of the partition. Raises RemoteStorageError, RecordsError."""
+        for segment in sorted(segments, key=lambda each: each.start_offset):
+            start = max(segment.start_offset, self.from_offset)
+            if (
+                segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                or segment.max_timestamp_ms < self.timestamp
+                or segment.end_offset < start
+                or start >= self.end_offset
+            ):
+                continue
+            up_to = end_of_common_history(segment, self.epochs, self.end_offset, start)
+            found = find_timestamp(storage, segment, self.timestamp, from_offset=start, up_to=up_to)
+            if found is not None:
+                return found
+        return None
+
+
+def _read_local(log: Log, params: ReadParams) -> RemoteLogReadResult:
+    """What follows the remote segments, when there is nothing at or above the offset in them."""
+    start = max(params.offset, log.local_log_start_offset)
+    if start >= params.up_to:
+        return RemoteLogReadResult(b"", [] if params.read_committed else None)
+    read = log.read(
+        *(start, params.max_bytes),
+        up_to=params.up_to,
+        min_one_batch=params.min_one_batch,
+        read_committed=params.read_committed,
+    )
+    aborted = read.aborted_transactions if params.read_committed else None
+    return RemoteLogReadResult(b"" if read.slice is None else read.slice, aborted)
+
+
+def _sorted(found: list[AbortedTransaction]) -> list[tuple[int, int]]:
+    pairs = {(each.producer_id, each.first_offset) for each in found}
+    return sorted(pairs, key=lambda pair: pair[1])

@@ -1,0 +1,37 @@
+"""The programs, in the order of the page, and those that cannot be obtained."""
+
+from __future__ import annotations
+
+from tests.compat.ecosystem.model import Program
+from tests.compat.ecosystem.programs import (
+    apicurio,
+    burrow,
+    connect,
+    connect_standalone,
+    debezium,
+    flink,
+    mirror_maker,
+    streams_smoke,
+    word_count,
+)
+
+PROGRAMS: tuple[Program, ...] = (
+    connect.PROGRAM,
+    connect_standalone.PROGRAM,
+    mirror_maker.PROGRAM,
+    streams_smoke.PROGRAM,
+    word_count.PROGRAM,
+    apicurio.PROGRAM,
+    debezium.PROGRAM,
+    flink.PROGRAM,
+    burrow.PROGRAM,
+)
+
+#: Programs without a row of results, and why.
+NOT_RUN: tuple[tuple[str, str], ...] = (
+    ("Karapace", "not on PyPI"),
+    ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
+    ("kafka_exporter, kminion", "not available from the Go module proxy"),
+    ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
+    ("Vector, Telegraf, Logstash", "not in Debian"),
+)

@@ -1,0 +1,77 @@
+"""docs/ecosystem.md from the kept results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.compat.ecosystem.catalogue import NOT_RUN
+from tests.compat.ecosystem.clusters import KAFKA, OTTLA
+from tests.compat.ecosystem.model import Program
+from tests.compat.ecosystem.results import Results
+from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "ecosystem.md"
+
+_HEAD = f"""# Programs around a broker
+
+The programs that run beside a broker in an installation: Connect, MirrorMaker, Streams,
+registries, stream processors, monitors. `make compat-ecosystem` runs each of them, unchanged and by
+the same script, against Ottla and against Apache Kafka {KAFKA_VERSION}, and generates this page. Do
+not edit. [Compatibility](compatibility.md) has the client libraries.
+
+| to | command |
+|---|---|
+| run all programs on both brokers (an hour; Java, Maven) | `make compat-ecosystem` |
+| run one program | `make compat-ecosystem ARGUMENTS='--only connect'` |
+| run one program on one broker, and keep its logs | \
+`make compat-ecosystem ARGUMENTS='--only connect --broker ottla --keep .'` |
+
+A run fails when a check passes on Kafka and not on Ottla.
+"""
+_MARKS = {True: "yes", False: "**no**", None: "-"}
+
+
+def write_page(rows: Sequence[tuple[Program, Results]]) -> None:
+    """Writes the page."""
+    PAGE.write_text(render(rows), "utf-8")
+
+
+def render(rows: Sequence[tuple[Program, Results]]) -> str:
+    """The whole document."""
+    lines = [_HEAD, "| program | version | checks | on Ottla | on Kafka | run on |"]
+    lines.append("|---|---|---|---|---|---|")
+    for program, results in rows:
+        day = max((run.day for run in results.runs.values()), default="-")
+        passed = " | ".join(_passed(results, kind) for kind in (OTTLA, KAFKA))
+        count = len(results.names()) or "-"
+        anchor = f"[{program.title}](#{_anchor(program.title)})" if results.runs else program.title
+        lines.append(f"| {anchor} | {program.version} | {count} | {passed} | {day} |")
+    lines += ["", "**yes**: verified. **no**: fails. **-**: the script did not reach it.", ""]
+    for program, results in rows:
+        if results.runs:
+            lines += _section(program, results)
+    if NOT_RUN:
+        lines += ["## Not run", "", "| program | reason |", "|---|---|"]
+        lines += [f"| {title} | {reason} |" for title, reason in NOT_RUN]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(program: Program, results: Results) -> list[str]:
+    lines = [f"## {program.title}", ""]
+    if program.notes:
+        lines += [*program.notes, ""]
+    lines += ["| check | Ottla | Kafka |", "|---|---|---|"]
+    for name in results.names():
+        marks = " | ".join(_MARKS[results.state(kind, name)] for kind in (OTTLA, KAFKA))
+        lines.append(f"| {name} | {marks} |")
+    return [*lines, ""]
+
+
+def _passed(results: Results, kind: str) -> str:
+    run = results.runs.get(kind)
+    return str(run.passed()) if run is not None else "not run"
+
+
+def _anchor(title: str) -> str:
+    kept = "".join(each for each in title.lower() if each.isalnum() or each in " -_")
+    return kept.replace(" ", "-")

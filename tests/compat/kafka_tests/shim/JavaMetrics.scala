@@ -1,0 +1,103 @@
+package ottla.shim
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.yammer.metrics.core.{Histogram, Meter, Metric, MetricName, MetricsRegistry}
+import org.apache.kafka.common.metrics.{Gauge, KafkaMetric, Metrics}
+import org.apache.kafka.common.utils.Sanitizer
+import org.apache.kafka.common.{MetricName => KafkaMetricName}
+import org.apache.kafka.server.metrics.KafkaYammerMetrics
+
+import java.util
+import java.util.concurrent.ConcurrentHashMap
+import scala.jdk.CollectionConverters._
+
+/** The metrics of a broker process that tests read as Kafka's; a stopped broker has none. */
+class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
+  @volatile private var averages = Map.empty[KafkaMetricName, Double]
+
+  Seq("expired-connections-killed-count", "failed-reauthentication-total").foreach { name =>
+    val gauge: Gauge[Double] = (_, _) => JavaMetrics.value(process(), name)
+    addMetric(metricName(name, "socket-server-metrics"), gauge)
+  }
+
+  override def metrics(): util.Map[KafkaMetricName, KafkaMetric] = {
+    // `Metrics` calls it before this class is initialized.
+    if (averages != null) refresh()
+    super.metrics()
+  }
+
+  /** The throttle times by client, of which tests ask in a loop. */
+  private def refresh(): Unit = synchronized {
+    process().filter(_.isAlive).foreach { running =>
+      val found = running.ask("throttles")
+      val exempt = metricName("exempt-request-time", "Request", "") -> found.get("exempt_percent").asDouble
+      averages = found.get("times").elements().asScala.map(throttleTime).toMap + exempt
+      averages.keys.foreach { name =>
+        if (!super.metrics().containsKey(name)) {
+          val gauge: Gauge[Double] = (_, _) => averages.getOrElse(name, Double.NaN)
+          addMetric(name, gauge)
+        }
+      }
+    }
+  }
+
+  /** A client that has a quota has this metric before it is throttled. */
+  def addThrottleTime(kind: String, user: String, clientId: String): Unit = synchronized {
+    val name = throttleTime(kind, user, clientId)
+    if (!super.metrics().containsKey(name)) {
+      val gauge: Gauge[Double] = (_, _) => averages.getOrElse(name, Double.NaN)
+      addMetric(name, gauge)
+    }
+  }
+
+  private def throttleTime(kind: String, user: String, clientId: String): KafkaMetricName =
+    metricName("throttle-time", kind.capitalize, "", "user", Sanitizer.sanitize(user), "client-id", clientId)
+
+  private def throttleTime(row: JsonNode): (KafkaMetricName, Double) = {
+    val name = throttleTime(row.get(0).asText, row.get(1).asText, row.get(2).asText)
+    name -> (if (row.get(3).isNull) Double.NaN else row.get(3).asDouble)
+  }
+}
+
+/** Kafka's Yammer metrics that tests read. All brokers of a JVM share them. */
+object JavaMetrics {
+  private val running = ConcurrentHashMap.newKeySet[BrokerProcess]
+
+  def value(process: Option[BrokerProcess], name: String): Double =
+    process.filter(_.isAlive).map(_.ask("metrics").get(name).asDouble).getOrElse(0.0)
+
+  private def values(name: String): Iterable[Double] =
+    running.asScala.map(each => value(Some(each), name))
+
+  private def throttle(kind: String): Histogram = Internals.only[Histogram] {
+    case ("max", _) => values(s"longest-$kind-throttle").maxOption.getOrElse(0.0)
+  }
+
+  private val shared: Map[MetricName, Metric] = Map(
+    name("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec") ->
+      Internals.only[Meter] {
+        case ("count", _) => values("unclean-leader-elections").sum.toLong
+        case ("stop", _) => ()
+      },
+    name("kafka.network", "RequestMetrics", "ThrottleTimeMs", ",request=Produce") -> throttle("produce"),
+    name("kafka.network", "RequestMetrics", "ThrottleTimeMs", ",request=FetchConsumer") -> throttle("fetch"),
+  )
+
+  private def name(group: String, kind: String, name: String, tags: String = ""): MetricName =
+    new MetricName(group, kind, name, null, s"$group:type=$kind,name=$name$tags")
+
+  /** Shows the metrics of a process, with those of the others. */
+  def add(process: BrokerProcess): Unit = synchronized {
+    if (running.isEmpty) {
+      val put = classOf[MetricsRegistry].getDeclaredMethod("getOrAdd", classOf[MetricName], classOf[Metric])
+      put.setAccessible(true)
+      shared.foreach { case (name, metric) => put.invoke(KafkaYammerMetrics.defaultRegistry, name, metric) }
+    }
+    running.add(process)
+  }
+
+  def remove(process: BrokerProcess): Unit = synchronized {
+    running.remove(process)
+    if (running.isEmpty) shared.keys.foreach(KafkaYammerMetrics.defaultRegistry.removeMetric)
+  }
+}

@@ -1,0 +1,104 @@
+package ottla.shim
+
+import com.fasterxml.jackson.databind.JsonNode
+import org.apache.kafka.common.acl.AclOperation
+import org.apache.kafka.common.network.{ClientInformation, ListenerName}
+import org.apache.kafka.common.protocol.ApiKeys
+import org.apache.kafka.common.requests.{RequestContext, RequestHeader}
+import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceType}
+import org.apache.kafka.common.security.auth._
+import org.apache.kafka.server.authorizer.{Action, AuthorizationResult, Authorizer}
+
+import java.io.{BufferedReader, InputStreamReader, OutputStreamWriter}
+import java.net.{InetAddress, ServerSocket, Socket}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.ConcurrentHashMap
+import javax.net.ssl.{SSLPeerUnverifiedException, SSLSession}
+import javax.security.auth.x500.X500Principal
+import javax.security.sasl.SaslServer
+
+/** Calls the principal builders and authorizers of tests for the brokers, which cannot load Java
+  * classes.
+  *
+  * Each line of a connection is a JSON list that begins with what is asked. `principal`: class,
+  * listener, security protocol, address of the client, name by the rules of the broker; the answer
+  * is a list, type and name of the principal. `authorize`: class, listener, security protocol,
+  * address of the client, type and name of the principal, key and version of the API, operation,
+  * type and name of the resource; the answer is whether it is allowed.
+  */
+object Plugins {
+  private val builders = new ConcurrentHashMap[String, KafkaPrincipalBuilder]
+  private val authorizers = new ConcurrentHashMap[String, Authorizer]
+
+  /** The port of the loopback address on which brokers ask. */
+  lazy val port: Int = {
+    val server = new ServerSocket(0, 100, InetAddress.getLoopbackAddress)
+    startThread(while (true) {
+      val client = server.accept()
+      startThread(serve(client))
+    })
+    server.getLocalPort
+  }
+
+  private def startThread(body: => Unit): Unit = {
+    val thread = new Thread(() => body, "principal builders")
+    thread.setDaemon(true)
+    thread.start()
+  }
+
+  private def serve(client: Socket): Unit = {
+    val reader = new BufferedReader(new InputStreamReader(client.getInputStream, UTF_8))
+    val writer = new OutputStreamWriter(client.getOutputStream, UTF_8)
+    Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach { line =>
+      val question = Launcher.json.readTree(line)
+      val answer = question.get(0).asText match {
+        case "principal" =>
+          val principal = build(question.get(1).asText, question.get(2).asText,
+            question.get(3).asText, InetAddress.getByName(question.get(4).asText),
+            question.get(5).asText)
+          Launcher.json.createArrayNode().add(principal.getPrincipalType).add(principal.getName)
+        case "authorize" => Launcher.json.getNodeFactory.booleanNode(isAllowed(question))
+      }
+      writer.write(Launcher.json.writeValueAsString(answer) + "\n")
+      writer.flush()
+    }
+  }
+
+  private def isAllowed(question: JsonNode): Boolean = {
+    val text = (index: Int) => question.get(index).asText
+    val authorizer = authorizers.computeIfAbsent(text(1), name =>
+      Class.forName(name).getDeclaredConstructor().newInstance().asInstanceOf[Authorizer])
+    val header = new RequestHeader(ApiKeys.forId(question.get(7).asInt),
+      question.get(8).asInt.toShort, "", 0)
+    val context = new RequestContext(header, "", InetAddress.getByName(text(4)),
+      new KafkaPrincipal(text(5), text(6)), new ListenerName(text(2)),
+      SecurityProtocol.forName(text(3)), ClientInformation.EMPTY, false)
+    val resource = new ResourcePattern(ResourceType.fromCode(question.get(10).asInt.toByte),
+      text(11), PatternType.LITERAL)
+    val action = new Action(AclOperation.fromCode(question.get(9).asInt.toByte), resource, 1, true, true)
+    authorizer.authorize(context, java.util.List.of(action)).get(0) == AuthorizationResult.ALLOWED
+  }
+
+  private def build(name: String, listener: String, protocol: String, address: InetAddress,
+                    client: String): KafkaPrincipal = {
+    val builder = builders.computeIfAbsent(name, _ =>
+      Class.forName(name).getDeclaredConstructor().newInstance().asInstanceOf[KafkaPrincipalBuilder])
+    builder.build(SecurityProtocol.forName(protocol) match {
+      case SecurityProtocol.PLAINTEXT => new PlaintextAuthenticationContext(address, listener)
+      case SecurityProtocol.SSL => new SslAuthenticationContext(session(client), address, listener)
+      case sasl => new SaslAuthenticationContext(saslServer(client), sasl, address, listener)
+    })
+  }
+
+  private def session(client: String): SSLSession = Internals.only[SSLSession] {
+    case ("getPeerPrincipal", _) =>
+      if (client == "ANONYMOUS") throw new SSLPeerUnverifiedException("no certificate")
+      new X500Principal(client)
+  }
+
+  private def saslServer(client: String): SaslServer = Internals.only[SaslServer] {
+    case ("getAuthorizationID", _) => client
+    case ("getMechanismName", _) => "PLAIN"
+    case ("isComplete", _) => true
+  }
+}

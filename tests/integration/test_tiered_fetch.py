@@ -1,0 +1,167 @@
+"""Consumers read a whole topic of which most segments are in remote storage only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import Broker
+from tests.doubles.eventually import eventually
+
+PARTITIONS = 2
+TIERED = {
+    "remote.storage.enable": "true",
+    "segment.bytes": "20000",
+    "local.retention.bytes": "30000",
+    "retention.ms": "-1",
+}
+
+Record = tuple[int, int, bytes | None]
+
+
+def settings(store: dict[str, str]) -> dict[str, object]:
+    """Those of a broker with tiered storage, whose tasks run without delay."""
+    return {
+        "remote_log_storage_system_enable": True,
+        "remote_log_storage_manager_class_name": "aiven",
+        "remote_log_manager_task_interval_ms": 50,
+        "remote_log_manager_task_retry_backoff_ms": 20,
+        "remote_log_manager_task_retry_backoff_max_ms": 50,
+        "log_retention_check_interval_ms": 100,
+        "log_initial_task_delay_ms": 50,
+        "rlmm_config_remote_log_metadata_topic_num_partitions": 2,
+        "rlmm_config_remote_log_metadata_topic_replication_factor": 1,
+        "remote_fetch_max_wait_ms": 20_000,
+        **{f"rsm_config_{name.replace('.', '_')}": value for name, value in store.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def broker(store: Path) -> Iterator[Broker]:
+    folder = {"storage.backend.class": "filesystem", "storage.root": str(store)}
+    with Broker(**settings({**folder, "chunk.size": "8192"})) as broker:
+        yield broker
+
+
+def create(broker: Broker, topic: str, **more: str) -> None:
+    new = NewTopic(topic, PARTITIONS, 1, config={**TIERED, **more})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([new])[topic].result(60)
+
+
+def produce(broker: Broker, topic: str, count: int, **config: object) -> list[Record]:
+    """What a consumer has to get: (partition, offset, value)."""
+    random, sent = Random(topic), []
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 4000, **config}
+    )
+
+    def delivered(error: object, message: object) -> None:
+        assert error is None
+        sent.append((message.partition(), message.offset(), message.value()))  # type: ignore[attr-defined]
+
+    for number in range(count):
+        value = random.randbytes(random.randrange(300))
+        producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=delivered)
+    producer.flush(60)
+    return sorted(sent)
+
+
+def wait_until_tiered(broker: Broker, topic: str) -> None:
+    """Until only the last segments are on the local disk."""
+
+    def is_tiered() -> bool:
+        logs = [log for log in broker.server.parts.base.logs.logs() if log.topic == topic]
+        return len(logs) == PARTITIONS and all(
+            log.local_log_start_offset > 0 and log.size_in_bytes < 60_000 for log in logs
+        )
+
+    eventually(is_tiered, "the segments are not in remote storage only")
+
+
+def consume(broker: Broker, topic: str, count: int, **config: object) -> list[Record]:
+    """The records from the begin on, in the order of the partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **config,
+        }
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    found: list[Record] = []
+
+    def has_all() -> bool:
+        for message in consumer.consume(500, 0.5):
+            assert message.error() is None, message.error()
+            found.append((message.partition(), message.offset(), message.value()))
+        return len(found) >= count
+
+    eventually(has_all, lambda: f"{len(found)} of {count} records", pause_seconds=0)
+    consumer.close()
+    for index in range(PARTITIONS):
+        offsets = [offset for partition, offset, _ in found if partition == index]
+        assert offsets == sorted(offsets)
+    return sorted(found)
+
+
+def test_a_consumer_reads_the_whole_topic(broker: Broker) -> None:
+    create(broker, "whole")
+    sent = produce(broker, "whole", 2_000)
+    wait_until_tiered(broker, "whole")
+    assert consume(broker, "whole", len(sent)) == sent
+    assert broker.server.parts.replicas.manager.remote_fetches.reader.read_bytes > 0  # type: ignore[union-attr]
+    small = {"fetch.max.bytes": 1_000_000, "max.partition.fetch.bytes": 700}
+    assert consume(broker, "whole", len(sent), **small) == sent
+
+
+def test_aborted_transactions_are_left_out(broker: Broker) -> None:
+    create(broker, "transactions")
+    random, committed = Random(1), []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "tiered"})
+    producer.init_transactions(60)
+    for number in range(30):
+        commit = number % 3 != 0
+        producer.begin_transaction()
+        for index in range(30):
+            value = b"%d-%d " % (number, index) + random.randbytes(200)
+            if commit:
+                committed.append(value)
+            producer.produce("transactions", value, partition=index % PARTITIONS)
+        producer.flush(60)  # an abort drops what was not sent
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
+    wait_until_tiered(broker, "transactions")
+    found = consume(broker, "transactions", len(committed))
+    assert sorted(value for _, _, value in found if value) == sorted(committed)
+    everything = consume(broker, "transactions", 900, **{"isolation.level": "read_uncommitted"})
+    assert len(everything) == 900
+
+
+def test_a_store_that_is_away_delays_the_consumer(broker: Broker, store: Path) -> None:
+    create(broker, "away")
+    sent = produce(broker, "away", 1_000)
+    wait_until_tiered(broker, "away")
+    fetches = broker.server.parts.replicas.manager.remote_fetches
+    assert fetches is not None
+    hidden = store.with_name("hidden")
+    store.rename(hidden)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("away", 0, 0)])
+    failed = fetches.reader.failed_reads
+    eventually(lambda: consumer.poll(0.1) is not None or fetches.reader.failed_reads > failed)
+    hidden.rename(store)
+    consumer.close()
+    assert fetches.reader.failed_reads > failed
+    assert consume(broker, "away", len(sent)) == sent

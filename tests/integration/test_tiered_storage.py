@@ -1,0 +1,146 @@
+"""Brokers with tiered storage: copies, local retention, leader changes, deleted topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from ottla.testing import Broker, Cluster
+from tests.doubles.command_line import CommandLine
+from tests.doubles.eventually import eventually
+from tests.doubles.tiered_topics import (
+    TIERED_TOPIC,
+    delete_topic,
+    log_of,
+    produce,
+    properties,
+    remote_logs,
+    remote_segments,
+    stored_segments,
+    tiered_settings,
+)
+
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    (tmp_path / "store").mkdir()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def cluster(store: Path) -> Iterator[Cluster]:
+    with Cluster(brokers=3, **tiered_settings(store, metadata_replicas=3)) as cluster:
+        yield cluster
+
+
+def is_local_only_from(brokers: list[Broker], topic: str, offset: int) -> bool:
+    return all(log_of(each, topic).local_log_start_offset == offset for each in brokers)
+
+
+def check_copied_once(segments: list[RemoteLogSegmentMetadata], end_offset: int) -> None:
+    """Each offset is in one segment, and nothing else is left."""
+    assert {each.state for each in segments} == {FINISHED}
+    offsets = [range(each.start_offset, each.end_offset + 1) for each in segments]
+    assert [offset for each in offsets for offset in each] == list(range(end_offset))
+
+
+def leader_of(cluster: Cluster, topic: str) -> int:
+    def leader() -> int:
+        running = next(each for each in cluster.brokers if each.is_running)
+        state = running.server.parts.base.metadata.snapshot.partition(topic, 0)
+        return 0 if state is None or state.leader < 1 else state.leader
+
+    found = eventually(lambda: leader() if cluster[leader() or 1].is_running else 0)
+    assert isinstance(found, int)
+    return found
+
+
+def test_a_cluster_copies_on_after_a_leader_change(
+    cluster: Cluster, store: Path, tmp_path: Path
+) -> None:
+    cluster.create_topic("history", config=TIERED_TOPIC)
+    produce(cluster.bootstrap, "history", 10)
+    eventually(lambda: is_local_only_from(cluster.brokers, "history", 9))
+    first = leader_of(cluster, "history")
+    cluster[first].pause()
+    running = [each for each in cluster.brokers if each.is_running]
+    produce(",".join(each.bootstrap for each in running), "history", 10)
+    eventually(lambda: is_local_only_from(running, "history", 19))
+    cluster[first].start()
+    produce(cluster.bootstrap, "history", 1)
+    eventually(lambda: is_local_only_from(cluster.brokers, "history", 20))
+
+    def all_known() -> bool:
+        return all(len(remote_segments(each, "history")) == 20 for each in cluster.brokers)
+
+    eventually(all_known)
+    for broker in cluster.brokers:
+        check_copied_once(remote_segments(broker, "history"), 20)
+    assert {log_of(each, "history").log_start_offset for each in running} == {0}
+    assert len(stored_segments(store)) == 20
+
+    ottla = CommandLine(cluster.bootstrap)
+    (row,) = ottla.done("tiered", "status", "--json").value
+    assert (row["topic"], row["segments"], row["end_offset"]) == ("history", 20, 19)
+    config = tmp_path / "server.properties"
+    config.write_text(properties(tiered_settings(store)))
+    verified = ottla.done("tiered", "verify", "--config", str(config), "--content", "--json").value
+    assert verified == {"segments": 20, "problems": []}
+
+    delete_topic(cluster.bootstrap, "history")
+    eventually(lambda: not stored_segments(store))
+
+
+def test_a_broker_that_starts_again_copies_on(store: Path, tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", **tiered_settings(store))
+    with broker:
+        broker.create_topic("history", config=TIERED_TOPIC)
+        for crash in (False, True):
+            produce(broker.bootstrap, "history", 5)
+            broker.restart(crash=crash)
+        produce(broker.bootstrap, "history", 1)
+        eventually(lambda: log_of(broker, "history").local_log_start_offset == 10)
+        finished = [each for each in remote_segments(broker, "history") if each.state is FINISHED]
+        check_copied_once(finished, 10)
+        assert log_of(broker, "history").log_start_offset == 0
+
+
+def test_what_cannot_be_copied_stays_on_the_local_disk(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = store.with_name("away")
+    with Broker(tmp_path / "data", **tiered_settings(store)) as broker:
+        broker.create_topic("history", config=TIERED_TOPIC)
+        broker.create_topic("other", config=TIERED_TOPIC)
+        produce(broker.bootstrap, "history", 3)
+        eventually(lambda: is_local_only_from([broker], "history", 2))
+        store.rename(away)
+        store.touch()  # so that the directory is not created again
+        produce(broker.bootstrap, "history", 5)
+        produce(broker.bootstrap, "other", 5)
+        eventually(lambda: remote_logs(broker).problems.count("copy") == 2)
+        assert log_of(broker, "history").local_log_start_offset == 2
+        assert log_of(broker, "other").local_log_start_offset == 0
+        state = broker.server._state
+        assert state is not None
+        (fault,) = state.faults()
+        assert (fault.name, fault.stops) == ("remote-storage-failing", False)
+        assert "(2 partitions in all)" in fault.problem
+        store.unlink()
+        away.rename(store)
+        eventually(lambda: is_local_only_from([broker], "history", 7))
+        eventually(lambda: is_local_only_from([broker], "other", 4))
+        eventually(lambda: remote_logs(broker).problem() is None)
+        assert state.faults() == []
+    lines = [
+        record
+        for record in caplog.records
+        if record.name == "ottla.remote" and record.levelno >= logging.ERROR
+    ]
+    assert len(lines) == 1

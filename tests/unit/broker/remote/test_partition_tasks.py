@@ -1,0 +1,111 @@
+"""PartitionTasks: the role of the replica, back-off, and the log start offset of a new leader."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.remote.partition_tasks import PartitionTasks
+from ottla.broker.remote.remote_problems import RemoteProblems
+from ottla.broker.remote.settings import RemoteLogSettings
+from tests.doubles.tiered_broker import OneReplica
+from tests.doubles.tiered_partition import PARTITION, TieredPartition
+
+SETTINGS = RemoteLogSettings(
+    task_interval_ms=30_000, retry_backoff_ms=500, retry_backoff_max_ms=1500
+)
+
+
+class Scene(TieredPartition):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.replica = OneReplica(self.log)
+        self.problems = RemoteProblems()
+        self.random = 0.5
+
+    def tasks(self) -> PartitionTasks:
+        return PartitionTasks(
+            *(PARTITION, self.replica, SETTINGS, self.remote, self.remote),
+            *(self.quota, self.problems, lambda: self.random),
+        )
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    scene = Scene(tmp_path)
+    await scene.start()
+    yield scene
+    await scene.stop()
+
+
+async def test_a_leader_copies(scene: Scene) -> None:
+    scene.append(3)
+    tasks = scene.tasks()
+    assert await tasks.copy() == 30
+    assert len(scene.states()) == 2
+    scene.random = 0.0
+    assert await tasks.copy() == pytest.approx(24)
+    scene.random = 1.0
+    assert await tasks.expire() == pytest.approx(36)
+
+
+async def test_a_follower_notes_what_is_copied(scene: Scene) -> None:
+    scene.append(3)
+    await scene.copy()
+    scene.append(2)
+    scene.log.offsets.highest_remote_offset = -1
+    scene.replica.is_leader = False
+    tasks = scene.tasks()
+    assert await tasks.copy() == 30
+    assert await tasks.expire() == 30
+    assert scene.log.offsets.highest_remote_offset == 3
+    assert len(scene.states()) == 2
+    assert scene.expire_locally() == 2
+
+
+async def test_ended_tasks_do_nothing(scene: Scene) -> None:
+    scene.append(2)
+    tasks = scene.tasks()
+    tasks.ended = True
+    await tasks.copy()
+    assert scene.states() == []
+
+
+async def test_failures_are_retried_with_back_off(scene: Scene) -> None:
+    scene.append(2)
+    tasks = scene.tasks()
+    scene.storage.fail = ["copy"] * 4
+    assert [await tasks.copy() for _ in range(4)] == [0.5, 1.0, 1.5, 1.5]
+    assert scene.problems.count("copy") == 1
+    assert await tasks.copy() == 30
+    assert scene.problems.count("copy") == 0
+    scene.append(1)
+    scene.storage.fail = ["copy"]
+    assert await tasks.copy() == 0.5
+
+
+async def test_it_waits_for_the_quota(scene: Scene) -> None:
+    scene.append(4)
+    scene.quota.limit = 1
+    assert await scene.tasks().copy() == 1
+    assert len(scene.states()) == 1
+
+
+async def test_it_waits_for_the_metadata(scene: Scene) -> None:
+    scene.metadata.unassign([PARTITION])
+    assert await scene.tasks().copy() == 1
+    assert scene.problems.count("copy") == 0
+
+
+async def test_a_new_leader_starts_where_remote_storage_does(scene: Scene) -> None:
+    scene.append(4)
+    await scene.copy()
+    scene.expire_locally()
+    segments = scene.metadata.cache(PARTITION).segments()
+    await scene.remote.delete(segments[0])  # by an earlier leader
+    assert scene.log.log_start_offset == 0
+    await scene.tasks().expire()
+    assert scene.log.log_start_offset == 2
+    assert len(scene.storage.objects) == 2

@@ -1,0 +1,106 @@
+"""RemoteLogManager: which partitions are tiered, when their tasks run, and deleted topics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.eventually import eventually_async
+from tests.doubles.tiered_broker import KEY, TieredBroker
+from tests.doubles.tiered_partition import PARTITION
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[TieredBroker]:
+    broker = TieredBroker(tmp_path)
+    broker.manager.startup()
+    yield broker
+    await broker.stop()
+
+
+def copied(broker: TieredBroker) -> int:
+    return len(broker.scene.storage.objects)
+
+
+async def test_a_leader_copies_and_finds_segments(broker: TieredBroker) -> None:
+    scene, manager = broker.scene, broker.manager
+    scene.append(3)
+    manager.on_leadership([broker.replica], [])
+    await eventually_async(lambda: scene.log.offsets.highest_remote_offset == 3)
+    found = manager.segment_at(scene.log, 2)
+    assert found is not None
+    assert (found.start_offset, found.end_offset) == (2, 3)
+    assert manager.segment_at(scene.log, 4) is None
+    scene.append(1, epoch=1)
+    await eventually_async(lambda: scene.log.offsets.highest_remote_offset == 5)
+
+
+async def test_which_logs_are_tiered(broker: TieredBroker) -> None:
+    log, manager = broker.scene.log, broker.manager
+    assert manager.partition(log) == PARTITION
+    tiered = log.config
+    for other in ({"remote_storage_enable": False}, {"cleanup_policy": ("compact", "delete")}):
+        log.update_config(tiered.replace(**other))
+        assert manager.partition(log) is None
+        assert manager.segment_at(log, 0) is None
+    log.update_config(tiered)
+    log.topic = "__consumer_offsets"
+    assert manager.partition(log) is None
+
+
+async def test_a_topic_that_becomes_tiered(broker: TieredBroker) -> None:
+    scene, manager, replica = broker.scene, broker.manager, broker.replica
+    tiered = scene.log.config
+    scene.log.update_config(tiered.replace(remote_storage_enable=False))
+    scene.append(2)
+    manager.on_leadership([replica], [])
+    scene.log.update_config(tiered)
+    manager.settings_changed([replica])
+    await eventually_async(lambda: copied(broker) == 1)
+    scene.log.update_config(tiered.replace(remote_storage_enable=False))
+    manager.settings_changed([replica])
+    assert not scene.metadata.is_initialized(PARTITION)
+
+
+async def test_the_last_leader_deletes_what_a_deleted_topic_has(broker: TieredBroker) -> None:
+    scene, manager = broker.scene, broker.manager
+    scene.append(3)
+    manager.on_leadership([broker.replica], [])
+    await eventually_async(lambda: copied(broker) == 2)
+    # The controller stops the replicas first, and deletes them then.
+    manager.on_stopped(KEY, is_deleted=False, with_topic=False)
+    broker.replica.is_leader = False
+    scene.storage.fail = ["delete"]
+    manager.on_stopped(KEY, is_deleted=True, with_topic=True)
+    await eventually_async(lambda: copied(broker) == 0)
+    await eventually_async(lambda: not manager.metadata.is_initialized(PARTITION))
+    assert manager.problems.first() is None
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+async def test_a_replica_that_moves_leaves_remote_segments(
+    broker: TieredBroker, is_leader: bool
+) -> None:
+    scene, manager = broker.scene, broker.manager
+    scene.append(2)
+    manager.on_leadership([broker.replica], [])
+    await eventually_async(lambda: copied(broker) == 1)
+    broker.replica.is_leader = is_leader
+    if not is_leader:
+        manager.on_leadership([], [broker.replica])
+    manager.on_stopped(KEY, is_deleted=True, with_topic=not is_leader)
+    assert not manager.metadata.is_initialized(PARTITION)
+    assert copied(broker) == 1
+
+
+async def test_a_stop_lets_a_copy_end(tmp_path: Path) -> None:
+    broker = TieredBroker(tmp_path)
+    broker.scene.append(20)
+    broker.manager.startup()
+    broker.manager.on_leadership([broker.replica], [])
+    await eventually_async(lambda: copied(broker) > 0)
+    await broker.stop()
+    topic = broker.scene.topic
+    assert len(topic.values[0]) == 2 * copied(broker)

@@ -1,0 +1,104 @@
+"""Segments whose bytes are not what they have to be; equal rows are tested with `reading`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.protocol.records.builder import build_batch
+from ottla.storage.remote.open_remote_storage import open_remote_storage
+from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+from pyspark_ottla.read.fetch import FetchedData
+from pyspark_ottla.remote.segment import planned
+from pyspark_ottla.remote.segment_stream import SegmentStream
+from tests.doubles.remote_segments import segment_files, segment_metadata
+from tests.doubles.tiered_cluster import store_settings
+
+
+def batch(first: int, count: int, size: int = 100) -> bytes:
+    return bytes(build_batch([(1000, None, bytes(size), None)] * count, base_offset=first))
+
+
+class Copied:
+    """A segment with these bytes in a folder; its indexes are no real ones."""
+
+    def __init__(
+        self, path: Path, content: bytes, *, end_offset: int, with_checksums: bool
+    ) -> None:
+        (path / "remote").mkdir()
+        self.storage = open_remote_storage(store_settings(path))
+        metadata = segment_metadata(len(content), start_offset=0, segment_id=UUID(int=1))
+        self.metadata: RemoteLogSegmentMetadata = metadata
+        self.end_offset = end_offset
+        self.storage.copy_log_segment(metadata, segment_files(path / "local", content))
+        if not with_checksums:
+            manifest = self.storage.manifest(metadata)
+            object.__setattr__(manifest, "checksums", None)
+
+    def read(self, start: int, end: int, aborted_at: Any = None) -> list[FetchedData]:
+        segment = planned(self.metadata)._replace(end=self.end_offset)
+        stream = SegmentStream(self.storage, segment, 1000, aborted_at)
+        return list(stream.responses(start, end))
+
+
+@pytest.fixture(params=[True, False], ids=["checksums", "no checksums"])
+def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    def copy(content: bytes, end_offset: int) -> Copied:
+        return Copied(tmp_path, content, end_offset=end_offset, with_checksums=request.param)
+
+    return copy
+
+
+def test_a_batch_larger_than_a_fetch(copied: Any) -> None:
+    content = batch(0, 2) + batch(2, 50) + batch(52, 3)
+    found = copied(content, 55).read(0, 55)
+    assert b"".join(data.records for data in found) == content
+    assert found[0].start == 0
+
+
+def test_reading_ends_with_the_range(copied: Any) -> None:
+    content = b"".join(batch(3 * n, 3) for n in range(100))
+    found = copied(content, 300).read(0, 4)
+    assert b"".join(data.records for data in found) == content[: 2 * len(batch(0, 3))]
+
+
+def test_a_gap_at_the_end_of_a_range_ends_it(copied: Any) -> None:
+    content = batch(0, 3) + batch(10, 3) + b"".join(batch(20 + 3 * n, 3) for n in range(50))
+    found = copied(content, 170).read(0, 8)
+    assert b"".join(data.records for data in found) == batch(0, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (batch(0, 3) + batch(3, 50)[:-10], "a batch of"),
+        (batch(0, 3) + batch(3, 3)[:40], "ends within a batch"),
+        (batch(0, 3) + batch(1, 3), "a batch with offset 1"),
+        (batch(0, 9) + batch(9, 3), "a batch with offset 9"),
+        (bytes(200), "magic 0"),
+    ],
+)
+def test_wrong_bytes_are_found(copied: Any, content: bytes, problem: str) -> None:
+    with pytest.raises(RemoteObjectCorruptError, match=problem):
+        copied(content, 10).read(0, 10)
+
+
+def test_without_checksums_the_crc_of_each_batch_is_checked(tmp_path: Path) -> None:
+    content = bytearray(batch(0, 3) + batch(3, 3))
+    content[-1] ^= 1
+    copied = Copied(tmp_path, bytes(content), end_offset=6, with_checksums=False)
+    with pytest.raises(RemoteObjectCorruptError, match="corrupt"):
+        copied.read(0, 6)
+
+
+def test_a_segment_of_another_size(tmp_path: Path) -> None:
+    copied = Copied(tmp_path, batch(0, 3), end_offset=3, with_checksums=True)
+    segment = planned(copied.metadata)._replace(size_bytes=7)
+    stream = SegmentStream(copied.storage, segment, 1000, None)
+    with pytest.raises(RemoteObjectCorruptError, match="its metadata 7"):
+        list(stream.responses(0, 3))
