@@ -242,7 +242,8 @@ class Load:
         async def turns(worker: Worker) -> None:
             nonlocal left
             while left > 0:
-                left -= await work(worker)
+                done = await work(worker)  # others change `left` meanwhile
+                left -= done
 
         used, begun = _processor_seconds(self.contestant), time.perf_counter()
         await asyncio.gather(*(turns(worker) for worker in workers))
