@@ -253,7 +253,7 @@ class Load:
             worker.close()
         return {
             "/s": self._records / taken,
-            "processor, µs": used / self._records * 1e6,
+            " processor, µs a record": used / self._records * 1e6,
         }
 
     async def records(self) -> Figures:
