@@ -138,6 +138,8 @@ compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share
 	@$(RUN) -m tests.compat.share.commands
 	@$(RUN) -m tests.compat.share.run
 	@$(RUN) -m tests.compat.share.librdkafka
+	@$(RUN) -m tests.compat.share.cluster
+	@$(RUN) -m tests.compat.share.mixed
 
 compat-system: $(STAMP) ## Kafka's system-test tools through restarts, kills, upgrades and faults (hour; root, JDK, Maven)
 	@$(RUN) -m tests.compat.system.run $(ARGUMENTS)

@@ -74,8 +74,8 @@ class ShareHistory:
     def problems(self, values: list[str]) -> list[str]:
         """What breaks the promise of a share group: each record is accepted once, or rejected, or
         past its delivery limit, and nothing both."""
-        found = self.by_value()
-        problems = [f"{value} was never produced" for value in found if value not in set(values)]
+        found, known = self.by_value(), set(values)
+        problems = [f"{value} was never produced" for value in found if value not in known]
         problems += [f"{value} is not finished" for value in self.unfinished(values)]
         for value, events in sorted(found.items()):
             problems += [f"{value}: {problem}" for problem in _problems(events)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from ottla.broker.share.persister import (
@@ -10,6 +12,8 @@ from ottla.broker.share.persister import (
     StateBatch,
     StateUpdate,
 )
+
+_first_offset, _last_offset = attrgetter("first_offset"), attrgetter("last_offset")
 
 
 class ShareState(NamedTuple):
@@ -56,18 +60,31 @@ def combined(
 
     Of two batches for an offset, the one with the higher delivery count holds, then the one with
     the higher state, as in Kafka's `PersisterStateBatchCombiner`: a late write of an older state
-    does not bring records back. Adjacent batches of equal state become one.
+    does not bring records back. A changed batch and those beside it of equal state become one. The
+    stored batches are sorted and do not overlap.
     """
-    rows = [
-        batch._replace(first_offset=max(batch.first_offset, start_offset))
-        for batch in (*stored, *changed)
-        if batch.last_offset >= start_offset
-    ]
-    rows.sort(key=lambda batch: batch.first_offset)
-    result: list[StateBatch] = []
-    for row in rows:
-        _insert(result, row)
-    return tuple(_merged(result))
+    rows = list(stored)
+    del rows[: bisect_left(rows, start_offset, key=_last_offset)]
+    if rows:
+        rows[0] = _from(rows[0], start_offset)
+    for batch in changed:
+        if batch.last_offset < start_offset:
+            continue
+        row = _from(batch, start_offset)
+        # Only what overlaps or touches it is looked at: thousands of batches can be stored.
+        low = bisect_left(rows, row.first_offset - 1, key=_last_offset)
+        high = bisect_right(rows, row.last_offset + 1, key=_first_offset)
+        result: list[StateBatch] = []
+        for each in sorted([*rows[low:high], row], key=_first_offset):
+            _insert(result, each)
+        rows[low:high] = _merged(result)
+    return tuple(rows)
+
+
+def _from(batch: StateBatch, start_offset: int) -> StateBatch:
+    if batch.first_offset >= start_offset:
+        return batch
+    return batch._replace(first_offset=start_offset)
 
 
 def _insert(result: list[StateBatch], row: StateBatch) -> None:
