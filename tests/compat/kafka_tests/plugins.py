@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class PluginsOfJvm:
-    """The loopback port on which the JVM of the test answers for its classes."""
+    """The loopback port on which the JVM of the test calls its classes."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._stream: BinaryIO | None = None
 
     def ask(self, *question: object) -> Any:
-        """The answer. It blocks the event loop for the time that Kafka's own thread needs."""
+        """The response. It blocks the event loop for the time that Kafka's own thread needs."""
         if self._stream is None:
             self._stream = socket.create_connection(("127.0.0.1", self._port)).makefile("rwb")
         self._stream.write(json.dumps(question).encode() + b"\n")

@@ -67,7 +67,7 @@ def run_classes(
             elif class_name in waiting:
                 waiting.remove(class_name)
                 yield class_name, found.pop(class_name, [])
-        # What is left began and did not end, or did not begin: the first is not tried again.
+        # What is left began and did not end, or did not begin: the first does not run again.
         for class_name in [name for name in waiting if name in found] or waiting[:1]:
             if class_name in group:
                 waiting.remove(class_name)
