@@ -20,7 +20,7 @@ from tests.doubles.maven import ALONE
 
 VERSION, CONNECTOR = "2.3.0", "5.0.0-2.2"
 COUNT = 500
-JOB_SECONDS = 300.0
+JOB_SECONDS = 900.0  # it starts a cluster of its own, on a machine that may be busy
 _JOB = Path(__file__).with_name("flink_job.py")
 
 

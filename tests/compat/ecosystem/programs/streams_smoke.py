@@ -90,6 +90,7 @@ PROGRAM = Program(
     _run,
     (
         "Three brokers. While the driver writes, one broker restarts, two are killed, and one of"
-        " two clients is killed.",
+        " two clients is killed. The driver verifies for six minutes: run it on a machine without"
+        " other load.",
     ),
 )
