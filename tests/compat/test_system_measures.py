@@ -91,11 +91,14 @@ def test_the_page() -> None:
         "lost": 0,
         "doubled": 0,
         "disordered": 0,
+        "failed": ["saturating load: NOT_CONTROLLER"],
     }
     page = render({"kafka": result, "ottla": result})
     assert "| records acknowledged to VerifiableProducer | 1,000 | 1,000 |" in page
     assert f"| disk full |{' 1.5 |' * 8}" in page
     assert "Rolling upgrade" not in page
+    assert "There is no finished run yet of: mixed." in page
+    assert "- Ottla, not played to its end: saturating load: NOT_CONTROLLER" in page
     assert f"| disk full |{' 1.5 |' * 4}" in render({"mixed": result})
 
 

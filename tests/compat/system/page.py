@@ -60,6 +60,12 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     if not results:
         return f"{HEAD}\nThere is no result yet.\n"
     lines = [HEAD, "## Loss, doubling, order", "", *_totals(results), ""]
+    missing = [name for lane, name in _NAMES.items() if lane not in results]
+    if missing:
+        lines += [f"There is no finished run yet of: {', '.join(missing)}.", ""]
+    for lane, result in results.items():
+        lines += [f"- {_NAMES[lane]}, not played to its end: {each}" for each in result["failed"]]
+    lines.append("")
     lines += [
         "## Pauses",
         "",
