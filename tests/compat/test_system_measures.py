@@ -86,6 +86,7 @@ def test_the_page() -> None:
     result: dict[str, Any] = {
         "day": "2026-01-02",
         "seed": 1,
+        "load": 2,
         "rows": [{"trouble": "disk full", **pauses}],
         "counts": counts,
         "lost": 0,
