@@ -86,16 +86,20 @@ def test_the_page() -> None:
     result: dict[str, Any] = {
         "day": "2026-01-02",
         "seed": 1,
+        "load": 2,
         "rows": [{"trouble": "disk full", **pauses}],
         "counts": counts,
         "lost": 0,
         "doubled": 0,
         "disordered": 0,
+        "failed": ["saturating load: NOT_CONTROLLER"],
     }
     page = render({"kafka": result, "ottla": result})
     assert "| records acknowledged to VerifiableProducer | 1,000 | 1,000 |" in page
     assert f"| disk full |{' 1.5 |' * 8}" in page
     assert "Rolling upgrade" not in page
+    assert "There is no finished run yet of: mixed." in page
+    assert "- Ottla, not played to its end: saturating load: NOT_CONTROLLER" in page
     assert f"| disk full |{' 1.5 |' * 4}" in render({"mixed": result})
 
 

@@ -60,12 +60,19 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     if not results:
         return f"{HEAD}\nThere is no result yet.\n"
     lines = [HEAD, "## Loss, doubling, order", "", *_totals(results), ""]
+    missing = [name for lane, name in _NAMES.items() if lane not in results]
+    if missing:
+        lines += [f"There is no finished run yet of: {', '.join(missing)}.", ""]
+    for lane, result in results.items():
+        lines += [f"- {_NAMES[lane]}, not played to its end: {each}" for each in result["failed"]]
+    lines.append("")
     lines += [
         "## Pauses",
         "",
         "The longest time in seconds in which a partition gave a client nothing, from the",
         "beginning of a trouble to 5 s after all replicas were in sync again. All processes share",
-        "two cores, and each pause is one measurement. A line (-): not played in this run.",
+        "two cores, and each pause is one measurement: it depends on what the broker that was hit",
+        "led at that time. A line (-): not played in this run.",
         "",
     ]
     lines += _pauses({lane: results[lane] for lane in ("kafka", "ottla") if lane in results})
@@ -84,6 +91,7 @@ def _totals(results: dict[str, dict[str, Any]]) -> list[str]:
 
     lines.append(row("run on", [results[lane]["day"] for lane in lanes]))
     lines.append(row("seed", [results[lane]["seed"] for lane in lanes]))
+    lines.append(row("load average of the machine", [results[lane]["load"] for lane in lanes]))
     for name, title in _COUNTS:
         lines.append(row(title, [f"{results[lane]['counts'][name]:,}" for lane in lanes]))
     for name, title in (("lost", "lost"), ("doubled", "doubled"), ("disordered", "out of order")):

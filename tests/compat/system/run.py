@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sys
@@ -116,7 +117,6 @@ def now_ms() -> int:
 
 def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[str, Any]:
     """Plays a lane; returns what it gave."""
-    choices = random.Random(seed)
     troubles = UPGRADE if lane == "mixed" else TROUBLES
     if wanted:
         troubles = {name: each for name, each in troubles.items() if any(w in name for w in wanted)}
@@ -133,9 +133,11 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
         failed: list[str] = []
         for name, trouble in troubles.items():
             try:
-                windows.append((name, *_play(lane, name, trouble, cluster, choices)))
+                windows.append(
+                    (name, *_play(lane, name, trouble, cluster, random.Random(f"{seed} {name}")))
+                )
             except (AssertionError, KafkaException) as error:
-                failed.append(f"{name}: {error}"[:500])
+                failed.append(f"{name}: {str(error).splitlines()[0]}"[:500])
                 print(f"{lane}: {failed[-1]}", flush=True)
                 cluster.heal()
             if work.error is not None:
@@ -152,6 +154,7 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
     return {
         "day": datetime.now(UTC).date().isoformat(),
         "seed": seed,
+        "load": round(os.getloadavg()[2]),
         "rows": rows,
         "counts": counts,
         "lost": findings.lost,
