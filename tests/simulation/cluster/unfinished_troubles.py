@@ -121,8 +121,7 @@ class UnfinishedTroubles:
         self._heal()
 
     async def assigned(self, node: Node) -> None:
-        """A broker gets new replicas while it lacks descriptors, inodes or space, and maybe has to
-        delete them before it could start them."""
+        """A broker gets new replicas while it lacks descriptors, inodes or space."""
         lack = self.random.random()
         if lack < 0.4 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 500_000}, frozenset(("open",)))
@@ -131,10 +130,7 @@ class UnfinishedTroubles:
         else:
             node.disk.room = node.disk.used
         if self.random.random() < 0.5:
-            await self.admin.recreate(replicas=3)
-            if self.random.random() < 0.5:
-                await asyncio.sleep(self.random.uniform(0, 2))
-                await self.admin.recreate()
+            await self.admin.recreate()
         else:
             await self.admin.reassign_to_node(node)
         await asyncio.sleep(self.random.uniform(0.2, 4))
