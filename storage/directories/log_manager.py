@@ -255,6 +255,7 @@ class LogManager:
         now_ms: int,
     ) -> Log:
         opening = self._opening(now_ms, clean=True)
+        existed = self.fs.exists(path)
         try:
             self.fs.make_directory(path)
             files = self.directories.files_of(directory)
@@ -262,6 +263,9 @@ class LogManager:
             partition_directory = PartitionDirectory(directory, path, *key, files)
             return open_log(partition_directory, chosen, opening, self.deletions)
         except OSError as error:
+            if not existed:  # the next attempt may choose another log directory
+                with suppress(OSError):
+                    self.fs.remove_tree(path)
             raise directory.write_failed(error) from error
 
     def _opening(self, now_ms: int, *, clean: bool) -> Opening:

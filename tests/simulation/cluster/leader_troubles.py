@@ -101,8 +101,6 @@ class LeaderTroubles:
         """The controller has taken a replica out of the assignment, and cannot write the state of
         the partition without it; then another replica has to leave the ISR."""
         index = self.random.randrange(self.world.shape.partitions)
-        if len(self.world.nodes) < 3:
-            return
         await self.admin.reassign_to(index, list(self.world.nodes)[:3])
         await self._until(lambda: len(self._isr(index)) == 3, 10)
         state, controller = self._state(index), self.controller()
