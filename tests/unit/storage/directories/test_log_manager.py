@@ -55,19 +55,6 @@ def test_a_full_directory_gets_no_new_logs_while_there_is_another() -> None:
     assert paths == {"/b"}
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
-def test_a_creation_that_fails_leaves_no_directory_behind(code: int) -> None:
-    fs = MemoryFileSystem()
-    manager = manager_on(fs, ("/a", "/b"))
-    fs.fail("open", code, path_part="/t-0/")
-    with pytest.raises((DiskFull, ResourceExhausted)):
-        manager.get_or_create("t", 0, now_ms=NOW_MS)
-    manager.check_free_bytes()
-    manager.get_or_create("u", 0, now_ms=NOW_MS)
-    manager.get_or_create("t", 0, now_ms=NOW_MS)
-    assert [fs.exists(f"{path}/t-0") for path in ("/a", "/b")].count(True) == 1
-
-
 def test_topic_ids_are_written_and_checked() -> None:
     fs = MemoryFileSystem()
     manager = manager_on(fs)

@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
-from ottla.storage.errors import DiskFull, LogDirectoryOffline
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 from ottla.storage.files.checkpoints import read_offset_checkpoint
 from ottla.storage.files.layout import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
@@ -251,3 +251,16 @@ def test_files_that_cannot_be_renamed_are_deleted_at_once(suffix: str) -> None:
     manager.purge(NOW_MS + NO_ROOM)
     assert log.log_end_offset == 2
     assert len(fetched(log)) == 2
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+def test_a_creation_that_fails_leaves_no_directory_behind(code: int) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    fs.fail("open", code, path_part="/t-0/")
+    with pytest.raises((DiskFull, ResourceExhausted)):
+        manager.get_or_create("t", 0, now_ms=NOW_MS)
+    manager.check_free_bytes()
+    manager.get_or_create("u", 0, now_ms=NOW_MS)
+    manager.get_or_create("t", 0, now_ms=NOW_MS)
+    assert [fs.exists(f"{path}/t-0") for path in ("/a", "/b")].count(True) == 1
