@@ -6,43 +6,11 @@ RUN := $(ENVIRONMENT)/bin/python
 STAMP := $(ENVIRONMENT)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
-.PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
-.PHONY: hostile simulate simulate-long simulate-defects
-.PHONY: bench-cluster bench-curves bench-share chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons compat-kerberos
-.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons compat-kerberos compat-kafka-tests
-.PHONY: soak test-pythons spark-kill-matrix
-.PHONY: soak test-pythons test-chart site test-quickstarts
-.PHONY: audit constraints check-alerts
-.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
-.PHONY: test-s3-seaweedfs bench-tiered-spark
-.PHONY: mutation soak test-pythons
-.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark compat
-.PHONY: compare-share test-console console-screenshots compat-java compat-streams golden clean
-.PHONY: hostile simulate simulate-long simulate-defects bench-cluster bench-curves chaos chaos-share compat-system
-.PHONY: test-compose test-asyncio-debug test-compiled compat-spark test-image soak test-pythons
-.PHONY: compat-kerberos compat-kafka-tests compat-ecosystem spark-kill-matrix test-chart site test-quickstarts audit
-.PHONY: constraints check-alerts compat-spark-pages compat-spark-tables mutation spark-package compat-spark-package
-.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
-.PHONY: compat compare-share test-console console-screenshots compat-java compat-streams golden clean
-.PHONY: hostile simulate simulate-long simulate-defects compat-system
-.PHONY: bench-cluster bench-curves chaos chaos-share test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: bench-cluster chaos test-compose test-image test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons compat-kerberos
-.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons compat-kerberos compat-kafka-tests compat-ecosystem
-.PHONY: soak test-pythons spark-kill-matrix
-.PHONY: soak test-pythons test-chart site test-quickstarts
-.PHONY: audit constraints check-alerts
-.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
-.PHONY: test-s3-seaweedfs
-.PHONY: mutation soak test-pythons
+# Every target is a command; none is a file.
+.PHONY: $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
 
 $(STAMP): pyproject.toml tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py

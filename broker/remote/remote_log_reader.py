@@ -303,7 +303,7 @@ class RemoteLogReader:
         """The aborted transactions that overlap [offset, end), as `Log.read` returns them.
 
         The marker of a transaction may be in a later segment, remote or local. That many segments
-        are read as the transaction is long: a producer snapshot tells that none is open any more.
+        are read as the transaction is long: a producer snapshot has no open one any more.
         """
         found: list[AbortedTransaction] = []
         current: RemoteLogSegmentMetadata | None = segment

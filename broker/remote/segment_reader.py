@@ -173,7 +173,7 @@ def find_timestamp(
 ) -> tuple[int, int, int] | None:
     """(timestamp, offset, leader epoch) of the first record that is not older than `timestamp`.
 
-    Looks at offsets in [from_offset, up_to). None if all are older. Raises RemoteStorageError.
+    Searches the offsets in [from_offset, up_to). None if all are older. Raises RemoteStorageError.
     """
     time_index = storage.fetch_index(metadata, RemoteIndexType.TIMESTAMP)
     relative_offset = max(

@@ -1,7 +1,7 @@
 """A Fetch request that waits for records in remote storage; mirrors Kafka's `DelayedRemoteFetch`.
 
 One partition of a request is read from remote storage; the others have what is on the local disk.
-The session of the client asks for the remaining partitions in its next requests.
+The client fetches the remaining partitions of its session with its next requests.
 """
 
 from __future__ import annotations

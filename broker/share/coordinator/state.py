@@ -71,7 +71,7 @@ def combined(
         if batch.last_offset < start_offset:
             continue
         row = _from(batch, start_offset)
-        # Only what overlaps or touches it is looked at: thousands of batches can be stored.
+        # Only what overlaps or touches it is compared: thousands of batches can be stored.
         low = bisect_left(rows, row.first_offset - 1, key=_last_offset)
         high = bisect_right(rows, row.last_offset + 1, key=_first_offset)
         result: list[StateBatch] = []

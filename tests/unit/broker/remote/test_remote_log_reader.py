@@ -245,7 +245,7 @@ async def test_fetches_of_the_same_records_share_a_read(
     second = scene.reader.read(scene.log, params(0))
     assert first is second
     await eventually_async(entered.is_set)
-    # Both fetches expire; the thread goes on, and the next fetch has its result.
+    # Both fetches expire; the thread continues, and the next fetch has its result.
     first.release()
     second.release()
     assert scene.reader.pending == 1

@@ -72,7 +72,7 @@ async def test_an_offset_with_its_epoch() -> None:
     assert (version, timeout_ms) == (9, 700)
 
 
-async def test_a_leader_without_tiered_storage_is_asked_for_its_log_start() -> None:
+async def test_a_leader_without_tiered_storage_sends_its_log_start() -> None:
     connection = ScriptedConnection(offsets(offset=70), offsets=7)
     await endpoint(connection).offset(KEY, 5, EARLIEST_LOCAL)
     request = cast(ListOffsetsRequest, connection.requests[0][0])

@@ -7,7 +7,6 @@ import pytest
 from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
-from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
@@ -92,92 +91,6 @@ def test_producers_and_transactions_go_back_too() -> None:
     assert log.producer_state.producers[7].last_sequence == 2
     assert [e for s in log.segments for e in s.txn_index.entries()] == []
     append(log, producer_id=7, producer_epoch=0, base_sequence=3, transactional=True)
-
-
-def test_the_recovery_point_on_disk_is_lowered_first() -> None:
-    """Else a crash after new appends would leave them unread by recovery."""
-    fs = MemoryFileSystem()
-    manager = manager_on(fs)
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    manager.checkpoint_recovery_points()
-    log.truncate_to(3)
-    assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 3\n"
-
-
-def flushed(fs: MemoryFileSystem) -> tuple[LogManager, Log]:
-    """Two batches of three records, with the recovery point 6."""
-    manager = manager_on(fs)
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    manager.checkpoint_recovery_points()
-    return manager, log
-
-
-def checkpoint(fs: MemoryFileSystem) -> int:
-    return int(fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}").split()[-1])
-
-
-def test_a_preparation_lowers_the_recovery_point_on_disk() -> None:
-    """So that `truncate_to`, which runs on the event loop, syncs no file."""
-    fs = MemoryFileSystem()
-    manager, log = flushed(fs)
-    (work,) = log.prepare_truncation(4)
-    assert work is not None
-    work()
-    assert checkpoint(fs) == 3, "the batch that holds the offset is removed as a whole"
-    assert log.recovery_point == 6, "the log is used meanwhile"
-    manager.checkpoint_recovery_points()
-    assert checkpoint(fs) == 3
-    fs.calls.clear()
-    log.truncate_to(4)
-    assert not [path for operation, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path]
-    append(log, 3)
-    log.flush()
-    manager.checkpoint_recovery_points()
-    assert checkpoint(fs) == log.recovery_point == 6
-
-
-def test_a_truncation_that_is_given_up_leaves_the_recovery_point() -> None:
-    fs = MemoryFileSystem()
-    manager, log = flushed(fs)
-    steps = log.prepare_truncation(4)
-    work = next(steps)
-    assert work is not None
-    work()
-    steps.close()
-    manager.checkpoint_recovery_points()
-    assert checkpoint(fs) == log.recovery_point == 6
-
-
-def test_a_preparation_that_was_not_written_is_made_up_for() -> None:
-    fs = MemoryFileSystem()
-    _, log = flushed(fs)
-    assert len(list(log.prepare_truncation(4))) == 1
-    log.truncate_to(4)
-    assert checkpoint(fs) == 3
-
-
-def test_a_preparation_for_a_higher_offset_is_not_relied_upon() -> None:
-    fs = MemoryFileSystem()
-    _, log = flushed(fs)
-    for work in log.prepare_truncation(4):
-        assert work is not None
-        work()
-    log.truncate_to(0)
-    assert checkpoint(fs) == 0
-
-
-def test_nothing_is_written_above_the_recovery_point() -> None:
-    fs = MemoryFileSystem()
-    _, log = flushed(fs)
-    append(log, 3)
-    append(log, 3)
-    assert list(log.prepare_truncation(9)) == []
 
 
 def test_a_failing_disk_goes_offline() -> None:
@@ -332,18 +245,6 @@ def test_what_happens_between_the_steps_counts(after: int) -> None:
         assert results[0] == results[1]
 
 
-def test_the_recovery_point_on_disk_is_lowered_by_a_full_truncation() -> None:
-    fs = MemoryFileSystem()
-    manager = manager_on(fs)
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    manager.checkpoint_recovery_points()
-    log.truncate_fully_and_start_at(2)
-    assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 2\n"
-
-
 def test_a_log_in_an_offline_directory_is_not_truncated() -> None:
     log = new_log()
     append(log, 3)
@@ -451,18 +352,6 @@ def test_a_transaction_whose_marker_is_replicated_stays_stable() -> None:
     append(log, 3)
     assert log.truncate_to(5)
     assert log.last_stable_offset == log.high_watermark == 5
-
-
-def test_the_recovery_point_is_written_only_where_it_is_lowered() -> None:
-    fs = MemoryFileSystem()
-    manager = manager_on(fs)
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
-    log.flush()
-    append(log, 3)
-    fs.calls.clear()
-    log.truncate_to(3)
-    assert [path for _, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path] == []
 
 
 def test_epochs_that_cannot_be_written() -> None:
