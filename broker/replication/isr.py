@@ -218,6 +218,10 @@ class IsrManager:
                     follower.last_caught_up_ms = NEVER
                     follower.refused_until_ms = partition.context.now_ms() + _REFUSED_WAIT_MS
             partition.set_isr(partition.isr)
+            # Nothing else may happen in the partition soon: the follower may be gone, and no
+            # record may follow the one that waited for it.
+            if partition.maybe_increment_high_watermark():
+                self._on_high_watermark(partition)
         elif error_code in _FENCED:
             self._timer.schedule(_FENCED_WAIT_MS, lambda: self._step_down(proposal, proposed))
         elif error_code not in _WAIT_FOR_CONTROLLER:

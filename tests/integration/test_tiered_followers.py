@@ -85,10 +85,12 @@ def test_a_follower_with_an_empty_disk_catches_up_and_leads(cluster: Cluster) ->
     # The leader has begun another epoch, without records yet.
     assert ours.leader_epochs.entries == theirs.leader_epochs.entries[:1] == [(0, 0)]
     produce(cluster.bootstrap, "history", 3)
+    values = [b"%1000d" % number for number in [*range(COUNT), *range(3)]]
     eventually(lambda: in_sync(leader) == 2)
+    # One broker alone is below min.insync.replicas, so its high watermark would not advance.
+    eventually(lambda: log_of(follower, "history").high_watermark == len(values))
     leader.pause()
     eventually(lambda: leader_of(follower) == follower.server.parts.base.broker_id)
-    values = [b"%1000d" % number for number in [*range(COUNT), *range(3)]]
     assert consume(follower.bootstrap, len(values)) == values
     # It copies on, and the remote segments of the earlier leader stay.
     leader.start()

@@ -127,6 +127,17 @@ def test_a_refusal_means_what_was_committed_holds() -> None:
     assert scene.partition.pending_isr is None
 
 
+def test_records_that_waited_for_a_refused_follower_are_committed() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.replicas.append(3)
+    assert scene.replicas.log().high_watermark == 0, "the proposed follower has not fetched them"
+    scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    assert scene.replicas.log().high_watermark == 3, (
+        "the follower may be gone, and no record may follow"
+    )
+
+
 def test_a_refused_follower_is_not_proposed_with_each_of_its_fetches() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)
