@@ -28,11 +28,8 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import uuid_to_string
-from ottla.storage.log.log import Log
-from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.open_remote_storage import open_remote_storage
-from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
-from tests.doubles.tiered_partition import PARTITION, TieredPartition
+from tests.doubles.tiered_partition import PARTITION, TieredPartition, append_transactions
 
 T = TypeVar("T")
 
@@ -58,41 +55,13 @@ async def tiered_transactions(path: Path) -> AsyncIterator[TieredPartition]:
     storage = open_remote_storage(store_settings(path))
     scene.remote.storage = storage
     await scene.start()
-    log = scene.log
-    log.update_config(log.config.replace(segment_ms=1 << 40, index_interval_bytes=500))
-    sequences = {1: 0, 2: 0}
-    for number in range(76):
-        records = plain(1 + number % 4, NOW_MS, size=3000 if number % 17 == 0 else 40)
-        producer = 1 + number % 2
-        batch = batch_of(
-            records,
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=sequences[producer],
-            transactional=True,
-        )
-        sequences[producer] += len(records)
-        log.append(batch, leader_epoch=number // 25, now_ms=NOW_MS)
-        log.update_high_watermark(log.log_end_offset)
-        if number % 11 == 10:
-            _end_transaction(log, producer, committed=number % 2 == 0, leader_epoch=number // 25)
-        if number % 20 == 19:
-            log.roll(NOW_MS)
-    for producer in (1, 2):
-        _end_transaction(log, producer, committed=False, leader_epoch=3)
+    append_transactions(scene.log, 76, batches_of_a_transaction=11)
     await scene.copy()
     try:
         yield scene
     finally:
         await scene.stop()
         storage.close()
-
-
-def _end_transaction(log: Log, producer_id: int, *, committed: bool, leader_epoch: int) -> None:
-    batch = marker(producer_id, committed=committed)
-    origin = AppendOrigin.COORDINATOR
-    log.append(batch, leader_epoch=leader_epoch, now_ms=NOW_MS, origin=origin)
-    log.update_high_watermark(log.log_end_offset)
 
 
 class TieredCluster:

@@ -13,10 +13,12 @@ from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.segments import RemoteLogSegmentState, TopicIdPartition
 from tests.doubles.memory_remote_storage import MemoryRemoteStorage
 from tests.doubles.remote_metadata_topic import MemoryMetadataTopic
-from tests.doubles.storage_logs import NOW_MS, batch_of, plain
+from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
 
 PARTITION = TopicIdPartition(UUID(int=7), "t", 0)
 HOUR_MS = 3_600_000
@@ -94,3 +96,37 @@ class TieredPartition:
         await self.metadata.shutdown()
         await self.workers.close()
         self.log.release()
+
+
+def append_transactions(log: Log, batches: int, *, batches_of_a_transaction: int) -> None:
+    """Batches of several sizes of the transactional producers 1 and 2, in segments of 20 batches
+    and leader epochs of 25. Some transactions are aborted, and the last of each is."""
+    log.update_config(log.config.replace(segment_ms=1 << 40, index_interval_bytes=500))
+    sequences = {1: 0, 2: 0}
+    last = batches_of_a_transaction - 1
+    for number in range(batches):
+        records = plain(1 + number % 4, NOW_MS, size=3000 if number % 17 == 0 else 40)
+        producer, epoch = 1 + number % 2, number // 25
+        batch = batch_of(
+            records,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+            transactional=True,
+        )
+        sequences[producer] += len(records)
+        log.append(batch, leader_epoch=epoch, now_ms=NOW_MS)
+        log.update_high_watermark(log.log_end_offset)
+        if number % batches_of_a_transaction == last:
+            _end_transaction(log, producer, committed=number % 2 == 0, leader_epoch=epoch)
+        if number % 20 == 19:
+            log.roll(NOW_MS)
+    for producer in (1, 2):
+        _end_transaction(log, producer, committed=False, leader_epoch=(batches - 1) // 25)
+
+
+def _end_transaction(log: Log, producer_id: int, *, committed: bool, leader_epoch: int) -> None:
+    batch = marker(producer_id, committed=committed)
+    origin = AppendOrigin.COORDINATOR
+    log.append(batch, leader_epoch=leader_epoch, now_ms=NOW_MS, origin=origin)
+    log.update_high_watermark(log.log_end_offset)

@@ -153,7 +153,7 @@ class TopicAdminHandlers:
                     )
                 if topic.name not in known:  # TOPIC_ALREADY_EXISTS precedes INVALID_CONFIG.
                     given = {row.name: row.value for row in topic.configs if row.value is not None}
-                    validate_topic_config(*(given, defaults), has_remote_storage=has_remote_storage)
+                    validate_topic_config(given, defaults, has_remote_storage=has_remote_storage)
             except KafkaError as error:
                 _fail(results[topic.name], error)
                 continue

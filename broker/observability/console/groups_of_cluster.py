@@ -35,7 +35,7 @@ from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.observability.console.access import Viewer
-    from ottla.broker.observability.console.cluster_client import ClusterClient
+    from ottla.broker.observability.console.cluster_client import ClusterClient, Responses
 
 # More than these are not listed: a row has some 200 bytes.
 MAX_LISTED = 20_000
@@ -110,18 +110,7 @@ async def committed_offsets(
         request = requests.setdefault(group.coordinator, OffsetFetchRequest(groups=[]))
         request.groups.append(OffsetFetchRequestGroup(group_id=group.group, topics=None))
     gathered = await client.ask_each(viewer, requests, OffsetFetchResponse)
-    found: dict[str, dict[TopicPartition, int]] = {}
-    for response in gathered.responses.values():
-        for row in response.groups:
-            if row.error_code:
-                continue
-            offsets = (
-                (TopicPartition(topic.name, each.partition_index), each.committed_offset)
-                for topic in row.topics
-                for each in topic.partitions
-                if not each.error_code and each.committed_offset >= 0
-            )
-            found[row.group_id] = dict(islice(offsets, MAX_OFFSETS))
+    found = _by_group(gathered, "name", "committed_offset")
     shares, problems = await _start_offsets(client, viewer, groups)
     return found | shares, [*gathered.problems, *problems]
 
@@ -137,19 +126,25 @@ async def _start_offsets(
             request = requests.setdefault(group.coordinator, DescribeShareGroupOffsetsRequest([]))
             request.groups.append(wanted)
     gathered = await client.ask_each(viewer, requests, DescribeShareGroupOffsetsResponse)
+    return _by_group(gathered, "topic_name", "start_offset"), gathered.problems
+
+
+def _by_group(gathered: Responses, name: str, offset: str) -> dict[str, dict[TopicPartition, int]]:
+    """The offsets of the groups without an error; `name` and `offset` are fields of the response's
+    topics and partitions."""
     found: dict[str, dict[TopicPartition, int]] = {}
     for response in gathered.responses.values():
         for row in response.groups:
             if row.error_code:
                 continue
             offsets = (
-                (TopicPartition(topic.topic_name, each.partition_index), each.start_offset)
+                (TopicPartition(getattr(topic, name), each.partition_index), getattr(each, offset))
                 for topic in row.topics
                 for each in topic.partitions
-                if not each.error_code and each.start_offset >= 0
+                if not each.error_code and getattr(each, offset) >= 0
             )
             found[row.group_id] = dict(islice(offsets, MAX_OFFSETS))
-    return found, gathered.problems
+    return found
 
 
 async def describe_groups(

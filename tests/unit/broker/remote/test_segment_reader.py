@@ -14,20 +14,11 @@ from ottla.broker.remote.segment_reader import (
     floor_position,
     read_segment,
 )
-from ottla.storage.log.log import Log
-from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
-from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
-from tests.doubles.tiered_partition import PARTITION, TieredPartition
-
-
-def end_transaction(log: Log, producer_id: int, *, committed: bool, leader_epoch: int) -> None:
-    batch = marker(producer_id, committed=committed)
-    origin = AppendOrigin.COORDINATOR
-    log.append(batch, leader_epoch=leader_epoch, now_ms=NOW_MS, origin=origin)
-    log.update_high_watermark(log.log_end_offset)
+from tests.doubles.storage_logs import NOW_MS
+from tests.doubles.tiered_partition import PARTITION, TieredPartition, append_transactions
 
 
 @pytest.fixture
@@ -46,27 +37,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[TieredPartition]:
     scene.remote.storage = storage
     await scene.start()
     log = scene.log
-    log.update_config(log.config.replace(segment_ms=1 << 40, index_interval_bytes=500))
-    sequences = {1: 0, 2: 0}
-    for number in range(60):
-        records = plain(1 + number % 4, NOW_MS, size=3000 if number % 17 == 0 else 40)
-        producer = 1 + number % 2
-        batch = batch_of(
-            records,
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=sequences[producer],
-            transactional=True,
-        )
-        sequences[producer] += len(records)
-        log.append(batch, leader_epoch=number // 25, now_ms=NOW_MS)
-        log.update_high_watermark(log.log_end_offset)
-        if number % 7 == 6:
-            end_transaction(log, producer, committed=number % 2 == 0, leader_epoch=number // 25)
-        if number % 20 == 19:
-            log.roll(NOW_MS)
-    for producer in (1, 2):
-        end_transaction(log, producer, committed=False, leader_epoch=2)
+    append_transactions(log, 60, batches_of_a_transaction=7)
     log.roll(NOW_MS)
     await scene.copy()
     yield scene

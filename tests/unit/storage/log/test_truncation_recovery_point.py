@@ -7,27 +7,28 @@ from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on
 
 
-def test_the_recovery_point_on_disk_is_lowered_first() -> None:
-    """Else a crash after new appends would leave them unread by recovery."""
-    fs = MemoryFileSystem()
+def flushed(fs: MemoryFileSystem) -> tuple[LogManager, Log]:
+    """Two batches of three records, with the recovery point 6."""
     manager = manager_on(fs)
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 3)
     append(log, 3)
     log.flush()
     manager.checkpoint_recovery_points()
+    return manager, log
+
+
+def test_the_recovery_point_on_disk_is_lowered_first() -> None:
+    """Else a crash after new appends would leave them unread by recovery."""
+    fs = MemoryFileSystem()
+    _, log = flushed(fs)
     log.truncate_to(3)
     assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 3\n"
 
 
 def test_the_recovery_point_on_disk_is_lowered_by_a_full_truncation() -> None:
     fs = MemoryFileSystem()
-    manager = manager_on(fs)
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    manager.checkpoint_recovery_points()
+    _, log = flushed(fs)
     log.truncate_fully_and_start_at(2)
     assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 2\n"
 
@@ -42,17 +43,6 @@ def test_the_recovery_point_is_written_only_where_it_is_lowered() -> None:
     fs.calls.clear()
     log.truncate_to(3)
     assert [path for _, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path] == []
-
-
-def flushed(fs: MemoryFileSystem) -> tuple[LogManager, Log]:
-    """Two batches of three records, with the recovery point 6."""
-    manager = manager_on(fs)
-    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
-    append(log, 3)
-    log.flush()
-    manager.checkpoint_recovery_points()
-    return manager, log
 
 
 def checkpoint(fs: MemoryFileSystem) -> int:
