@@ -204,7 +204,9 @@ async def prepare(contestant: Contestant, records: int) -> bytes:
     response = await _until(wire, request, 12, has_leader)
     await wait_for_coordinator(contestant.bootstrap)
     value = bytes(RECORD_BYTES)
-    batch = build_batch([(1000, None, value, None)] * BATCH_RECORDS)
+    # Not a fixed time: retention would delete old records between two rounds.
+    now_ms = int(time.time() * 1000)
+    batch = build_batch([(now_ms, None, value, None)] * BATCH_RECORDS)
     data = TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, batch)])
     for _ in range(0, records, BATCH_RECORDS):
         await wire.call(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[data]), 9)
