@@ -71,6 +71,9 @@ SETTINGS = {
 # A worker must not lose its locks in the loads that do not measure them.
 LONG_LOCKS = {"group.share.record.lock.duration.ms": "60000"}
 
+# One batch is in flight: the worker that waits can get nothing but what the other one loses.
+ONE_BATCH = {"group.share.partition.max.record.locks": str(BATCH_RECORDS)}
+
 Figures = dict[str, float]
 
 
@@ -432,7 +435,7 @@ def main() -> None:
     found: dict[str, dict[str, list[float]]] = {}
     for settings, all_kinds in (
         ({**SETTINGS, **LONG_LOCKS}, ("records", "acknowledgements", "memory")),
-        (SETTINGS, ("redelivery",)),
+        ({**SETTINGS, **ONE_BATCH}, ("redelivery",)),
     ):
         kinds = tuple(kind for kind in all_kinds if kind in wanted)
         if kinds:
