@@ -18,7 +18,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -67,33 +67,32 @@ class Brokers:
         self._clients = clients
 
     def create_topic(self) -> None:
-        rows = [CreatableReplicaAssignment(n, [n]) for n in range(len(self._brokers))]
+        count = len(self._brokers)
+        rows = [CreatableReplicaAssignment(n, [n]) for n in range(count)]
         topic = CreatableTopic(TOPIC, -1, -1, rows, [])
-        self._until(lambda sock: len(wire.call(sock, MetadataRequest(), 9).brokers) == len(rows))
-        self._until(
-            lambda sock: (
-                wire.call(sock, CreateTopicsRequest([topic], 10_000), 5).topics[0].error_code
-                in (0, 36)  # TOPIC_ALREADY_EXISTS
-            )
-        )
+        self._until(all, lambda sock: len(wire.call(sock, MetadataRequest(), 9).brokers) == count)
+        request = CreateTopicsRequest([topic], 10_000)
+        # The controller creates it.
+        self._until(any, lambda sock: wire.call(sock, request, 5).topics[0].error_code == 0)
         for partition, broker in enumerate(self._brokers):
             wire.check(broker.bootstrap, wire.produce_request(TOPIC, partition, LOADS[0].batch))
 
-    def _until(self, is_done: Callable[..., bool]) -> None:
+    def _until(
+        self, enough: Callable[[Iterable[bool]], bool], is_done: Callable[..., bool]
+    ) -> None:
+        """Asks the brokers again and again until `enough` of them are done."""
         deadline = time.perf_counter() + READY_SECONDS
-        pending = list(self._brokers)
-        while pending:
-            try:
-                with wire.connect(pending[-1].bootstrap) as sock:
-                    done = is_done(sock)
-            except OSError:
-                done = False
-            if done:
-                pending.pop()
-            elif time.perf_counter() > deadline:
+        while not enough([self._asked(each, is_done) for each in self._brokers]):
+            if time.perf_counter() > deadline:
                 raise SystemExit("the brokers did not become ready")
-            else:
-                time.sleep(0.1)
+            time.sleep(0.1)
+
+    def _asked(self, broker: targets.Ottla, is_done: Callable[..., bool]) -> bool:
+        try:
+            with wire.connect(broker.bootstrap) as sock:
+                return is_done(sock)
+        except OSError:
+            return False
 
     def measure(self, load: Load, seconds: float) -> tuple[float, float]:
         """Responses a second, and processor microseconds of the brokers for each."""
