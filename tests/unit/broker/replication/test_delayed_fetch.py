@@ -35,7 +35,7 @@ class Scene:
         self.completed += 1
 
 
-def test_the_change_of_a_partition_looks_at_this_one_only() -> None:
+def test_a_change_checks_its_own_partition_only() -> None:
     """A follower waits for thousands."""
     scene = Scene(min_bytes=1)
     assert not scene.fetch.try_complete()
