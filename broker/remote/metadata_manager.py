@@ -14,7 +14,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-from ottla.broker.remote.metadata_records import (
+from ottla.broker.runtime.tasks import spawn, stop
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -26,10 +30,6 @@ from ottla.broker.remote.metadata_records import (
     metadata_partition,
     topic_id_partition_of,
 )
-from ottla.broker.runtime.tasks import spawn, stop
-from ottla.protocol.errors import ErrorCode, error_name
-from ottla.protocol.records.errors import RecordsError
-from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.broker.remote.partition_tasks import PartitionTasks, Replica
 from ottla.broker.remote.remote_problems import RemoteProblems
 from ottla.broker.remote.segment_copier import RemoteSegments
@@ -25,6 +24,7 @@ from ottla.broker.remote.task_schedule import TaskSchedule
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
+from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.segments import TopicIdPartition
 
 if TYPE_CHECKING:

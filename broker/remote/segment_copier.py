@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
 from ottla.broker.remote.lineage import epoch_checkpoint, epochs_between, highest_remote_offset
-from ottla.broker.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
 from ottla.broker.remote.statistics import RemoteStatistics
+from ottla.storage.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     LogSegmentData,

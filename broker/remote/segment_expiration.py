@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.remote.lineage import highest_remote_offset, is_of_history
-from ottla.broker.remote.metadata_records import (
+from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )

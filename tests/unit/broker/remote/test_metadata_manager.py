@@ -12,14 +12,14 @@ from ottla.broker.remote.metadata_manager import (
     RemoteLogMetadataManager,
     RemoteMetadataNotReadyError,
 )
-from ottla.broker.remote.metadata_records import (
+from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+from ottla.storage.remote.metadata_records import (
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
     encode_metadata,
 )
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
