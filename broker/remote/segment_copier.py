@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from ottla.broker.remote.lineage import epoch_checkpoint, epochs_between, highest_remote_offset
 from ottla.broker.remote.statistics import RemoteStatistics
+from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
@@ -170,14 +171,14 @@ class SegmentCopier:
             try:
                 custom = await remote.workers.run(remote.storage.copy_log_segment, metadata, data)
                 self._check(log, truncations, custom)
-            except (RemoteStorageError, OSError):
+            except Exception:
                 await self._undo(metadata, custom)
                 raise
             # After an error the record may be committed: what readers may see is not deleted. The
             # next run finds it, or copies the segment again.
             await remote.update(metadata, _FINISHED, custom)
             statistics.copied_bytes += metadata.size_bytes
-        except (RemoteStorageError, OSError):
+        except Exception:
             statistics.failed_copies += 1
             raise
         finally:
@@ -206,7 +207,7 @@ class SegmentCopier:
         )
         try:
             await self._remote.delete(segment)
-        except (RemoteStorageError, OSError) as error:
+        except (RemoteStorageError, OSError, WorkerPoolClosed) as error:
             logger.warning(
                 "%s-%d: Cannot delete segment %s after its copy failed, expiration retries: %s",
                 *(self._partition.topic, self._partition.partition),

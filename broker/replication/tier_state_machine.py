@@ -165,11 +165,17 @@ class TieredFollowers:
                 self._build(partition, leader_log_start_offset), name=f"tier-{partition.key}"
             )
 
+    def end(self, key: TopicPartition) -> None:
+        """The partition is not followed any more: nothing of it is changed from now on."""
+        task = self.building.pop(key, None)
+        if task is not None:
+            task.cancel()
+        self._problems.pop(key, None)
+
     def stop(self) -> None:
         """Ends all of it."""
-        for task in self.building.values():
-            task.cancel()
-        self.building.clear()
+        for key in list(self.building):
+            self.end(key)
 
     async def _build(self, partition: Partition, leader_log_start_offset: int) -> None:
         failure: Exception | None = None
@@ -181,9 +187,9 @@ class TieredFollowers:
             await asyncio.sleep(_RETRY_SECONDS)
         except Exception as error:
             failure = error
-        finally:
-            self.building.pop(partition.key, None)
-            self._on_ended(partition, failure)
+        # Cancelled by `end`, it does not come here: the key may have another task by then.
+        self.building.pop(partition.key, None)
+        self._on_ended(partition, failure)
 
     def _report(self, partition: Partition, problem: str) -> None:
         """Logs a problem once, until it changes or ends."""

@@ -171,8 +171,34 @@ async def test_store_ends_with_an_error_when_the_record_is_not_read_in_time() ->
     with pytest.raises(RemoteStorageError, match="not read within 0 ms"):
         await manager.store(added(partition, 0))
     topic.fail["append"] = UNREACHABLE
+    manager.append_retry_seconds = 0
     with pytest.raises(RemoteStorageError, match="reached"):
         await manager.store(added(partition, 0))
+
+
+async def test_an_append_that_fails_is_repeated() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    topic.fail["append"] = UNREACHABLE
+    await manager.store(added(partition, 0))
+    assert len(topic.values[0]) == 1
+
+
+async def test_reading_continues_after_an_unexpected_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.broker.remote.metadata_manager._IDLE_SECONDS", 0.001)
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    put(topic, 0, added(partition, 0))
+    manager.assign([partition])
+    topic.fail["offsets"] = IndexError("a response without partitions")
+    manager.startup()
+    await eventually_async(lambda: manager.is_initialized(partition))
+    await manager.shutdown()
+    assert "Unexpected error reading" in caplog.text
 
 
 async def test_writers_of_a_partition_that_leaves_get_an_error() -> None:

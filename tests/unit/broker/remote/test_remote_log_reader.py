@@ -308,7 +308,7 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
     assert start > 100
     remote = 0
     for each, expected in before.items():
-        found = await scene.reader.offset_for_timestamp(log, each)
+        found = await scene.reader.offset_for_timestamp(log, each, 60)
         if expected is not None and expected[1] < start:
             remote += 1
             assert found == expected
@@ -316,13 +316,13 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
             assert found is None
     assert remote > 20
     log.delete_records_before(50)
-    found = await scene.reader.offset_for_timestamp(log, 0)
+    found = await scene.reader.offset_for_timestamp(log, 0, 60)
     assert found is not None
     assert found[1] == 50
     scene.storage.fail = ["fetch"]
     scene.reader.indexes._cache = ChunkCache(0)
     with pytest.raises(RemoteStorageError):
-        await scene.reader.offset_for_timestamp(log, 0)
+        await scene.reader.offset_for_timestamp(log, 0, 60)
 
 
 async def test_epochs_below_the_local_log_start_are_known(scene: Scene) -> None:
