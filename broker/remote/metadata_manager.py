@@ -192,6 +192,22 @@ class RemoteLogMetadataManager:
             raise RemoteMetadataNotReadyError(self.unavailable)
         index = self.metadata_partition(topic_id_partition_of(metadata))
         offset = await self._append(index, encode_metadata(metadata))
+        await self._wait_until_read(index, offset)
+
+    async def catch_up(self, partition: TopicIdPartition) -> None:
+        """Returns when the cache has all records that are committed now.
+
+        A broker that becomes leader would copy again what the leader before it has copied in the
+        last second. Raises RemoteStorageError.
+        """
+        index = self.metadata_partition(partition)
+        leader = self._topic.leader(index)
+        if leader is None:
+            raise RemoteStorageError(f"{REMOTE_LOG_METADATA_TOPIC}-{index} has no leader")
+        _, end_offset = await self._topic.offsets(leader, index)
+        await self._wait_until_read(index, end_offset - 1)
+
+    async def _wait_until_read(self, index: int, offset: int) -> None:
         state = self._metadata_partitions.get(index)
         if state is None:
             return  # not assigned here (any more): another broker has the cache
@@ -202,7 +218,8 @@ class RemoteLogMetadataManager:
         state.waiting.append(entry)
         self._wake.set()
         try:
-            await asyncio.wait_for(read, self._settings.consume_wait_ms / 1000)
+            async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
+                await read
         except TimeoutError:
             raise RemoteStorageError(
                 f"offset {offset} of {REMOTE_LOG_METADATA_TOPIC}-{index} was not read within"
@@ -238,8 +255,10 @@ class RemoteLogMetadataManager:
             except Exception:  # a defect, or a response that is not what it should be
                 logger.exception("Unexpected error reading %s, retrying", REMOTE_LOG_METADATA_TOPIC)
                 await asyncio.sleep(_IDLE_SECONDS)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _IDLE_SECONDS)
+            # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await self._wake.wait()
 
     async def _initialize(self) -> None:
         """Until the topic exists with the configured number of partitions.

@@ -75,6 +75,7 @@ class PartitionTasks:
         self._expiration = SegmentExpiration(expiring, partition)
         #: Whether this broker led the partition when these tasks began.
         self.is_led = replica.is_leader
+        self._has_caught_up = False
         self._failures = {"copy": 0, "expiration": 0}
         #: Set when the replica changed its role, or left: nothing more begins.
         self.ended = False
@@ -94,6 +95,9 @@ class PartitionTasks:
         self._note_progress(log)
         if not self._is_current_leader():
             return None
+        if not self._has_caught_up:
+            await self._copying.metadata.catch_up(self.partition)
+            self._has_caught_up = True
         await self._copier.run(log, self._is_current_leader)
         return _WAIT_SECONDS if self._copy_quota.is_exceeded(self._copying.now_ms()) else None
 

@@ -50,6 +50,8 @@ class Metadata(Protocol):
 
     async def store(self, metadata: RemoteLogMetadata) -> None: ...
 
+    async def catch_up(self, partition: TopicIdPartition) -> None: ...
+
 
 class RemoteSegments:
     """The remote storage and the metadata of what is in it. Loop only."""

@@ -90,8 +90,9 @@ class TaskSchedule(Generic[Key]):
                 self._tasks.append(spawn(self._run_one(key, number), name=self._name))
                 delay = None
             # Runs that end set the event, too.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), delay)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._changed.wait()
 
     async def _run_one(self, key: Key, number: int) -> None:
         delay = 0.0

@@ -185,6 +185,34 @@ async def test_an_append_that_fails_is_repeated() -> None:
     assert len(topic.values[0]) == 1
 
 
+async def test_a_stop_at_the_moment_of_a_write_ends_the_reading() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    manager.assign([partitions_of(manager, 0)[0]])
+    manager.startup()
+    await eventually_async(lambda: manager._wake._waiters)
+    manager._wake.set()
+    async with asyncio.timeout(60):
+        await manager.shutdown()
+
+
+async def test_a_new_leader_reads_what_is_committed() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    manager.assign([partition])
+    await manager.read_once()
+    put(topic, 0, added(partition, 0))
+    manager.startup()
+    await manager.catch_up(partition)
+    assert len(manager.cache(partition).segments()) == 1
+    await manager.catch_up(partition)
+    await manager.shutdown()
+    topic.leaders[0] = None
+    with pytest.raises(RemoteStorageError, match="no leader"):
+        await manager.catch_up(partition)
+
+
 async def test_reading_continues_after_an_unexpected_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
