@@ -10,6 +10,7 @@ from ottla.broker.remote.lineage import highest_remote_offset, remote_log_start_
 from ottla.broker.remote.metadata_manager import RemoteMetadataNotReadyError
 from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
 from ottla.broker.remote.segment_expiration import SegmentExpiration
+from ottla.broker.remote.statistics import PartitionProgress
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.errors import StorageError
 
@@ -69,10 +70,12 @@ class PartitionTasks:
         self._copy_quota = copy_quota
         self._problems = problems
         self._random = random
+        self.progress = PartitionProgress()
         self._copier = SegmentCopier(
-            copying, partition, copy_quota, settings.max_custom_metadata_bytes
+            *(copying, partition, copy_quota, settings.max_custom_metadata_bytes),
+            progress=self.progress,
         )
-        self._expiration = SegmentExpiration(expiring, partition)
+        self._expiration = SegmentExpiration(expiring, partition, self.progress)
         #: Whether this broker led the partition when these tasks began.
         self.is_led = replica.is_leader
         self._has_caught_up = False

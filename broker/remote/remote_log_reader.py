@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
@@ -20,6 +21,7 @@ from ottla.broker.remote.segment_reader import (
     find_timestamp,
     read_segment,
 )
+from ottla.broker.remote.statistics import RemoteStatistics
 from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
 from ottla.protocol.records.errors import RecordsError
 from ottla.storage.errors import CorruptFile, StorageError
@@ -145,6 +147,7 @@ class RemoteLogReader:
         threads: int = 10,
         max_pending_tasks: int = 100,
         index_cache_bytes: int = MAX_CACHED_BYTES,
+        statistics: RemoteStatistics | None = None,
     ) -> None:
         """`workers` has `threads` threads; `quota` is that of
         `remote.log.manager.fetch.max.bytes.per.second`; `now_ms` is monotonic.
@@ -154,10 +157,11 @@ class RemoteLogReader:
         """
         self.indexes = CachedIndexes(remote.storage, index_cache_bytes)
         self.workers = workers
-        self.read_requests = self.read_bytes = self.failed_reads = 0
+        self.statistics = RemoteStatistics() if statistics is None else statistics
         self._remote = remote
         self._quota = quota
         self._now_ms = now_ms
+        self._threads = threads
         self._max_reads = threads + max_pending_tasks
         self._reads: dict[tuple[int, int, ReadParams], RemoteReadTask] = {}
         self._searches = 0
@@ -168,6 +172,11 @@ class RemoteLogReader:
     def pending(self) -> int:
         """Reads and searches that run or wait for a thread."""
         return len(self._reads) + self._searches
+
+    @property
+    def idle_ratio(self) -> float:
+        """The part of the threads that have nothing to read now."""
+        return 1 - min(self.workers.accepted, self._threads) / self._threads
 
     def is_throttled(self) -> bool:
         """Whether the quota is exceeded, so that no read begins now."""
@@ -183,7 +192,7 @@ class RemoteLogReader:
         if read is None or read.is_done:
             if self.pending >= self._max_reads:
                 raise TooManyReadsError(f"{self.pending} reads of remote segments are pending")
-            self.read_requests += 1
+            self.statistics.topic(log.topic).reads += 1
             # The task begins in a later turn of the loop, when `read` has its value.
             coroutine = self._run(key, log, params)
             read = RemoteReadTask(spawn(coroutine, name=f"remote-log-read-{log.name}"))
@@ -247,20 +256,23 @@ class RemoteLogReader:
     async def _run(
         self, key: tuple[int, int, ReadParams], log: Log, params: ReadParams
     ) -> RemoteLogReadResult:
+        statistics, begin = self.statistics.topic(log.topic), monotonic()
         try:
             result = await self._read(self._reads[key], log, params)
         except WorkerPoolClosed:
             return RemoteLogReadResult(error=RemoteStorageError("the broker stops"))
         except (StorageError, OSError) as error:
-            self.failed_reads += 1
+            statistics.read_errors += 1
             self._log_failure(log, params.offset, error)
             return RemoteLogReadResult(error=error)
         except Exception as error:
-            self.failed_reads += 1
+            statistics.read_errors += 1
             logger.exception("Unexpected error reading %s from remote storage", log.name)
             return RemoteLogReadResult(error=error)
+        finally:
+            self.statistics.record_read_time(monotonic() - begin)
         size = len(result.records)
-        self.read_bytes += size
+        statistics.read_bytes += size
         self._quota.record(size, self._now_ms())
         if self._is_failing and size:
             self._is_failing = False

@@ -52,6 +52,11 @@ class TaskSchedule(Generic[Key]):
         """No more runs for `key`; one that runs now continues."""
         self._entries.pop(key, None)
 
+    @property
+    def idle_ratio(self) -> float:
+        """The part of the runs that may be in progress at the same time and are not."""
+        return 1 - len(self._running) / self._concurrency
+
     def is_running(self, key: Key) -> bool:
         return key in self._running
 

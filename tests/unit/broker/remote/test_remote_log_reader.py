@@ -203,8 +203,8 @@ async def test_a_store_that_is_away_is_one_log_line(
     result = await remote_read(scene.reader, scene.log, params(0))
     assert result.error is None
     assert "Remote storage can be read again" in caplog.text
-    assert scene.reader.failed_reads == 3
-    assert scene.reader.read_bytes == len(content(result))
+    assert scene.reader.statistics.total("read_errors") == 3
+    assert scene.reader.statistics.total("read_bytes") == len(content(result))
 
 
 @pytest.mark.parametrize("damage", ["missing segment", "missing object", "snapshot"])

@@ -107,7 +107,7 @@ async def test_a_fetch_that_waits_too_long_has_no_records_and_no_error(
     assert scene.fetches.purgatory.expired_total == 1
     # The next fetch has what the thread reads.
     again = Fetched(scene, at(0))
-    assert scene.reader.read_requests == 1
+    assert scene.reader.statistics.total("reads") == 1
     go_on.set()
     assert content(await again.data()) == expected
 
@@ -151,7 +151,7 @@ async def test_a_throttled_partition_does_not_complete_a_fetch(scene: RemoteFetc
     assert alone.responses == []
     scene.replicas.timer.advance(1_000)
     assert content(await alone.data()) == b""
-    assert scene.reader.read_requests == 0
+    assert scene.reader.statistics.total("reads") == 0
 
 
 async def test_a_follower_learns_that_the_offset_moved(scene: RemoteFetchScene) -> None:
@@ -163,7 +163,7 @@ async def test_a_follower_learns_that_the_offset_moved(scene: RemoteFetchScene) 
     assert data.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     assert (data.log_start_offset, content(data)) == (0, b"")
     assert data.high_watermark == scene.log.high_watermark
-    assert scene.reader.read_requests == 0
+    assert scene.reader.statistics.total("reads") == 0
     below = await Fetched(scene, at(scene.log.local_log_start_offset), **follower).data()
     assert below.error_code == 0
 
@@ -216,7 +216,7 @@ async def test_no_fetch_leaves_something_for_the_next_one(scene: RemoteFetchScen
     scene.replicas.append(index=1)  # completes it, and reads both partitions again
     assert content(await throttled.data(0)) == b""
     assert len(content(await throttled.data(1))) > 0
-    assert scene.reader.read_requests == 0
+    assert scene.reader.statistics.total("reads") == 0
     other = Fetched(scene, at(0, 1))
     assert len(content(await other.data())) > 0
-    assert scene.reader.read_requests == 0
+    assert scene.reader.statistics.total("reads") == 0

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from ottla.broker.remote.statistics import RemoteStatistics
 from ottla.broker.replication.leader_endpoint import EARLIEST_LOCAL, LeaderEndpoint
 from ottla.broker.replication.partition import Partition
 from ottla.broker.replication.tier_state_machine import TieredFollowers, TierStateMachine
@@ -52,6 +53,7 @@ class Scene:
         self.metadata = self.tiered.metadata
         self.storage = self.tiered.storage
         self.readers = self.tiered.workers
+        self.statistics = RemoteStatistics()
         self.leader = LocalLeader(self.tiered.log)
         self.replicas = Replicas(remote_storage_enable=True)
         self.follower: Partition = self.replicas.follow(2)
@@ -137,6 +139,8 @@ async def test_an_error_leaves_the_log_as_it_was(scene: Scene, damage: str) -> N
     assert scene.log.log_end_offset == 2
     assert scene.log.read(0, 100, up_to=2).slice is not None
     assert scene.truncated == []
+    assert scene.statistics.total("state_builds") == 1
+    assert scene.statistics.total("state_build_errors") == 1
 
 
 async def test_a_new_leader_ends_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
