@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_CACHED_BYTES = 64 << 20
 #: Segments of which the first open transaction is known: 100 bytes each.
 _MAX_KNOWN_SEGMENTS = 10_000
+_UNKNOWN, _NONE_OPEN = -1, -2
 _NUMBERS = {index_type: number for number, index_type in enumerate(RemoteIndexType)}
 
 
@@ -33,11 +34,15 @@ class CachedIndexes:
     def __init__(self, storage: RemoteStorage, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._storage = storage
         self._cache = ChunkCache(min(max_bytes, MAX_CACHED_BYTES))
-        self._open_offsets: dict[str, int | None] = {}
+        self._open_offsets: dict[str, int] = {}
 
     @property
     def size_bytes(self) -> int:
         return self._cache.size_bytes
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Another `remote.log.index.file.cache.total.size.bytes`; what exceeds it is dropped."""
+        self._cache.set_max_bytes(min(max_bytes, MAX_CACHED_BYTES))
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
@@ -59,17 +64,20 @@ class CachedIndexes:
         is open. Raises RemoteStorageError, CorruptFile.
         """
         key = str(metadata.segment_id.id)
-        if key not in self._open_offsets:
+        # Other threads may clear it at any time: it is looked up once.
+        found = self._open_offsets.get(key)
+        if found is None:
+            found = self._read_first_open_offset(metadata)
             if len(self._open_offsets) >= _MAX_KNOWN_SEGMENTS:
                 self._open_offsets.clear()
-            self._open_offsets[key] = self._read_first_open_offset(metadata)
-        return self._open_offsets[key]
+            self._open_offsets[key] = found
+        return None if found == _NONE_OPEN else found
 
-    def _read_first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+    def _read_first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int:
         try:
             content = self._storage.fetch_index(metadata, RemoteIndexType.PRODUCER_SNAPSHOT)
         except RemoteResourceNotFoundError:
-            return -1
+            return _UNKNOWN
         name = f"producer snapshot of segment {metadata.segment_id.id}"
         offsets = [each.transaction_first_offset for each in decode_snapshot(name, content)]
-        return min((offset for offset in offsets if offset >= 0), default=None)
+        return min((offset for offset in offsets if offset >= 0), default=_NONE_OPEN)

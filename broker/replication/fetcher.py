@@ -142,6 +142,8 @@ class Fetcher:
         self._delayed_until.pop(key, None)
         self._lagging.pop(key, None)
         self._truncate_first.discard(key)
+        if self._tiered is not None:
+            self._tiered.end(key)
 
     @property
     def max_lag(self) -> int:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.remote.remote_log_manager import RemoteLogManager
-    from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
+    from ottla.broker.replication.delayed_remote_fetch import RemoteFetches, RemoteStorageFetch
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
         FetchPosition,
@@ -327,9 +327,10 @@ class ReplicaManager:
         `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
         the high watermark and the ISR: when it arrives, not again when it is completed.
         """
-        results, size, immediate = self.read(params, items)
+        results, size, immediate, moved = self.read(params, items)
         remote = self.remote_fetches
-        if remote is not None and remote.start(params, results, callback):
+        if remote is not None and moved is not None:
+            remote.start(moved, results, callback)
             return
         if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
             callback(results)
@@ -347,18 +348,21 @@ class ReplicaManager:
 
     def read(
         self, params: FetchParams, items: Iterable[FetchItem], *, records_progress: bool = True
-    ) -> tuple[list[FetchResult], int, bool]:
-        """(one result for each item, their bytes, whether the response is sent without delay).
+    ) -> tuple[list[FetchResult], int, bool, RemoteStorageFetch | None]:
+        """(one result for each item, their bytes, whether the response is sent without delay, what
+        is to be read from remote storage before).
 
         With `params.only_news` there are no results of partitions without news.
         `records_progress`: the fetch of a follower says now what it has.
 
         Each item, in their order, gets up to its own limit from what is left of the request's
-        limit. The first batch is always complete, even if it is larger (KIP-74).
+        limit. The first batch is always complete, even if it is larger (KIP-74). Only the first
+        partition with records in remote storage is read from there.
         """
         left = params.max_bytes
         size = 0
         immediate = False
+        moved: RemoteStorageFetch | None = None
         results: list[FetchResult] = []
         # Once for all partitions, of which a follower fetches thousands.
         now_ms = None
@@ -383,19 +387,22 @@ class ReplicaManager:
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                     immediate = True
             except Exception as error:
-                taken, reserved = 0, None
-                if isinstance(error, OffsetInRemoteStorage) and self.remote_fetches is not None:
-                    reserved = self.remote_fetches.moved(params, item, data, left, size == 0)
-                else:
+                taken, remote = 0, self.remote_fetches
+                if not isinstance(error, OffsetInRemoteStorage) or remote is None:
                     self._read_failed(error, data)
-                if reserved is None:
                     immediate = True
-                else:
-                    left -= reserved
+                elif params.is_follower:
+                    data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+                    data.last_stable_offset = -1
+                    immediate = True
+                elif moved is None:
+                    most = min(position.partition_max_bytes, left)
+                    moved = remote.moved(params, item, data, most, is_first=size == 0)
+                    left -= 0 if moved is None else most
             size += taken
             left = left - taken if left > taken else 0
             results.append((topic, topic_id, data))
-        return results, size, immediate
+        return results, size, immediate, moved
 
     def _read_partition(
         self,
