@@ -171,6 +171,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
   val logManager: LogManager = only[LogManager] {
     case ("getLog$default$2", _) => false
     case ("getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
+    case ("logsByTopic", Seq(topic: String)) => metadataCache.getTopicPartitions(topic).toSeq.flatMap(logOf)
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("isLogDirOnline", directory +: _) => !isOffline(directory.asInstanceOf[String])
     case ("cleaner", _) => null
