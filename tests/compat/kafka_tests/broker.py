@@ -129,6 +129,8 @@ class InspectedBroker(broker_server.BrokerServer):
         """Metrics of Kafka that tests sum up over the listeners of a broker."""
         statistics = self.parts.network.server.statistics
         return {
+            "successful-authentication-total": statistics.authentications,
+            "failed-authentication-total": statistics.failed_authentications,
             "expired-connections-killed-count": statistics.expired_sessions,
             "failed-reauthentication-total": failed_renewals.count,
             "unclean-leader-elections": self.parts.control.controller.unclean_elections_total,
