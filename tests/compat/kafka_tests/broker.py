@@ -12,7 +12,8 @@ process id is the response, a line of the standard output. Three more fields, `p
 `builders` and `authorizer`, are a loopback port, Java classes by prefix of a setting, and a Java
 class: the broker asks there who a client is and what it may do, where a test has a principal
 builder or an authorizer of its own. When the broker serves clients it writes `state`:
-{"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}.
+{"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}; when it has ended, the
+file `exit-code` beside it.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
 six. They end with it.
 """
@@ -284,7 +285,9 @@ def _run_broker(order: dict[str, Any]) -> int:
             PrincipalBuilders(jvm, order["builders"]).install()
         if "authorizer" in order:
             OwnAuthorizer(jvm, order["authorizer"]).install()
-    return start.main([order["properties"]])
+    code = start.main([order["properties"]])
+    Path(order["state"]).with_name("exit-code").write_text(str(code), "ascii")
+    return code
 
 
 def main() -> None:

@@ -3,6 +3,11 @@ package ottla.shim
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import kafka.security.authorizer.AclAuthorizer
+import kafka.zookeeper.ZooKeeperClientTimeoutException
+import org.apache.kafka.common.config.ConfigException
+import org.apache.kafka.common.errors.InconsistentClusterIdException
+import org.apache.kafka.common.utils.Exit
+import org.apache.zookeeper.KeeperException
 
 import java.io.{BufferedReader, File, InputStreamReader, OutputStreamWriter, PrintWriter, Writer}
 import java.net.{InetAddress, Socket}
@@ -58,11 +63,19 @@ object Launcher {
   }
 }
 
+object BrokerProcess {
+  /** The exit code of a broker whose log directories failed. */
+  val Failed = 1
+  val Killed = -1
+}
+
 /** One broker process, from its start to its end. */
 class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   private val directory = Launcher.newDirectory(brokerId)
   private val log = new File(directory, "broker.log")
   private val stateFile = new File(directory, "state.json")
+  private val exitCodeFile = new File(directory, "exit-code")
+  @volatile private var isToStop = false
   private val handle = launch()
   /** What the broker wrote when it began to serve clients. */
   val state: JsonNode = awaitState()
@@ -112,6 +125,7 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   def stop(timeoutMs: Long): Unit = {
     try lastMetadata = Some(ask("metadata"))
     catch { case _: Exception => () } // it ended by itself, or is about to
+    isToStop = true
     handle.destroy()
     if (!hasEnded(timeoutMs)) {
       System.err.println(s"broker $brokerId did not stop in $timeoutMs ms and is killed: $log")
@@ -160,13 +174,29 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   private def awaitState(): JsonNode = {
     val until = System.nanoTime() + TimeUnit.SECONDS.toNanos(60)
     while (!stateFile.exists()) {
-      if (!handle.isAlive) throw new org.apache.kafka.common.config.ConfigException(
-        s"the broker did not start: ${lastLines()}")
+      if (!handle.isAlive) throw failure()
       if (System.nanoTime() > until) throw new IllegalStateException(
         s"the broker is not ready after 60 s: ${lastLines()}")
       Thread.sleep(5)
     }
+    // Kafka's broker ends its JVM when it cannot go on.
+    handle.onExit().thenRun(() => if (!isToStop && exitCode() == BrokerProcess.Failed) Exit.halt(1, lastLines()))
     Launcher.json.readTree(stateFile)
+  }
+
+  private def exitCode(): Int =
+    if (exitCodeFile.exists()) Files.readString(exitCodeFile.toPath).toInt else BrokerProcess.Killed
+
+  /** The exception of Kafka's broker for what stopped the start. */
+  private def failure(): Exception = {
+    val reason = s"the broker did not start: ${lastLines()}"
+    exitCode() match {
+      case 10 | 21 => new IllegalArgumentException(reason)
+      case 15 => new InconsistentClusterIdException(reason)
+      case 16 => new ZooKeeperClientTimeoutException(reason)
+      case 20 => new KeeperException.NodeExistsException(reason)
+      case _ => new ConfigException(reason)
+    }
   }
 
   private def lastLines(): String =
