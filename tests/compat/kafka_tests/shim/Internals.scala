@@ -18,7 +18,7 @@ import org.apache.kafka.common.requests.UpdateMetadataRequest
 import org.apache.kafka.common.security.auth.KafkaPrincipal
 import org.apache.kafka.common.security.token.delegation.TokenInformation
 import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
-import org.apache.kafka.common.utils.SecurityUtils
+import org.apache.kafka.common.utils.{SecurityUtils, Utils}
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
@@ -174,6 +174,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("logsByTopic", Seq(topic: String)) => metadataCache.getTopicPartitions(topic).toSeq.flatMap(logOf)
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("isLogDirOnline", directory +: _) => !isOffline(directory.asInstanceOf[String])
+    case ("directoryIdsSet", _) => directoryIds
     case ("cleaner", _) => null
     case ("initialDefaultConfig", _) => new LogConfig(util.Map.of("min.insync.replicas",
       process().ask("settings").get("min.insync.replicas").asText))
@@ -182,6 +183,12 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
       new ProducerStateManagerConfig(used.get("producer.id.expiration.ms").asInt,
         used.get("transaction.partition.verification.enable").asBoolean)
   }
+
+  /** The ids of log directories, which they get with a migration to KRaft. */
+  private def directoryIds: Set[Uuid] = config.logDirs.map(new File(_, "meta.properties"))
+    .filter(_.exists).flatMap { file =>
+      Option(Utils.loadProps(file.getPath).getProperty("directory.id")).map(Uuid.fromString)
+    }.toSet
 
   val replicaManager: ReplicaManager = only[ReplicaManager] {
     case ("localLog" | "getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
