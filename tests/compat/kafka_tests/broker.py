@@ -151,6 +151,17 @@ class InspectedBroker(broker_server.BrokerServer):
         found = quota.table.find(user, client_id)
         return None if found is None else found[0]
 
+    def _show_connections(self, ip: str) -> object:
+        """The connections of an address, and how many it may open in a second."""
+        limits = self.parts.quotas.connections
+        rate = limits.ip_creation_rates.get(ip, limits.default_ip_creation_rate)
+        return {"count": limits._by_ip.get(ip, 0), "rate": rate}
+
+    def _show_logs(self) -> object:
+        """All logs, by topic and partition."""
+        logs = self.parts.base.logs.logs()
+        return {log.name: _shown_log(log) for log in logs}
+
     def _show_live_brokers(self) -> object:
         """The broker epochs that the active controller knows."""
         context = self.parts.control.controller._components.context
@@ -226,6 +237,7 @@ def _shown_log(log: Log) -> object:
         "last_stable_offset": log.last_stable_offset,
         "size": log.size_in_bytes,
         "segments": len(log.segments),
+        "epochs": log.leader_epochs.entries,
         "producers": [
             [each.producer_id, each.epoch, each.last_sequence, each.last_offset]
             for each in log.producer_state.producers.values()
@@ -269,7 +281,6 @@ def accept_sha1() -> None:
 
 def _run_broker(order: dict[str, Any]) -> int:
     """One broker in this process, which is a fork."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with open(order["log"], "ab") as log, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
@@ -298,12 +309,23 @@ def main() -> None:
     accept_sha1()
     failed_renewals.install()
     throttle_times.install()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
+    started: set[int] = set()
+
+    def forget_ended(*_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while child := os.waitpid(-1, os.WNOHANG)[0]:
+                started.discard(child)
+
+    signal.signal(signal.SIGCHLD, forget_ended)
     gc.freeze()
-    started = []
     for line in sys.stdin:
+        # A broker that ended is not forgotten before it is known, or while all of them are killed:
+        # another process could have its id by then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
             code = 1
             try:
                 code = _run_broker(json.loads(line))
@@ -311,8 +333,10 @@ def main() -> None:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
-        started.append(child)
+        started.add(child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
         print(child, flush=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     for child in started:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)

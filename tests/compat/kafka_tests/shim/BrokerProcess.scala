@@ -90,16 +90,21 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     found.asInt
   }
 
-  /** What a broker that was stopped had in its metadata cache. */
+  /** What a broker that was stopped had in its metadata cache, and its logs. */
   private var lastMetadata: Option[JsonNode] = None
+  private var lastLogs: JsonNode = Launcher.json.createObjectNode()
 
   /** The answer of the broker to a question: its metadata cache, the state of a partition. A broker
-    * that was stopped has the metadata of that moment and no partitions.
+    * that was stopped has the metadata and the logs of that moment and no partitions.
     */
   def ask(question: Any*): JsonNode = synchronized {
     if (!handle.isAlive) question.head match {
       case "metadata" if lastMetadata.nonEmpty => lastMetadata.get
-      case "partition" => Launcher.json.readTree("""{"partition": null, "log": null}""")
+      case "partition" =>
+        val shown = Launcher.json.createObjectNode()
+        val log = Option(lastLogs.get(s"${question(1)}-${question(2)}"))
+        shown.set[JsonNode]("partition", Launcher.json.nullNode)
+        shown.set[JsonNode]("log", log.getOrElse(Launcher.json.nullNode))
       case other => throw new IllegalStateException(s"broker $brokerId was stopped, no $other")
     } else exchange(question)
   }
@@ -123,8 +128,10 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
 
   /** Asks the broker to stop; kills it when it has not stopped after the timeout. */
   def stop(timeoutMs: Long): Unit = {
-    try lastMetadata = Some(ask("metadata"))
-    catch { case _: Exception => () } // it ended by itself, or is about to
+    try {
+      lastMetadata = Some(ask("metadata"))
+      lastLogs = ask("logs")
+    } catch { case _: Exception => () } // it ended by itself, or is about to
     isToStop = true
     handle.destroy()
     if (!hasEnded(timeoutMs)) {

@@ -22,7 +22,8 @@ import org.apache.kafka.common.utils.{SecurityUtils, Utils}
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
-import org.apache.kafka.storage.internals.log.{BatchMetadata, LogConfig, LogDirFailureChannel, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache
+import org.apache.kafka.storage.internals.log.{BatchMetadata, EpochEntry, FetchDataInfo, LogConfig, LogDirFailureChannel, LogOffsetMetadata, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
@@ -142,6 +143,9 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("highWatermark", _) => shown.get("high_watermark").asLong
     case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
     case ("logSegments", _) => segments(new File(shown.get("directory").asText))
+    case ("activeSegment", _) => segments(new File(shown.get("directory").asText)).asScala.last
+    case ("leaderEpochCache", _) => Some(leaderEpochs(shown.get("epochs")))
+    case ("flush", _) => () // what a process has written is in the file, which tests read
     case ("size", _) => shown.get("size").asLong
     case ("numberOfSegments", _) => shown.get("segments").asInt
     case ("roll$default$1", _) => None
@@ -153,8 +157,21 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
 
   private def segments(directory: File): util.List[LogSegment] =
     directory.listFiles.filter(_.getName.endsWith(".log")).sorted.map { file =>
-      only[LogSegment] { case ("log", _) => FileRecords.open(file, false) }
+      only[LogSegment] {
+        case ("log", _) => FileRecords.open(file, false)
+        case ("read", Seq(from: java.lang.Long, _)) => read(FileRecords.open(file, false), from)
+      }
     }.toList.asJava
+
+  private def read(records: FileRecords, from: Long): FetchDataInfo =
+    Option(records.searchForOffsetWithSize(from, 0)).map { first =>
+      new FetchDataInfo(new LogOffsetMetadata(from), records.slice(first.position, Int.MaxValue))
+    }.orNull
+
+  private def leaderEpochs(rows: JsonNode): LeaderEpochFileCache = only[LeaderEpochFileCache] {
+    case ("epochEntries", _) => rows.elements().asScala
+      .map(row => new EpochEntry(row.get(0).asInt, row.get(1).asLong)).toList.asJava
+  }
 
   private def producers(rows: JsonNode): ProducerStateManager = only[ProducerStateManager] {
     case ("activeProducers", _) =>
