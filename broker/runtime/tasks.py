@@ -41,6 +41,15 @@ def spawn(coroutine: Coroutine[Any, Any, Result], *, name: str) -> asyncio.Task[
     return task
 
 
+async def gather_in_slices(coroutines: Sequence[Coroutine[Any, Any, object]], at_once: int) -> None:
+    """Run the coroutines, at most `at_once` of them beside each other; they do not raise."""
+    if len(coroutines) == 1:
+        await coroutines[0]  # needs no task
+        return
+    for start in range(0, len(coroutines), at_once):
+        await asyncio.gather(*coroutines[start : start + at_once])
+
+
 def running_tasks() -> list[asyncio.Task[Any]]:
     """The tasks started by `spawn` that have not ended; for shutdown and for leak checks."""
     return list(_tasks)
