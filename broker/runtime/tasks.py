@@ -46,8 +46,15 @@ async def gather_in_slices(coroutines: Sequence[Coroutine[Any, Any, object]], at
     if len(coroutines) == 1:
         await coroutines[0]  # needs no task
         return
-    for start in range(0, len(coroutines), at_once):
-        await asyncio.gather(*coroutines[start : start + at_once])
+    started = 0
+    try:
+        while started < len(coroutines):
+            part = coroutines[started : started + at_once]
+            started += len(part)
+            await asyncio.gather(*part)
+    finally:  # cancelled
+        for coroutine in coroutines[started:]:
+            coroutine.close()
 
 
 def running_tasks() -> list[asyncio.Task[Any]]:

@@ -117,6 +117,7 @@ class MemoryPersister:
     async def delete(self, key: SharePartitionKey) -> None:
         self._fail()
         self.states.pop(key, None)
+        self.start_offsets.pop(key, None)
 
     async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
         self._fail()
