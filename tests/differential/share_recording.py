@@ -16,8 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.differential import share_access_scripts
-from tests.differential.share_scripts import LOCK_MS, SCRIPTS, prepare
+from tests.differential import share_access_scripts, share_scripts, share_trouble_scripts
+from tests.differential.share_scripts import LOCK_MS, Script, prepare
 from tests.doubles.broker_process import start_broker
 from tests.doubles.kraft_kafka import VERSION, start_kraft
 from tests.doubles.transcript import Transcript
@@ -38,6 +38,18 @@ OTTLA = {
     "group_coordinator_rebalance_protocols": "classic,consumer,share",
 }
 
+
+#: Of both brokers: the share coordinator appends late.
+SLOW = {
+    "share_coordinator_append_linger_ms": share_trouble_scripts.WRITE_MS,
+    "share_coordinator_write_timeout_ms": 30_000,
+}
+#: With a broker of its own each.
+SCRIPTS = (
+    (*share_scripts.SCRIPTS, *share_access_scripts.SCRIPTS),
+    share_trouble_scripts.SCRIPTS,
+)
+SLOW_SCRIPTS = share_trouble_scripts.SLOW_SCRIPTS
 
 _EPOCHS = re.compile(r"group_epoch=([2-9]|\d\d+), assignment_epoch=\d+")
 
