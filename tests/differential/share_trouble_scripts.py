@@ -26,6 +26,7 @@ from ottla.protocol.messages.delete_records import (
 )
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.end_txn import EndTxnRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -193,6 +194,8 @@ def isolation(t: Transcript) -> None:
 
 def _producer(t: Transcript, name: str) -> tuple[int, int]:
     found: list[tuple[int, int]] = []
+    # Which creates __transaction_state.
+    t.quietly(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
 
     def is_ready() -> bool:
         response = t.quietly(InitProducerIdRequest(name, 60_000, -1, -1), 4)
