@@ -86,7 +86,7 @@ class SharePartition:
         self.key = key
         self.leader_epoch = leader_epoch
         self.state_epoch = state.state_epoch
-        #: Replaced when the settings of the group change; in effect for the next acquisition.
+        #: Replaced by the caller before each call, as the settings of a group can change.
         self.limits = limits
         self.window = InFlightWindow(start_offset)
         for first, last, record_state, delivery_count in state.batches:
@@ -268,6 +268,7 @@ class SharePartition:
                 batch.member_id = member_id
             else:
                 self._end_lock(batch)
+        self.window.advance()
 
     # Locks.
 

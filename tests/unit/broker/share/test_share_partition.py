@@ -173,3 +173,14 @@ def test_adjacent_batches_are_stored_as_one() -> None:
     rows = [StateBatch(0, 1, 2, 1), StateBatch(2, 2, 2, 1), StateBatch(4, 4, 2, 1)]
     assert list(merged(rows)) == [(0, 2, 2, 1), (4, 4, 2, 1)]
     assert list(merged([])) == []
+
+
+def test_a_rollback_after_the_last_lock_makes_room() -> None:
+    """Nothing else would move the start offset: all records are in flight."""
+    limits = GroupLimits(max_in_flight_records=1, max_delivery_count=1, lock_duration_ms=100)
+    partition = share_partition(limits=limits)
+    acquire(partition, log_batches(1))
+    transition = partition.acknowledge("m", [Acknowledgement(0, 0, [RELEASE])], 0)
+    partition.rollback(transition, 100)
+    assert partition.can_acquire()
+    assert partition.next_fetch_offset() == 1
