@@ -38,7 +38,7 @@ class Scene:
 
     def read(self) -> list[object]:
         items = [(TOPIC, TOPIC_ID, self.position)]
-        results, _, _ = self.replicas.manager.read(self.params, items)  # type: ignore[arg-type]  # a position
+        results, *_ = self.replicas.manager.read(self.params, items)  # type: ignore[arg-type]  # a position
         return [data for _, _, data in results]
 
     def respond(self) -> None:
