@@ -29,6 +29,7 @@ class Flush:
         "_fs",
         "_optional",
         "_syncing",
+        "_where",
         "error",
         "offset",
     )
@@ -37,6 +38,8 @@ class Flush:
         self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
     ) -> None:
         self._fs = local.directory.fs
+        # A move between log directories ends with a rename, perhaps while this runs.
+        self._where = local.directory
         self._directory = local.directory.path
         self._files: list[OpenFile] = []
         self._optional: list[str] = []
@@ -66,14 +69,27 @@ class Flush:
         try:
             for file in self._files:
                 self._sync(file.descriptor)
-            for path in self._optional:
-                self._sync_path(path)
-            try:
-                self._fs.sync_directory(self._directory)
-            except FileNotFoundError:
-                return  # the directory was renamed: the log is being deleted or moved
+            self._sync_names()
         except OSError as error:
             self.error = error
+        self.run_if_renamed()
+
+    def run_if_renamed(self) -> None:
+        """Syncs again what was not found because the directory was renamed meanwhile."""
+        try:
+            if self.error is None and self._directory != self._where.path:
+                self._sync_names()
+        except OSError as error:
+            self.error = error
+
+    def _sync_names(self) -> None:
+        directory = self._directory = self._where.path
+        for path in self._optional:
+            self._sync_path(f"{directory}/{path.rpartition('/')[2]}")
+        try:
+            self._fs.sync_directory(directory)
+        except FileNotFoundError:
+            return  # the directory was renamed: the log is being deleted or moved
 
     def _sync(self, descriptor: int) -> None:
         self._syncing = True
@@ -173,6 +189,7 @@ class LogFlusher:
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if flush in offsets.flushing:
             offsets.flushing.remove(flush)
+        flush.run_if_renamed()
         if flush.error is not None:
             offsets.failed_flushes += 1
         if flush.lacked_descriptors():
