@@ -138,14 +138,21 @@ class TransactionIndex:
         if entries:
             self._fs.truncate(file.descriptor, self._stored_bytes)
         else:
-            self._fs.remove(self.path)
+            self._remove(file)
+
+    def _remove(self, file: OpenFile) -> None:
+        """Empties the file first: after a power failure its name may be there again, below the
+        recovery point, where nothing compares it with the records."""
+        self._fs.truncate(file.descriptor, 0)
+        self._fs.sync(file.descriptor)
+        self._fs.remove(self.path)
 
     def reset(self) -> None:
         """Removes all entries, valid or not."""
         self._entries = []
         if self._stored_bytes:
             self.changes += 1
-            self._fs.remove(self.path)
+            self._remove(OpenFile(self._fs, self.path, CREATE))
             self._stored_bytes = 0
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:

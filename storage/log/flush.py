@@ -44,6 +44,7 @@ class Flush:
         "_syncing",
         "_syncs_names",
         "_unsynced",
+        "_where",
         "error",
         "offset",
     )
@@ -53,6 +54,8 @@ class Flush:
     ) -> None:
         directory = local.directory
         self._fs = directory.fs
+        # A move between log directories ends with a rename, perhaps while this runs.
+        self._where = directory
         self._directory = directory.path
         self._files: list[OpenFile] = []
         self._paths: list[str] = []
@@ -96,13 +99,31 @@ class Flush:
         try:
             for file in self._files:
                 self._sync(file.descriptor)
-            for path in self._paths:
-                self._sync_path(path)
-            if self._syncs_names:
-                self._sync_directory()
+            self._sync_names()
             self.error = None
         except OSError as error:
             self.error = error
+        self.run_if_renamed()
+
+    def run_if_renamed(self) -> None:
+        """Syncs again what was not found because the directory was renamed meanwhile."""
+        try:
+            if self.error is None and self._directory != self._where.path:
+                self._sync_names()
+        except OSError as error:
+            self.error = error
+
+    def _sync_names(self) -> None:
+        directory = self._directory = self._where.path
+        for path in self._paths:
+            self._sync_path(f"{directory}/{path.rpartition('/')[2]}")
+        if self._syncs_names:
+            try:
+                self._fs.sync_directory(directory)
+            except FileNotFoundError:
+                # Renamed: the log is being deleted or moved. After a move these names are synced
+                # again, and the next flush syncs all.
+                self._unsynced.clear()
 
     def _sync(self, descriptor: int) -> None:
         self._syncing = True
@@ -120,14 +141,6 @@ class Flush:
             self._sync(descriptor)
         finally:
             self._fs.close(descriptor)
-
-    def _sync_directory(self) -> None:
-        try:
-            self._fs.sync_directory(self._directory)
-        except FileNotFoundError:
-            # The directory was renamed: the log is being deleted or moved. If it is moved, the next
-            # flush syncs all.
-            self._unsynced.clear()
 
     def lacked_descriptors(self) -> bool:
         """Whether a file could not even be opened to be synced: the next flush syncs it.
@@ -212,6 +225,7 @@ class LogFlusher:
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if flush in offsets.flushing:
             offsets.flushing.remove(flush)
+        flush.run_if_renamed()
         if flush.error is not None or log_directory.is_offline:
             offsets.failed_flushes += 1
         if flush.lacked_descriptors():

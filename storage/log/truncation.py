@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 
 from ottla.storage.errors import (
     CorruptFile,
+    CorruptIndex,
     DiskFull,
     OffsetOutOfRange,
     ResourceExhausted,
@@ -194,13 +195,17 @@ class LogTruncator:
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
         self._lower_recovery_point(offset)
-        segment = self._first_segment(offset, state)
+        segment, empty = self._first_segment(offset, state)
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
-            local.retire_segments(list(local.segments), due_ms=0)
+            old = [each for each in local.segments if each is not segment]
+            local.retire_segments(old, due_ms=0)
             if segment is None:
                 segment = self._empty_segment(offset)
-            local.segments.add(segment)
+            if empty is None:
+                local.segments.add(segment)
+            else:
+                empty()
             local.use_as_active(segment)
             self._reset_producers(offset, state)
         except OSError as error:
@@ -217,29 +222,53 @@ class LogTruncator:
             producers.receive_snapshot(offset, state.producer_snapshot)
         producers.reset(offset, keep_snapshot_at=offset, now_ms=state.now_ms)
 
-    def _first_segment(self, offset: int, state: RemoteLogState | None) -> Segment | None:
-        """The segment that a log begins with again; None if its file names are in use.
+    def _first_segment(
+        self, offset: int, state: RemoteLogState | None
+    ) -> tuple[Segment | None, Callable[[], None] | None]:
+        """The segment that a log begins with again, and what empties it if it is one of the log.
+
+        That needs no space and no descriptor. (None, None) for one that is damaged: it must be
+        removed before another one can have its file names.
 
         Replaces the leader epochs, too: what needs descriptors or disk space comes before the old
         segments are removed. Raises StorageError, with nothing truncated.
         """
         local = self._local
-        segment = None
+        segment: Segment | None = None
+        empty: Callable[[], None] | None = None
         try:
             if offset in local.segments.base_offsets:
-                local.check_descriptors()
+                segment, empty = self._emptied(offset)
             else:
                 segment = self._empty_segment(offset)
             if state is not None and state.producer_snapshot is not None:
                 self._producers.receive_snapshot(offset, state.producer_snapshot)
             self._epochs.replace([] if state is None else state.epochs)
         except (OSError, CorruptFile) as error:
-            if segment is not None:
+            if segment is not None and empty is None:
                 local.remove_files(segment)
             if isinstance(error, CorruptFile):
                 raise
             raise local.directory.log_directory.write_failed(error) from error
-        return segment
+        return segment, empty
+
+    def _emptied(self, offset: int) -> tuple[Segment | None, Callable[[], None] | None]:
+        """The segment that begins at `offset`, and what empties it. Raises OSError."""
+        local = self._local
+        segment = local.segments.floor(offset)
+        assert segment is not None
+        created_ms = local.active.created_ms
+        try:
+            truncation = segment.truncation(offset)
+        except (CorruptIndex, CorruptLog):
+            local.check_descriptors()
+            return None, None
+
+        def empty() -> None:
+            truncation.run()
+            segment.created_ms = created_ms
+
+        return segment, empty
 
     def _empty_segment(self, offset: int) -> Segment:
         """Raises OSError. It is as old as the active segment: rolling by time may depend on it."""

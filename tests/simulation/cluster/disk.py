@@ -29,11 +29,13 @@ PAGE_BYTES = 4096
 class File:
     """The content of one file; names point to it."""
 
-    __slots__ = ("descriptor", "path", "size", "synced")
+    __slots__ = ("changes", "descriptor", "path", "size", "synced")
 
     def __init__(self, path: str, content: bytes = b"") -> None:
         self.descriptor = os.memfd_create("simulated", os.MFD_CLOEXEC)
         self.path = path
+        #: Grows with each change of the content.
+        self.changes = 0
         self.synced = content
         self.size = len(content)
         if content:
@@ -48,6 +50,7 @@ class File:
     def resize(self, size: int) -> None:
         os.ftruncate(self.descriptor, size)
         self.size = size
+        self.changes += 1
 
 
 class Names:
@@ -269,10 +272,11 @@ class SimulatedFileSystem:
                 view = view[: max(0, len(view) - (growth - free))]
                 if not view:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
-        if len(view) > 1 and disk.random.randrange(SHORT_WRITES) == 0:
+        if len(view) > 1 and disk.random.random() * SHORT_WRITES < 1:
             view = view[: disk.random.randint(1, len(view))]
         written = os.pwrite(descriptor, view, position)
         file.size = max(file.size, position + written)
+        file.changes += 1
         return written
 
     def truncate(self, descriptor: int, size: int) -> None:

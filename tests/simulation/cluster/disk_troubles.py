@@ -187,16 +187,20 @@ class DiskTroubles:
         """The machine comes back at once, with empty disks if other brokers have all it has."""
         node.kill(power=True, loses_unsynced=self.world.shape.power_loss)
         await asyncio.sleep(0.3)  # for what it has sent
-        if all(self._has_survivor(state, node) for _, state in self._states()):
+        if self.has_survivors(node):
             self.world.note(f"{node.host} has empty disks")
             node.disk.erase()
         node.start()
 
-    def _has_survivor(self, state: dict[str, Any], node: Node) -> bool:
-        """Whether another broker can lead, if the node is in the ISR."""
+    def has_survivors(self, node: Node, *lost: Node) -> bool:
+        """Whether another broker can lead where the node is in the ISR, without those of `lost`."""
+        without = {each.broker_id for each in (node, *lost)}
+        return all(self._has_survivor(state, node, without) for _, state in self._states())
+
+    def _has_survivor(self, state: dict[str, Any], node: Node, without: set[int]) -> bool:
         isr, tree = state["isr"], self.world.ensemble.tree.nodes
         return node.broker_id not in isr or any(
-            each != node.broker_id
+            each not in without
             and self.world.nodes[each].ready
             and znodes.broker_path(each) in tree
             for each in isr

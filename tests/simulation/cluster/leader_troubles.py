@@ -173,8 +173,11 @@ class LeaderTroubles:
         else:
             network.cut(leader.host, controller.host)
         await asyncio.sleep(self.random.uniform(0.3, 1.5))
+        is_spared = False
         if follower.is_up and not self._in_isr(index, follower):
             network.cut(leader.host, follower.host)
+            # Else both replicas that have all of another partition would be lost.
+            is_spared = not self.disks.has_survivors(follower, leader)
             await self.disks.new_disk(follower)
             await self._until(lambda: follower.ready, 2)
         network.heal()
@@ -182,7 +185,8 @@ class LeaderTroubles:
             session.heal()
         network.cut(leader.host, follower.host)
         await self._until(lambda: self._in_isr(index, follower), 1.5)
-        leader.kill()
+        if not is_spared:
+            leader.kill()
         network.heal()
         await asyncio.sleep(self.random.uniform(2, 8))
         if not leader.is_up:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, NamedTuple, TextIO
 
@@ -34,8 +36,8 @@ DESCHEDULED_SECONDS = 0.01
 # Work handed to a worker thread is done after up to this long.
 WORKER_SECONDS = 0.02
 
-# A simulation whose time does not move for so many turns is stuck.
-STUCK_TURNS = 2_000_000
+# Cancelled timers are removed when there are more of them, and more than of others.
+MAX_CANCELLED = 100
 
 
 # A callback that takes more steps holds the loop too long. A step is a call of the file system or a
@@ -103,6 +105,43 @@ def current_process() -> Process | None:
     return _process.get()
 
 
+class Step(asyncio.TimerHandle):
+    """A callback that is due, now or at `when()`. Without the checks of asyncio's own handles."""
+
+    __slots__ = ("arguments", "callback", "context", "is_cancelled", "loop", "process", "time")
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        callback: Callable[..., object],
+        arguments: tuple[Any, ...],
+        context: contextvars.Context | None,
+        time: float,
+    ) -> None:
+        self.loop = loop
+        self.callback = callback
+        self.arguments = arguments
+        self.context = contextvars.copy_context() if context is None else context
+        self.process = self.context.get(_process)
+        self.time = time
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.callback, self.arguments = _nothing, ()
+            self.loop.cancelled_one()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.time
+
+
+def _nothing() -> None: ...
+
+
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """See the head of the module. `network` is set by the world before anything runs."""
 
@@ -114,12 +153,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.callback_seconds = self._order.choice(CALLBACK_SECONDS)
         self.now = 1_000.0
         self.network: Any = None
-        self.turns = 0
+        self._due: deque[Step] = deque()
+        # Those of one moment in the order in which they were set.
+        self._timers: list[tuple[float, int, Step]] = []
+        self._order_of_timers = 0
+        self._cancelled = 0
         #: Of no process.
         self._outside = contextvars.Context()
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
-        self._selector.select = self._select  # type: ignore[method-assign]
         self.set_task_factory(self._make_task)
         self.tasks_of_dead: list[asyncio.Task[Any]] = []
         #: Whether a worker thread runs, and for how many seconds the disk makes it wait.
@@ -149,34 +191,51 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self._write_reading(self.log)
         return self.now
 
-    def _select(self, timeout: float | None = None) -> list[Any]:
-        self.turns += 1
-        if timeout is None:
-            raise RuntimeError("nothing is left to happen: the simulation would wait for ever")
-        if timeout > 0:
-            self.now += timeout
-        return []
+    def _run_once(self) -> None:
+        """One turn: what is ready, or else what is due next."""
+        ready, timers = self._due, self._timers
+        if not ready:
+            while timers and timers[0][2].is_cancelled:
+                heappop(timers)
+            if not timers:
+                raise RuntimeError("nothing is left to happen: the simulation would wait for ever")
+            self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            self._run_step(ready.popleft())
 
-    def run_step(
-        self, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...]
-    ) -> None:
+    def _run_step(self, step: Step) -> None:
         """Runs a callback of a process and keeps account of it."""
+        process = step.process
+        if step.is_cancelled or (process is not None and process.dead):
+            return
+        if process is not None and process.paused:
+            process.hold(partial(self._due.append, step))
+            return
+        callback = step.callback
         # Strings have the same hash in every run (__main__.py); this is cheaper than to write them.
-        self.checksum = hash((self.checksum, self.now, *_names_of(callback)))
+        self.checksum = hash((self.checksum, self.now, _name_of(callback)))
         if self.log is not None:
-            self.log.write(f"{self.now!r} {_name_of(callback)}\n")
+            self.log.write(f"{self.now!r} {_long_name_of(callback)}\n")
         before = self.steps
-        callback(*args)
+        try:
+            step.context.run(callback, *step.arguments)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": "exception in a callback", "exception": error})
+        if process is None or not process.is_serving:
+            return
+        drawn = self._order.random()
+        self.now += self.callback_seconds * 2 * drawn
+        if drawn < DESCHEDULED_SHARE and not process.paused:
+            process.pause()
+            seconds = self._order.uniform(0, DESCHEDULED_SECONDS)
+            self.call_later(seconds, process.resume, context=self._outside)
         steps = self.steps - before
-        if process is not None and process.is_serving:
-            drawn = self._order.random()
-            self.now += self.callback_seconds * 2 * drawn
-            if drawn < DESCHEDULED_SHARE and not process.paused:
-                process.pause()
-                seconds = self._order.uniform(0, DESCHEDULED_SECONDS)
-                self.call_later(seconds, process.resume, context=self._outside)
-        if steps > self.longest_turn.steps and process is not None and process.is_serving:
-            name = _name_of(callback)
+        if steps > self.longest_turn.steps:
+            name = _long_name_of(callback)
             self.longest_turn = LongestTurn(steps, name)
             if steps > STEP_BUDGET:
                 self.too_long.append(f"{process.name}: {name} took {steps} steps in one turn")
@@ -193,21 +252,36 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.Handle:
-        # Also for a callback that a pause holds: it is called again from outside of its process.
-        context = contextvars.copy_context() if context is None else context
-        return super().call_soon(self._guarded(callback, args, context), context=context)
+    ) -> Step:
+        step = Step(self, callback, args, context, self.now)
+        self._due.append(step)
+        return step
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        context = contextvars.copy_context() if context is None else context
-        return super().call_at(when, self._guarded(callback, args, context), context=context)
+    ) -> Step:
+        step = Step(self, callback, args, context, when)
+        self._order_of_timers += 1
+        heappush(self._timers, (when, self._order_of_timers, step))
+        return step
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> Step:
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.Handle:
+    ) -> Step:
         return self.call_soon(callback, *args, context=context)
+
+    def cancelled_one(self) -> None:
+        """Most timers are deadlines that are cancelled: they must not pile up."""
+        self._cancelled += 1
+        if self._cancelled > MAX_CANCELLED and self._cancelled * 2 > len(self._timers):
+            self._cancelled = 0
+            self._timers[:] = [each for each in self._timers if not each[2].is_cancelled]
+            heapify(self._timers)
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = None
@@ -272,32 +346,18 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     ) -> tuple[Any, Any]:
         return await self.network.connect(protocol_factory, host, port)
 
-    def _guarded(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context,
-    ) -> Callable[[], None]:
-        process = context.get(_process)
 
-        def run() -> None:
-            if process is None or not process.dead:
-                if process is not None and process.paused:
-                    process.hold(lambda: self.call_soon(run, context=context))
-                    return
-                self.run_step(process, callback, args)
-
-        return run
-
-
-def _names_of(callback: Callable[..., object]) -> tuple[str, ...]:
+def _name_of(callback: Callable[..., object]) -> str:
     """The same in every run: no addresses."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
+        return owner.get_name()
+    return getattr(callback, "__qualname__", None) or type(callback).__name__
+
+
+def _long_name_of(callback: Callable[..., object]) -> str:
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
         coroutine: Any = owner.get_coro()
-        return coroutine.__qualname__, owner.get_name()
-    return (getattr(callback, "__qualname__", None) or type(callback).__name__,)
-
-
-def _name_of(callback: Callable[..., object]) -> str:
-    return " in ".join(_names_of(callback))
+        return f"{coroutine.__qualname__} in {owner.get_name()}"
+    return _name_of(callback)

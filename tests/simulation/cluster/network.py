@@ -53,8 +53,9 @@ class Pipe:
 
     def _schedule(self) -> None:
         network = self._network
-        delay = network.random.uniform(*DELAY_SECONDS)
-        if network.random.randrange(RESENT_ONE_IN) == 0:
+        random = network.random.random
+        delay = DELAY_SECONDS[0] + (DELAY_SECONDS[1] - DELAY_SECONDS[0]) * random()
+        if random() * RESENT_ONE_IN < 1:
             delay += RESENT_SECONDS
         at = max(network.loop.now + delay, self._last_arrival)
         self._last_arrival = at
@@ -102,6 +103,10 @@ class Endpoint:
     def on_reset(self) -> None:
         raise NotImplementedError
 
+    def waits_for_room(self) -> bool:
+        """Whether it wants to know when the peer has read."""
+        return False
+
     def room_in_peer(self) -> None:
         """The peer has read: there may be room for more."""
 
@@ -145,7 +150,7 @@ class SimulatedSocket(Endpoint):
                 return 0
             raise BlockingIOError
         size = min(len(self._received), nbytes or len(buffer))
-        if self.network.random.randrange(20) == 0:
+        if self.network.random.random() < 1 / 20:
             size = self.network.random.randint(1, size)
         buffer[:size] = self._received[:size]
         del self._received[:size]
@@ -164,7 +169,7 @@ class SimulatedSocket(Endpoint):
         peer = self.peer
         if peer is not None and peer.out is not None:
             peer.out.under_way -= size
-            self.network.loop.call_soon(peer.room_in_peer, context=self.network.context)
+            self.network.room_in(peer)
 
     def send(self, data: Any, flags: int = 0) -> int:
         if self._reset or self.closed:
@@ -174,7 +179,7 @@ class SimulatedSocket(Endpoint):
         if room <= 0:
             raise BlockingIOError
         size = min(room, len(data))
-        if size > 1 and self.network.random.randrange(10) == 0:
+        if size > 1 and self.network.random.random() < 1 / 10:
             size = self.network.random.randint(1, size)
         self.out.send(bytes(data[:size]))
         return size
@@ -206,6 +211,9 @@ class SimulatedSocket(Endpoint):
             self._reset = True
             self.readable()
             self.writable()
+
+    def waits_for_room(self) -> bool:
+        return self.network.loop.writer(self._fd) is not None
 
     def room_in_peer(self) -> None:
         self.writable()
@@ -278,7 +286,7 @@ class SimulatedTransport(Endpoint):
         peer = self.peer
         if peer is not None and peer.out is not None:
             peer.out.under_way -= len(data)
-            self.network.loop.call_soon(peer.room_in_peer, context=self.network.context)
+            self.network.room_in(peer)
         self.network.call(self.process, lambda: self._deliver(data))
 
     def _deliver(self, data: bytes) -> None:
@@ -430,6 +438,11 @@ class Network:
     def writable(self, fd: int) -> None:
         if (owner := self._by_fd.get(fd)) is not None:
             owner.writable()
+
+    def room_in(self, endpoint: Endpoint) -> None:
+        """Its peer has read."""
+        if endpoint.waits_for_room():
+            self.loop.call_soon(endpoint.room_in_peer, context=self.context)
 
     def call(self, process: Process | None, callback: Callable[[], None]) -> None:
         context = self.context if process is None else process.context

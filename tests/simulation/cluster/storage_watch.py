@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.topics import TopicPartition
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
 
 if TYPE_CHECKING:
@@ -15,32 +13,71 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node
 
 TOPIC = "t"
+POINT = re.compile(rb"^%s (\d+) (\d+)$" % TOPIC.encode(), re.MULTILINE)
 
 
-def storage_complaints(node: Node, manager: Any, partitions: int) -> list[str]:
-    """What is wrong with the logs of a broker, which must not be in the middle of a callback."""
-    found = []
-    for index in range(partitions):
-        partition = manager.partitions.get(TopicPartition(TOPIC, index))
-        if partition is None or partition.log is None or partition.offline:
-            continue
-        log = partition.log
-        if log.log_directory.is_offline or log.is_closed:
-            continue
-        reason = _not_synced(node.disk, log) or _above(node.disk, log, index)
-        if reason:
-            found.append(f"{node.host}: {TOPIC}-{index} {reason}")
-    return found
+class StorageWatch:
+    """The disks of all brokers. Only what has changed since the last look is read again."""
+
+    def __init__(self) -> None:
+        #: By broker and partition: the log, its truncations, and the recovery point that was right.
+        self._synced: dict[tuple[int, int], tuple[Any, int, int]] = {}
+        #: By log directory: the checkpoint as it was read, and the recovery points in it.
+        self._checkpoints: dict[tuple[int, str], tuple[File, int, dict[int, int]]] = {}
+
+    def complaints(self, node: Node, manager: Any, partitions: int) -> list[str]:
+        """What is wrong with the logs of a broker, which must be between two callbacks."""
+        found = []
+        for index in range(partitions):
+            partition = manager.partitions.get((TOPIC, index))
+            if partition is None or partition.log is None or partition.offline:
+                continue
+            log = partition.log
+            if log.log_directory.is_offline or log.is_closed:
+                continue
+            reason = self._not_synced(node, log, index) or self._above(node, log, index)
+            if reason:
+                found.append(f"{node.host}: {TOPIC}-{index} {reason}")
+        return found
+
+    def _not_synced(self, node: Node, log: Any, index: int) -> str:
+        """Everything below the recovery point is on disk: else recovery would not read it again."""
+        offsets = log.offsets
+        known, truncations, point = self._synced.get((node.broker_id, index), (None, 0, 0))
+        if known is not log or truncations != offsets.truncations:
+            point = 0
+        if point != offsets.recovery_point:
+            reason = _not_synced(node.disk, log, point)
+            if reason:
+                return reason
+            self._synced[node.broker_id, index] = log, offsets.truncations, offsets.recovery_point
+        return ""
+
+    def _above(self, node: Node, log: Any, index: int) -> str:
+        """The recovery point on disk is never above the one in memory."""
+        directory = log.log_directory.path
+        file = _file(node.disk, f"{directory}/{RECOVERY_POINT_CHECKPOINT}")
+        if file is None:
+            return ""
+        where = node.broker_id, directory
+        known, changes, points = self._checkpoints.get(where, (None, 0, {}))
+        if known is not file or changes != file.changes:
+            points = {int(row[0]): int(row[1]) for row in POINT.findall(file.content())}
+            self._checkpoints[where] = file, file.changes, points
+        point = points.get(index, 0)
+        if point > log.recovery_point:
+            return f"has the recovery point {point} on disk, {log.recovery_point} in memory"
+        return ""
 
 
 def _file(disk: Disk, path: str) -> File | None:
-    directory, name = os.path.split(path)
+    directory, _, name = path.rpartition("/")
     names = disk.names.get(directory)
     return None if names is None else names.live.get(name)
 
 
-def _not_synced(disk: Disk, log: Any) -> str:
-    """Everything below the recovery point is on disk: else recovery would not read it again."""
+def _not_synced(disk: Disk, log: Any, checked: int) -> str:
+    """What is not on disk of the records from `checked` to the recovery point."""
     if log.recovery_point <= log.log_start_offset:
         return (
             ""  # records were deleted up to there, which raises the recovery point without a sync
@@ -51,6 +88,8 @@ def _not_synced(disk: Disk, log: Any) -> str:
         end = log.log_end_offset if is_last else segments[position + 1].base_offset
         if segment.base_offset >= log.recovery_point:
             break
+        if end <= checked:
+            continue
         if end <= log.log_start_offset:
             continue  # deleted records raise the recovery point without a sync
         file = _file(disk, segment.log.path)
@@ -75,14 +114,3 @@ def _bytes_below(content: bytes, offset: int) -> int:
             break
         at += 12 + size
     return min(at, len(content))
-
-
-def _above(disk: Disk, log: Any, index: int) -> str:
-    """The recovery point on disk is never above the one in memory."""
-    file = _file(disk, f"{log.log_directory.path}/{RECOVERY_POINT_CHECKPOINT}")
-    if file is None:
-        return ""
-    match = re.search(rb"^%s %d (\d+)$" % (TOPIC.encode(), index), file.content(), re.MULTILINE)
-    if match is not None and int(match[1]) > log.recovery_point:
-        return f"has the recovery point {int(match[1])} on disk, {log.recovery_point} in memory"
-    return ""

@@ -13,7 +13,7 @@ from ottla.controller.tree.store import CreateOp, SetOp
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.offsets_watch import OffsetsWatch
-from tests.simulation.cluster.storage_watch import storage_complaints
+from tests.simulation.cluster.storage_watch import StorageWatch
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node
@@ -41,6 +41,9 @@ class Watch:
         self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
         self._offsets = OffsetsWatch(world)
+        self._storage = StorageWatch()
+        # By partition: the state in the tree as it was read last, and what it says.
+        self._states: dict[int, tuple[bytes, Any]] = {}
         self._looks = 0
         tree = world.ensemble.tree
         self._apply = tree.apply
@@ -76,7 +79,7 @@ class Watch:
                 self._look_at_directories(node)
                 if self._looks % OFFSETS_LOOKS == 0:
                     self._offsets.look(node, self.world.complain)
-                for line in storage_complaints(node, manager, self.world.shape.partitions):
+                for line in self._storage.complaints(node, manager, self.world.shape.partitions):
                     self.world.complain(line)
         self._look_at_tree()
         for line in self.world.loop.too_long:
@@ -177,8 +180,11 @@ class Watch:
             state = nodes.get(znodes.state_path(TopicPartition(TOPIC, index)))
             if state is None:
                 continue
-            where = TopicPartition(TOPIC, index)
-            written = znodes.decode_state(where, state.data, 0)
+            known, written = self._states.get(index, (None, None))
+            if known is not state.data:
+                written = znodes.decode_state(TopicPartition(TOPIC, index), state.data, 0)
+                self._states[index] = state.data, written
+            assert written is not None
             for broker_id in written.isr:
                 self._in_sync[index, broker_id] = self.world.loop.now
             epoch = written.leader_epoch

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.storage.errors import CorruptIndex
+from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.index.txn_index import AbortedTransaction, TransactionIndex
 from tests.doubles.memory_file_system import MemoryFileSystem
 
@@ -102,3 +103,23 @@ def test_damage_is_noticed(fs: MemoryFileSystem, damage: object, reason: str) ->
         index.entries()
     index.reset()
     assert index.entries() == []
+
+
+@pytest.mark.parametrize("how", ["truncated", "undone", "reset"])
+def test_removed_entries_do_not_come_back_with_the_name_of_the_file(
+    fs: MemoryFileSystem, how: str
+) -> None:
+    """A removal is on disk after a sync of the directory only, which a flush does not need."""
+    index = TransactionIndex(fs, PATH, 0, 0)
+    undo = index.append_all([A])
+    descriptor = fs.open(PATH, READ_ONLY)
+    fs.sync(descriptor)
+    fs.sync_directory("/d")
+    if how == "truncated":
+        index.truncate_to(0)
+    elif how == "undone":
+        undo()
+    else:
+        index.reset()
+    assert not fs.exists(PATH)
+    assert fs.after_power_failure().content(PATH) == b""

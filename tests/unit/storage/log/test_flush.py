@@ -70,6 +70,34 @@ def test_files_that_went_meanwhile_do_not_matter() -> None:
     assert flush.error is None
 
 
+@pytest.mark.parametrize("when", ["before the flush", "while it runs"])
+def test_the_directory_is_renamed_meanwhile(when: str) -> None:
+    """At the end of a move between log directories: nothing would read the files again after a
+    power failure, because they are below the recovery point."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 7, committed=False)
+    flush = log.begin_flush()
+    assert flush is not None
+    path = f"{log.path}-moved"
+    fs.replace(log.path, path)
+    fs.sync_directory("/disk")
+    if when == "before the flush":
+        log.move_to(path)
+        flush.run()
+    else:
+        flush.run()
+        log.move_to(path)
+    log.finish_flush(flush, NOW_MS)
+    assert log.recovery_point == 2
+    (segment,) = log.segments
+    assert segment.txn_index.path.startswith(path)
+    after = fs.after_power_failure()
+    for file in (segment.log.path, segment.txn_index.path):
+        assert after.content(file) == fs.content(file)
+
+
 def test_an_error_is_kept_for_the_owner() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
@@ -228,8 +256,8 @@ def test_a_log_that_moved_during_a_flush_is_synced_whole_by_the_next_one() -> No
     flush = log.begin_flush()
     assert flush is not None
     fs.replace(log.path, "/disk/elsewhere")
-    log.move_to("/disk/elsewhere")
     flush.run()
+    log.move_to("/disk/elsewhere")
     log.finish_flush(flush, NOW_MS)
     append(log)
     # There is no partition.metadata.

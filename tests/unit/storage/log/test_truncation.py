@@ -387,17 +387,45 @@ def test_a_full_truncation_half_way_takes_the_directory_offline() -> None:
     assert log.log_directory.is_offline
 
 
-def test_a_full_truncation_to_the_names_in_use_needs_descriptors() -> None:
+def test_a_full_truncation_to_the_names_in_use_needs_no_space() -> None:
+    """As when a move between log directories begins again on a disk without inodes."""
+
+    class WithoutInodes(MemoryFileSystem):
+        def open(self, path: str, flags: int) -> int:
+            if is_full and path.endswith((".log", "index")) and not self.exists(path):
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return super().open(path, flags)
+
+    is_full = False
+    fs = WithoutInodes()
+    log = new_log(fs, segment_bytes=500)
+    for _ in range(12):
+        append(log, 2)
+    assert len(log.segments) > 1
+    names = fs.paths()
+    is_full = True
+    log.truncate_fully_and_start_at(0)
+    assert (log.log_start_offset, log.log_end_offset, log.segments.base_offsets) == (0, 0, [0])
+    assert set(names) > {each for each in fs.paths() if not each.endswith(".deleted")}
+    is_full = False
+    append(log, 1)
+    assert [r.offset for r in fetched(log)] == [0]
+
+
+def test_a_full_truncation_to_the_names_of_a_damaged_segment_needs_descriptors() -> None:
+    """It is removed, and another one is created."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     append(log, 3)
-    log.leader_epochs.clear()
+    log.segments.first.log.truncate(20)
+    names = fs.paths()
     fs.fail("open", errno.EMFILE, path_part=".log")
     with pytest.raises(ResourceExhausted):
         log.truncate_fully_and_start_at(0)
-    assert [r.offset for r in fetched(log)] == [0, 1, 2]
+    assert fs.paths() == names
     log.truncate_fully_and_start_at(0)
-    assert log.log_end_offset == 0
+    append(log, 1)
+    assert [r.offset for r in fetched(log)] == [0]
 
 
 def test_a_segment_after_a_full_truncation_is_not_as_old_as_time() -> None:
