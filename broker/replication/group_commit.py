@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # As many as Kafka has threads for requests (`num.io.threads`). File systems commit concurrent syncs
 # together.
 SYNCS_MAX = 8
-# How many logs a turn of the loop begins or finishes: 0.1 ms each, with the responses. And how many
-# a worker syncs before other jobs have their turn.
+# Flushes that are begun and not finished: each keeps its segments open. And what a turn of the loop
+# begins or finishes takes 0.1 ms a log, with the responses.
 LOGS_AT_ONCE = 64
 
 
@@ -65,8 +65,11 @@ class GroupCommit:
         if log in self._running or log in self._requested:
             return
         self._requested[log] = None
-        if not self._begins:
-            # In the next turn, so that all appends of this one share the flush.
+        self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        """In the next turn, so that all appends of this one share the flush."""
+        if not self._begins and len(self._running) < LOGS_AT_ONCE:
             self._begins = True
             asyncio.get_running_loop().call_soon(self._begin)
 
@@ -94,10 +97,11 @@ class GroupCommit:
         return ended
 
     def _begin(self) -> None:
-        """Begins the flushes that were requested; those above the bound in the next turn."""
+        """Begins the flushes that were requested; those above the bound when others have ended."""
+        self._begins = False
         requested = self._requested
         ended: list[tuple[LogFlusher, StorageError | None]] = []
-        for log in list(islice(requested, LOGS_AT_ONCE)):
+        for log in list(islice(requested, LOGS_AT_ONCE - len(self._running))):
             del requested[log]
             try:
                 flush = None if log.is_closed else log.begin_flush()
@@ -109,10 +113,9 @@ class GroupCommit:
                 continue
             self._running.add(log)
             self._begun.append((log, flush))
-        self._begins = bool(requested)
+        if requested:
+            self._begin_soon()
         loop = asyncio.get_running_loop()
-        if self._begins:
-            loop.call_soon(self._begin)
         for _ in range(min(len(self._begun), SYNCS_MAX - self._workers)):
             self._workers += 1
             spawn(self._work(partial(self._sync, loop)), name="group-commit")
@@ -135,6 +138,8 @@ class GroupCommit:
                 self._resolve(log, None)
         finally:
             self._workers -= 1
+            if self._requested:
+                self._begin_soon()
 
     def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a worker thread: syncs while logs wait. What `_work` finishes is not announced."""
@@ -153,10 +158,10 @@ class GroupCommit:
                 loop.call_soon_threadsafe(self._finish)
 
     def _finish(self) -> None:
-        """Finishes the flushes that were synced; those above the bound in the next turn."""
+        """Finishes the flushes that were synced."""
         self._finishes = False  # before what a thread may add meanwhile, which announces it again
         synced, now_ms = self._synced, self._now_ms()
-        for _ in range(min(len(synced), LOGS_AT_ONCE)):
+        for _ in range(len(synced)):
             log, flush = synced.popleft()
             error = None
             try:
@@ -167,9 +172,8 @@ class GroupCommit:
             if error is None and log.flush_required:
                 self.request(log)
             self._flush_ended(log, error)
-        if synced and not self._finishes:
-            self._finishes = True
-            asyncio.get_running_loop().call_soon(self._finish)
+        if self._requested:
+            self._begin_soon()
 
     def _flush_ended(self, log: LogFlusher, error: StorageError | None) -> None:
         """The recovery point advanced, or the flush failed."""

@@ -160,6 +160,7 @@ class Compaction:
                 self._last_records,
                 self._now_ms,
                 self._config.delete_retention_ms,
+                self._first_dirty_offset,
             )
             for group in self._groups():
                 self._compact(group, keep)

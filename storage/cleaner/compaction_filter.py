@@ -105,7 +105,15 @@ class TransactionTracker:
 class Filter:
     """Filters batch by batch. `now_ms` and `delete_retention_ms` determine the delete horizon."""
 
-    __slots__ = ("_delete_retention_ms", "_last_records", "_map", "_now_ms", "transactions")
+    __slots__ = (
+        "_delete_retention_ms",
+        "_first_offset",
+        "_flags",
+        "_last_records",
+        "_map",
+        "_now_ms",
+        "transactions",
+    )
 
     def __init__(
         self,
@@ -114,8 +122,13 @@ class Filter:
         last_records: dict[int, LastRecord],
         now_ms: int,
         delete_retention_ms: int,
+        first_dirty_offset: int,
     ) -> None:
+        """`offsets` has all keys from `first_dirty_offset` to its latest offset."""
         self._map = offsets
+        # So that the keys of these records need not be looked up.
+        self._first_offset = first_dirty_offset
+        self._flags = offsets.newest_flags(first_dirty_offset)
         self.transactions = transactions
         self._last_records = last_records
         self._now_ms = now_ms
@@ -152,9 +165,22 @@ class Filter:
     def _filter_records(
         self, header: BatchHeader, batch: memoryview, horizon: int | None
     ) -> Kept | None:
+        flags = self._flags_of(header)
+        if flags is not None and not any(flags):
+            return self._emptied(header) if self._is_last(header) else None
         data = records_of(header, batch)
-        lines = outline(data, 0, len(data), header.record_count)
-        kept = self._kept(header, lines, horizon)
+        lines = outline(data, 0, len(data), header.record_count, with_keys=flags is None)
+        if flags is None:
+            kept = self._newest_by_key(header, lines)
+        else:
+            kept = [index for index, delta in enumerate(lines.offset_deltas) if flags[delta]]
+        if horizon is not None and horizon <= self._now_ms:
+            known_up_to = self._map.latest_offset - header.base_offset
+            kept = [
+                index
+                for index in kept
+                if not lines.tombstones[index] or lines.offset_deltas[index] > known_up_to
+            ]
         if not kept:
             return self._emptied(header) if self._is_last(header) else None
         tombstones = any(lines.tombstones[index] for index in kept)
@@ -168,23 +194,25 @@ class Filter:
         payload = b"".join([data[starts[index] : starts[index + 1]] for index in kept])
         return _batch_like(header, payload, len(kept), newest), newest
 
-    def _kept(self, header: BatchHeader, lines: Outline, horizon: int | None) -> list[int]:
+    def _flags_of(self, header: BatchHeader) -> bytearray | None:
+        """Which offsets of the batch are the newest of a key; None if the keys tell."""
+        first = header.base_offset - self._first_offset
+        if self._flags is None or first < 0 or header.last_offset > self._map.latest_offset:
+            return None
+        return self._flags[first : first + header.last_offset_delta + 1]
+
+    def _newest_by_key(self, header: BatchHeader, lines: Outline) -> list[int]:
         base = header.base_offset
         newest_of = self._map.offsets.get
         known_up_to = self._map.latest_offset
-        tombstones_go = horizon is not None and horizon <= self._now_ms
-        kept = []
-        for index, (delta, key) in enumerate(
-            zip(lines.offset_deltas, short_keys(lines.keys), strict=True)
-        ):
-            offset = base + delta
-            if offset <= known_up_to:
-                if key is None or offset < newest_of(key, -1):
-                    continue
-                if tombstones_go and lines.tombstones[index]:
-                    continue
-            kept.append(index)
-        return kept
+        return [
+            index
+            for index, (delta, key) in enumerate(
+                zip(lines.offset_deltas, short_keys(lines.keys), strict=True)
+            )
+            if base + delta > known_up_to
+            or (key is not None and base + delta >= newest_of(key, -1))
+        ]
 
     @staticmethod
     def _newest(header: BatchHeader, lines: Outline, kept: list[int]) -> int:

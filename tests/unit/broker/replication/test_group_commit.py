@@ -274,14 +274,39 @@ def test_a_failed_sync_fails_the_logs_that_are_finished_after_it() -> None:
     run(body)
 
 
-def test_more_logs_than_one_turn_handles() -> None:
+def test_more_logs_than_are_flushed_at_once() -> None:
+    """Each flush keeps descriptors."""
+
     async def body(scene: Scene) -> None:
         logs = 2 * LOGS_AT_ONCE + 1
         for index in range(logs):
             scene.lead(index)
         appended = [scene.append(index=index) for index in range(logs)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        begun = [len(scene.log(index).offsets.flushing) for index in range(logs)]
+        assert sum(begun) == LOGS_AT_ONCE
         await scene.run_flushes(4 * SYNCS_MAX)
         assert all(each.is_completed and not each.code for each in appended)
+        flushers = [scene.log(index).flusher for index in range(logs)]
+        assert await scene.group_commit.flush(flushers) == [None] * logs, "nothing is unflushed"
+
+    run(body)
+
+
+def test_a_pool_that_is_closed_ends_the_flushes_that_wait() -> None:
+    async def body(scene: Scene) -> None:
+        async def closed(job: Callable[[], None]) -> None:
+            raise WorkerPoolClosed
+
+        scene.group_commit.run = closed
+        logs = 2 * LOGS_AT_ONCE + 1
+        for index in range(logs):
+            scene.lead(index)
+            scene.append(index=index)
+        flushers = [scene.log(index).flusher for index in range(logs)]
+        assert await scene.group_commit.flush(flushers) == [None] * logs
+        assert scene.log().recovery_point == 0
 
     run(body)
 

@@ -1,5 +1,9 @@
 """What compaction keeps of a batch."""
 
+from random import Random
+
+import pytest
+
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.builder import build_batch, rebuild_batch
 from ottla.protocol.records.control import end_transaction_marker
@@ -8,7 +12,7 @@ from ottla.protocol.records.record import Record
 from ottla.storage.cleaner.compaction_filter import Filter, LastRecord, TransactionTracker
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.index.txn_index import AbortedTransaction
-from tests.doubles.storage_logs import NOW_MS
+from tests.doubles.storage_logs import NOW_MS, batch_of
 
 DAY = 86_400_000
 
@@ -20,11 +24,14 @@ def keep(
     aborted: list[AbortedTransaction] | None = None,
     last: dict[int, LastRecord] | None = None,
     now_ms: int = NOW_MS,
+    first_dirty: int | None = None,
 ) -> Filter:
+    """The map has all keys from `first_dirty` on."""
     offsets = OffsetMap(1 << 20)
     offsets.put_all(list(newest), list(newest.values()), 0)
     offsets.latest_offset = latest
-    return Filter(offsets, TransactionTracker(aborted or []), last or {}, now_ms, DAY)
+    first = latest + 1 if first_dirty is None else first_dirty
+    return Filter(offsets, TransactionTracker(aborted or []), last or {}, now_ms, DAY, first)
 
 
 def rows(content: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -230,3 +237,31 @@ def test_the_header_that_stays_is_that_of_the_batch() -> None:
 def test_an_emptied_control_batch_is_useless() -> None:
     empty = rebuild_batch(read_header(end(12, committed=True)), [])
     assert apply(keep({}), empty) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_offsets_of_dirty_records_tell_the_same_as_their_keys(seed: int) -> None:
+    random = Random(seed)
+    # Digests of keys of more than 32 bytes are in the map.
+    keys = [
+        random.choice((b"k", b"k" * 40)) + b"%d" % random.randrange(150)
+        if random.random() < 0.9
+        else None
+        for _ in range(600)
+    ]
+    latest = random.choice((599, 480, 479, 130))
+    newest = {key: offset for offset, key in enumerate(keys[: latest + 1]) if key is not None}
+    newest = dict(sorted(newest.items(), key=lambda each: each[1]))
+    by_key = keep(newest, latest=latest)
+    by_offset = keep(newest, latest=latest, first_dirty=0)
+    kept = 0
+    for base in range(0, 600, 60):
+        values = (b"v" if random.random() < 0.98 else None for _ in range(60))
+        new = [(NOW_MS, key, value, []) for key, value in zip(keys[base:], values, strict=False)]
+        batch = batch_of(new)
+        batch[:8] = base.to_bytes(8)
+        content = memoryview(bytes(batch))
+        found = by_offset.apply(read_header(content), content)
+        assert found == by_key.apply(read_header(content), content)
+        kept += found is not None
+    assert kept

@@ -40,6 +40,51 @@ def test_the_same_columns_as_the_full_decoder(seed: int) -> None:
         assert decode_section(piece, 0, len(piece), 1).keys == [lines.keys[index]]
 
 
+def test_records_of_one_length_between_others() -> None:
+    """Decoded a column at a time, with varints of one, two and three bytes."""
+    random = Random(3)
+    new: list[NewRecord] = []
+    for _ in range(60):
+        key: bytes | None = random.randbytes(random.choice((4, 70)))
+        if random.random() < 0.2:
+            key = None
+        size, late = random.choice((0, 9, 90, 9000)), random.choice((0, 5, 900, 10**5))
+        for _ in range(random.choice((1, 7, 8, 30, 200))):
+            value = None if size == 0 and random.random() < 0.5 else bytes(size)
+            new.append((NOW_MS + random.randint(0, late), key and key[:-1] + b"x", value, []))
+    for start in range(0, len(new), 100):
+        part = new[start : start + random.choice((100, 900))]
+        check(build_batch(part)[BATCH_OVERHEAD:], len(part))
+
+
+def check(data: bytes, count: int) -> None:
+    lines = outline(data, 0, len(data), count)
+    whole = decode_section(data, 0, len(data), count)
+    assert lines.offset_deltas == whole.offset_deltas
+    assert lines.timestamp_deltas == whole.timestamp_deltas
+    assert lines.keys == whole.keys
+    assert lines.tombstones == [value is None for value in whole.values]
+    without = outline(data, 0, len(data), count, with_keys=False)
+    assert without._replace(keys=[]) == lines._replace(keys=[])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damaged_records_of_one_length_are_refused_or_within_bounds(seed: int) -> None:
+    random = Random(seed)
+    new: list[NewRecord] = [(NOW_MS, b"key", b"value", [])] * 40
+    data = bytearray(build_batch(new)[BATCH_OVERHEAD:])
+    for _ in range(random.randint(1, 3)):
+        data[random.randrange(len(data))] = random.randrange(256)
+    try:
+        lines = outline(bytes(data), 0, len(data), 40)
+    except InvalidRecordError:
+        return
+    assert lines.starts[-1] == len(data)
+    assert lines.starts == sorted(lines.starts)
+    columns = lines.keys, lines.offset_deltas, lines.timestamp_deltas, lines.tombstones
+    assert {len(column) for column in columns} == {40}
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_damaged_records_are_refused_or_within_bounds(seed: int) -> None:
     random = Random(seed)
