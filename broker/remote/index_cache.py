@@ -35,6 +35,7 @@ class CachedIndexes:
         self._storage = storage
         self._cache = ChunkCache(min(max_bytes, MAX_CACHED_BYTES))
         self._open_offsets: dict[str, int] = {}
+        self._without_aborts: set[str] = set()
 
     @property
     def size_bytes(self) -> int:
@@ -46,16 +47,41 @@ class CachedIndexes:
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """`RemoteStorage.fetch_log_segment`."""
         return self._storage.fetch_log_segment(metadata, start_position, end_position)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """`RemoteStorage.fetch_index`."""
-        return self._cache.get(
-            (str(metadata.segment_id.id), _NUMBERS[index_type]),
-            lambda: self._storage.fetch_index(metadata, index_type),
-        )
+        key = (str(metadata.segment_id.id), _NUMBERS[index_type])
+        try:
+            return self._cache.get(key, lambda: self._storage.fetch_index(metadata, index_type))
+        except RemoteResourceNotFoundError:
+            if index_type is RemoteIndexType.TRANSACTION:  # as most segments
+                if len(self._without_aborts) >= _MAX_KNOWN_SEGMENTS:
+                    self._without_aborts.clear()
+                self._without_aborts.add(key[0])
+            raise
+
+    def fetch_log_segment_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes | memoryview | None:
+        """`RemoteStorage.fetch_log_segment_if_cached`."""
+        return self._storage.fetch_log_segment_if_cached(metadata, start_position, end_position)
+
+    def index_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
+    ) -> bytes | None:
+        """As `fetch_index`, None if it would be read from the store, also in order to know that
+        there is none. A transaction index that is not there is empty. Does not block."""
+        key = (str(metadata.segment_id.id), _NUMBERS[index_type])
+        if index_type is RemoteIndexType.TRANSACTION and key[0] in self._without_aborts:
+            return b""
+        return self._cache.get_if_cached(key)
+
+    def has_no_open_transaction(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether `first_open_offset` is None, and that is known. Does not block."""
+        return self._open_offsets.get(str(metadata.segment_id.id)) == _NONE_OPEN
 
     def first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """The first offset of the oldest transaction that is open at the end of the segment.

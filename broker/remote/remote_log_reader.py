@@ -7,6 +7,7 @@ segments; a worker thread reads them. Loop only, but for the functions that run 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from functools import partial
 from time import monotonic
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
 from ottla.broker.remote.lineage import end_of_common_history
+from ottla.broker.remote.memory_reads import MemoryReads
 from ottla.broker.remote.segment_reader import (
     RemoteRead,
     SegmentStorage,
@@ -26,6 +28,7 @@ from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
 from ottla.protocol.records.errors import RecordsError
 from ottla.storage.errors import CorruptFile, StorageError
 from ottla.storage.remote.remote_storage import (
+    RemoteIndexType,
     RemoteObjectCorruptError,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -42,7 +45,11 @@ if TYPE_CHECKING:
     from ottla.storage.index.txn_index import AbortedTransaction
     from ottla.storage.log.log import Log
     from ottla.storage.remote.remote_storage import RemoteStorage
-    from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+    from ottla.storage.remote.segments import (
+        RemoteLogSegmentId,
+        RemoteLogSegmentMetadata,
+        TopicIdPartition,
+    )
 
 logger = logging.getLogger("ottla.remote")
 
@@ -89,7 +96,7 @@ class ReadParams(NamedTuple):
 class RemoteLogReadResult(NamedTuple):
     """Records as `Log.read` returned them when they were local, or an error."""
 
-    records: bytes | FileSlice = b""
+    records: bytes | memoryview | FileSlice = b""
     #: (producer id, first offset) of each; None unless they were requested.
     aborted_transactions: list[tuple[int, int]] | None = None
     error: Exception | None = None
@@ -156,6 +163,7 @@ class RemoteLogReader:
         fetches have not taken yet, one for each connection, and `index_cache_bytes`.
         """
         self.indexes = CachedIndexes(remote.storage, index_cache_bytes)
+        self._memory = MemoryReads(self.indexes)
         self.workers = workers
         self.statistics = RemoteStatistics() if statistics is None else statistics
         self._remote = remote
@@ -166,6 +174,8 @@ class RemoteLogReader:
         self._reads: dict[tuple[int, int, ReadParams], RemoteReadTask] = {}
         self._searches = 0
         self._problems: dict[str, int] = {}
+        # The segment of each log that was read ahead last.
+        self._begun: dict[int, RemoteLogSegmentId] = {}
         self._is_failing = False
 
     @property
@@ -295,7 +305,10 @@ class RemoteLogReader:
             history = log.leader_epochs.entries
             end = end_of_common_history(segment, history, log.log_end_offset, offset)
             wanted = params._replace(offset=offset, up_to=min(params.up_to, end))
-            found = await self.workers.run(self._read_segment, read, segment, wanted)
+            in_memory = self._read_in_memory(segment, wanted)
+            if in_memory is None:
+                in_memory = await self.workers.run(self._read_segment, read, segment, wanted)
+            found = in_memory
             if found.has_batch or segment.end_offset + 1 >= log.local_log_start_offset:
                 break
             # No batch at or above `offset` is in this segment: compaction removed them once.
@@ -303,13 +316,26 @@ class RemoteLogReader:
             segment = self._remote.segment_at(log, offset)
         if not found.has_batch:
             return _read_local(log, params)
+        if segment is not None:
+            self._read_ahead(log, segment, found.end_position)
         if not params.read_committed:
             return RemoteLogReadResult(found.records)
         if not found.records:
             return RemoteLogReadResult(b"", [])
         assert segment is not None
+        known = self._memory.aborted(segment, params.offset, found.next_offset)
+        if known is not None:
+            return RemoteLogReadResult(found.records, _sorted(known))
         aborted = await self._aborted(log, segment, params.offset, found.next_offset)
         return RemoteLogReadResult(found.records, aborted)
+
+    def _read_in_memory(
+        self, segment: RemoteLogSegmentMetadata, params: ReadParams
+    ) -> RemoteRead | None:
+        offset, max_bytes, up_to, min_one_batch, _ = params
+        return self._memory.read(
+            *(segment, offset, max_bytes), up_to=up_to, min_one_batch=min_one_batch
+        )
 
     def _read_segment(
         self, read: RemoteReadTask, segment: RemoteLogSegmentMetadata, params: ReadParams
@@ -319,6 +345,32 @@ class RemoteLogReader:
         return read_segment(
             *(self.indexes, segment, offset, max_bytes), up_to=up_to, min_one_batch=min_one_batch
         )
+
+    def _read_ahead(self, log: Log, segment: RemoteLogSegmentMetadata, position: int) -> None:
+        """Begins to read the next segment, if that is not further away than the storage reads ahead
+        within a segment. A reader would otherwise wait there for several requests to the store."""
+        ahead, following = self._remote.storage.read_ahead_bytes, segment.end_offset + 1
+        if not ahead or segment.size_bytes - position > ahead:
+            return
+        if following >= log.local_log_start_offset:
+            return
+        metadata = self._remote.segment_at(log, following)
+        if metadata is None or self._begun.get(id(log)) == metadata.segment_id:
+            return
+        if len(self._begun) >= _MAX_PROBLEMS:
+            self._begun.clear()
+        self._begun[id(log)] = metadata.segment_id
+        spawn(self._begin(metadata), name=f"remote-log-read-ahead-{log.name}")
+
+    async def _begin(self, segment: RemoteLogSegmentMetadata) -> None:
+        # A reader meets the same error, which is logged then.
+        with contextlib.suppress(WorkerPoolClosed, StorageError, OSError):
+            await self.workers.run(self._read_begin, segment)
+
+    def _read_begin(self, segment: RemoteLogSegmentMetadata) -> None:
+        self.indexes.fetch_index(segment, RemoteIndexType.OFFSET)
+        self.indexes.fetch_log_segment(segment, 0, 1)
+        self.indexes.fetch_index(segment, RemoteIndexType.TRANSACTION)
 
     async def _aborted(
         self, log: Log, segment: RemoteLogSegmentMetadata, offset: int, end: int

@@ -61,6 +61,15 @@ class ChunkCache:
             return pending.content
         return self._load(key, mine, load)
 
+    def get_if_cached(self, key: ChunkKey) -> bytes | None:
+        """The chunk, if it is in memory. Waits for no other thread that reads it."""
+        with self._lock:
+            content = self._chunks.get(key)
+            if content is not None:
+                self._chunks.move_to_end(key)
+                self.hits += 1
+            return content
+
     def _load(self, key: ChunkKey, mine: _Load, load: Callable[[], bytes]) -> bytes:
         try:
             mine.content = load()

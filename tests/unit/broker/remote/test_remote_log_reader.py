@@ -257,6 +257,25 @@ async def test_fetches_of_the_same_records_share_a_read(
     await eventually_async(lambda: scene.reader.pending == 0)
 
 
+async def test_the_next_segment_is_read_ahead_at_the_end_of_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.tiered.append(4)
+    await scene.tier()
+    first, second, *_ = scene.tiered.metadata.cache(PARTITION).segments()
+    indexes = scene.reader.indexes
+    wanted = params(0, 100)
+    await remote_read(scene.reader, scene.log, wanted)
+    assert indexes.index_if_cached(first, RemoteIndexType.OFFSET) is not None
+    assert indexes.index_if_cached(second, RemoteIndexType.OFFSET) is None
+    monkeypatch.setattr(scene.storage, "read_ahead_bytes", 1, raising=False)
+    await remote_read(scene.reader, scene.log, wanted)
+    await eventually_async(
+        lambda: indexes.index_if_cached(second, RemoteIndexType.TRANSACTION) is not None
+    )
+    assert indexes.index_if_cached(second, RemoteIndexType.OFFSET) is not None
+
+
 async def test_reads_that_wait_are_bounded_and_cancelled(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
