@@ -90,7 +90,7 @@ class LogRetention:
         none that has to be copied.
         """
         offsets, copies = self._offsets, self._local.config.copies_to_remote
-        deletable = []
+        deletable: list[Segment] = []
         segments = list(islice(self._local.segments, SEGMENTS_PER_STEP + 1))
         for index, segment in enumerate(segments[:SEGMENTS_PER_STEP]):
             following = segments[index + 1] if index + 1 < len(segments) else None
