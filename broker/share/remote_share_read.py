@@ -77,7 +77,7 @@ class RemoteShareRead:
         return fetched_of(content, offset, result.aborted_transactions)
 
     def release(self) -> None:
-        """The request is answered: its records are not kept."""
+        """The response is sent: its records are not kept."""
         read, self._read, self._log = self._read, None, None
         if read is not None:
             read.release()
