@@ -1,4 +1,4 @@
-"""What a broker tells other brokers' consoles of its tiered topics, as JSON."""
+"""What a broker reports to the consoles of other brokers of its tiered topics, as JSON."""
 
 from __future__ import annotations
 
