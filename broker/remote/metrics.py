@@ -49,14 +49,18 @@ _GAUGES = {
 }
 
 
-class RemoteLogs(Protocol):
+class HasProgress(Protocol):
+    """`RemoteLogManager`, as far as `TopicProgress` uses it."""
+
+    def progress(self) -> Iterable[tuple[str, PartitionProgress]]:
+        """(topic, progress) of each partition that is led here."""
+
+
+class RemoteLogs(HasProgress, Protocol):
     """`RemoteLogManager`, as far as it is used here."""
 
     statistics: RemoteStatistics
     problems: RemoteProblems
-
-    def progress(self) -> Iterable[tuple[str, PartitionProgress]]:
-        """(topic, progress) of each partition that is led here."""
 
     def idle_ratios(self) -> dict[tuple[str, ...], float]:
         """The part of the threads of each kind of task that has nothing to do now."""
@@ -65,7 +69,7 @@ class RemoteLogs(Protocol):
 class TopicProgress:
     """The sums over the partitions of each topic; empty before the first computation."""
 
-    def __init__(self, remote: RemoteLogs) -> None:
+    def __init__(self, remote: HasProgress) -> None:
         self._remote = remote
         self.topics: dict[str, PartitionProgress] = {}
 

@@ -235,7 +235,7 @@ class RemoteLogReader:
         try:
             async with asyncio.timeout(timeout_seconds):
                 for segment in await self.workers.run(search.segments, segments):
-                    # Each in a function of its own: a search that nobody waits for ends.
+                    # Each in a function of its own: a search ends when its request has ended.
                     found = await self.workers.run(search.find, self.indexes, segment)
                     if found is not None:
                         return found

@@ -149,6 +149,12 @@ class RemoteFetches:
         key = (topic, position.partition)
         return RemoteStorageFetch(key, partition.log, data, read_params, params.leader_only)
 
+    @staticmethod
+    def tell_follower(data: PartitionData) -> None:
+        """The records are in remote storage only: a follower begins at another offset."""
+        data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+        data.last_stable_offset = -1
+
     def start(
         self,
         fetch: RemoteStorageFetch,

@@ -116,9 +116,7 @@ class Fetcher:
             )
             self._tiered = TieredFollowers(machine, self._build_ended)
         # Partitions whose log continues behind remote segments: not fetched before that is done.
-        self._building: Collection[TopicPartition] = (
-            () if self._tiered is None else self._tiered.building
-        )
+        self._building: Collection[TopicPartition] = self._tiered.building if self._tiered else ()
         self._session = FetchSessionHandler(settings.partition_max_bytes)
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None

@@ -350,14 +350,10 @@ class ReplicaManager:
         self, params: FetchParams, items: Iterable[FetchItem], *, records_progress: bool = True
     ) -> tuple[list[FetchResult], int, bool, RemoteStorageFetch | None]:
         """(one result for each item, their bytes, whether the response is sent without delay, what
-        is to be read from remote storage before).
-
-        With `params.only_news` there are no results of partitions without news.
-        `records_progress`: the fetch of a follower says now what it has.
+        is read from remote storage before: one partition of a request).
 
         Each item, in their order, gets up to its own limit from what is left of the request's
-        limit. The first batch is always complete, even if it is larger (KIP-74). Only the first
-        partition with records in remote storage is read from there.
+        limit. The first batch is always complete, even if it is larger (KIP-74).
         """
         left = params.max_bytes
         size = 0
@@ -392,8 +388,7 @@ class ReplicaManager:
                     self._read_failed(error, data)
                     immediate = True
                 elif params.is_follower:
-                    data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
-                    data.last_stable_offset = -1
+                    remote.tell_follower(data)
                     immediate = True
                 elif moved is None:
                     most = min(position.partition_max_bytes, left)

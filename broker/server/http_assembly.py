@@ -6,7 +6,11 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS, BROKER_STATE
+from ottla.broker.handlers.admin.describe_configs import (
+    BROKER_EVENTS,
+    BROKER_REMOTE,
+    BROKER_STATE,
+)
 from ottla.broker.metrics.traffic import Traffic
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
@@ -55,6 +59,11 @@ def serve_parts(
     texts[BROKER_STATE] = lambda: json.dumps(state.document())
     if events is not None:
         texts[BROKER_EVENTS] = events.as_json
+    remote_logs = parts.replicas.remote_logs
+    if remote_logs is not None:
+        from ottla.broker.remote.report import remote_report
+
+        texts[BROKER_REMOTE] = lambda: remote_report(remote_logs)
     console = None if events is None else _console(parts, events, state)
     endpoint.serve(registry, parts.network.request_channel, parts.base.workers, console)
 

@@ -10,6 +10,7 @@ from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.share.acquisition import AcquiredRecords, AcquireRequest
 from ottla.broker.share.log_reader import read, readable_bytes
 from ottla.broker.share.persister import SharePartitionKey
+from ottla.broker.share.remote_share_read import RemoteShareRead, is_remote
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -51,14 +52,15 @@ class DelayedShareFetch(DelayedOperation):
     """Completes when
 
     A. a share partition cannot be found on this broker, so the response has an error;
-    B. the share partitions have `min_bytes` of records that the member can acquire;
+    B. the share partitions have `min_bytes` of records that the member can acquire, or records of
+       one are read from remote storage;
     C. `max_wait_ms` have passed.
 
     The records are acquired on completion, so a member never holds records while it waits, and
     none are acquired for a member that does not wait any more: they would stay locked.
     """
 
-    __slots__ = ("_callback", "_clock", "_is_awaited", "_items", "_params", "_shares")
+    __slots__ = ("_callback", "_clock", "_is_awaited", "_items", "_params", "_remote", "_shares")
 
     def __init__(
         self,
@@ -76,8 +78,11 @@ class DelayedShareFetch(DelayedOperation):
         self._clock = clock
         self._is_awaited = is_awaited
         self._callback = callback
+        self._remote = RemoteShareRead(self.try_complete)
 
     def try_complete(self) -> bool:
+        if self.is_completed:
+            return False
         needed = max(1, self._params.min_bytes)
         committed = self._shares.settings.is_read_committed(self._params.group_id)
         for key, topic in self._items:
@@ -98,7 +103,11 @@ class DelayedShareFetch(DelayedOperation):
         state.window.advance_to(log.log_start_offset)
         if not state.can_acquire():
             return 0
-        offset = state.next_fetch_offset()
+        offset, reader = state.next_fetch_offset(), self._shares.remote_reader
+        if reader is not None and is_remote(log, offset):
+            max_bytes = self._params.max_bytes
+            is_ready = self._remote.is_ready(reader, log, offset, max_bytes, committed)
+            return most if is_ready else 0
         return readable_bytes(log, offset, most, committed)
 
     def on_complete(self) -> None:
@@ -115,7 +124,11 @@ class DelayedShareFetch(DelayedOperation):
             left_bytes -= len(records)
             left_records -= sum(last - first + 1 for first, last, _ in acquired)
             results.append(ShareFetchResult(item, ErrorCode.NONE, None, records, acquired))
-        self._callback(results)
+        callback = self._callback
+        # The purgatory keeps completed operations for a while: not with the records of each.
+        self._remote.release()
+        self._is_awaited, self._callback = lambda: False, lambda _: None
+        callback(results)
 
     def _fetch(
         self, item: ShareFetchItem, max_records: int, max_bytes: int
@@ -131,7 +144,10 @@ class DelayedShareFetch(DelayedOperation):
             return b"", []
         committed = self._shares.settings.is_read_committed(params.group_id)
         offset = state.next_fetch_offset()
-        fetched = read(log, offset, max_bytes, committed)
+        if self._shares.remote_reader is not None and is_remote(log, offset):
+            fetched = self._remote.take(log, offset)
+        else:
+            fetched = read(log, offset, max_bytes, committed)
         if fetched is None:
             return b"", []
         acquired = state.acquire(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.replication.delayed_fetch import read_bound
@@ -70,7 +71,11 @@ def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetc
     )
     if found.slice is None:
         return None
-    records = found.slice.read()
+    return fetched_of(found.slice.read(), offset, found.aborted_transactions)
+
+
+def fetched_of(records: bytes, offset: int, aborted: Iterable[tuple[int, int]] | None) -> Fetched:
+    """The batches of what was read at `offset`."""
     batches: list[FetchedBatch] = []
     positions: list[int] = []
     for position, header in iterate_entries(records):
@@ -83,7 +88,7 @@ def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetc
         else:  # a wrapper of an old format has the offset of its last message
             next_offset = batches[-1].last_offset + 1 if batches else offset
             batches.append(FetchedBatch(next_offset, header.next_offset - 1))
-    return Fetched(records, batches, positions, list(found.aborted_transactions or ()))
+    return Fetched(records, batches, positions, list(aborted or ()))
 
 
 def reset_offset(log: Log, reset: OffsetReset, now_ms: int) -> int:

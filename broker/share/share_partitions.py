@@ -25,6 +25,7 @@ from ottla.broker.share.statistics import ShareStatistics
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.remote.remote_log_reader import RemoteLogReader
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
@@ -127,6 +128,12 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return len(self._hosted)
+
+    @property
+    def remote_reader(self) -> RemoteLogReader | None:
+        """Reads remote storage; None without tiered storage."""
+        remote_fetches = self._replica_manager.remote_fetches
+        return None if remote_fetches is None else remote_fetches.reader
 
     def in_flight_records(self) -> dict[str, int]:
         """The records between start offset and end of the share partitions here, by group."""

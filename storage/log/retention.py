@@ -81,15 +81,16 @@ class LogRetention:
             )
         return deleted
 
-    def _deletable(self, predicate: Predicate) -> list[Segment]:
+    def _deletable(self, predicate: Predicate) -> tuple[list[Segment], bool]:
         """The oldest segments for which `predicate` holds, up to the first one for which not, and
-        not more than one step deletes.
+        not more than one step deletes. And whether it holds for all of them, also the active one,
+        which is to be copied to remote storage first.
 
         Never one with records at or above the high watermark, never an empty active segment, and
-        none that has to be copied to remote storage first.
+        none that has to be copied.
         """
         offsets, copies = self._offsets, self._local.config.copies_to_remote
-        deletable = []
+        deletable: list[Segment] = []
         segments = list(islice(self._local.segments, SEGMENTS_PER_STEP + 1))
         for index, segment in enumerate(segments[:SEGMENTS_PER_STEP]):
             following = segments[index + 1] if index + 1 < len(segments) else None
@@ -100,9 +101,9 @@ class LogRetention:
                 break
             is_deleted = following is not None and end <= offsets.log_start_offset
             if copies and not is_deleted and end - 1 > offsets.highest_remote_offset:
-                break
+                return deletable, following is None
             deletable.append(segment)
-        return deletable
+        return deletable, False
 
     def _exceeds_size(self) -> Predicate:
         limit = self._local.config.local_limit_bytes
@@ -120,7 +121,10 @@ class LogRetention:
     def _delete_some(self, predicate: Predicate, now_ms: int) -> list[Segment]:
         local = self._local
         try:
-            deletable = self._deletable(predicate)
+            deletable, closes_active = self._deletable(predicate)
+            if closes_active:
+                # As in Kafka: the last records of a quiet partition expire, too.
+                local.roll(now_ms, self._offsets.log_end_offset)
             if not deletable:
                 return deletable
             if deletable[-1] is local.active:

@@ -9,15 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -51,9 +59,18 @@ def storage_jar() -> Path:
     return jar
 
 
+class TieredPair(Pair):
+    """Kafka and Ottla, each with a store in a folder."""
+
+    def __init__(self, kafka: str, ottla: str, kafka_store: Path, ottla_store: Path) -> None:
+        super().__init__(kafka, ottla)
+        self.brokers = {"kafka": (kafka, kafka_store), "ottla": (ottla, ottla_store)}
+
+
 @pytest.fixture(scope="module")
-def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredPair]:
     jar, store = storage_jar(), tmp_path_factory.mktemp("store")
+    kafka_store = tmp_path_factory.mktemp("kafka-store")
     settings = tiered_settings(store)
     storage = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
     kafka_settings = {
@@ -62,7 +79,7 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         "remote_log_storage_manager_class_name": storage,
         "remote_log_storage_manager_class_path": jar,
         "remote_log_metadata_manager_listener_name": "PLAINTEXT",
-        "rsm_config_dir": tmp_path_factory.mktemp("kafka-store"),
+        "rsm_config_dir": kafka_store,
         "zookeeper_session_timeout_ms": 60_000,
     }
     ottla_settings = {
@@ -73,7 +90,7 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         start_kafka(tmp_path_factory.mktemp("kafka"), **kafka_settings) as kafka,
         start_broker(tmp_path_factory.mktemp("ottla"), **ottla_settings) as ottla,
     ):
-        yield Pair(kafka.bootstrap, ottla.bootstrap)
+        yield TieredPair(kafka.bootstrap, ottla.bootstrap, kafka_store, store)
 
 
 def create(name: str, configs: dict[str, object]) -> CreateTopicsRequest:
@@ -107,7 +124,7 @@ RULES: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_rules_of_creations(tiered: Pair, rule: dict[str, object]) -> None:
+def test_rules_of_creations(tiered: TieredPair, rule: dict[str, object]) -> None:
     tiered.compare(create(new_name(), {**REMOTE, **rule}), [5], frozenset({"configs"}))
 
 
@@ -125,7 +142,7 @@ CHANGES: list[list[tuple[str, int, str | None]]] = [
 ]
 
 
-def test_rules_of_changes(tiered: Pair) -> None:
+def test_rules_of_changes(tiered: TieredPair) -> None:
     name = new_name()
     tiered.compare(create(name, dict(REMOTE)), [4])
     for changes in CHANGES:
@@ -152,7 +169,7 @@ def offsets(bootstrap: str, topic: str) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def test_offsets_after_copies_and_local_retention(tiered: Pair) -> None:
+def test_offsets_after_copies_and_local_retention(tiered: TieredPair) -> None:
     name = new_name()
     tiered.compare(create(name, TIERED_TOPIC), [4])
     assert offsets(tiered.kafka, name) == offsets(tiered.ottla, name)
@@ -164,3 +181,80 @@ def test_offsets_after_copies_and_local_retention(tiered: Pair) -> None:
             lambda bootstrap=bootstrap: offsets(bootstrap, name) == expected,  # type: ignore[misc]
             lambda bootstrap=bootstrap: offsets(bootstrap, name),
         )
+
+
+def alter(bootstrap: str, topic: str, name: str, value: int) -> None:
+    configs = [AlterableConfig(name, SET, str(value))]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, topic, configs)], False)
+    with Wire(bootstrap) as wire:
+        response = wire.ask(request, 1)
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == 0
+
+
+def delete_records(bootstrap: str, topic: str, offset: int) -> tuple[int, int]:
+    """(error code, low watermark)"""
+    partition = DeleteRecordsPartition(0, offset)
+    with Wire(bootstrap) as wire:
+        response = wire.ask(
+            DeleteRecordsRequest([DeleteRecordsTopic(topic, [partition])], 30_000), 2
+        )
+    assert isinstance(response, DeleteRecordsResponse)
+    row = response.topics[0].partitions[0]
+    return row.error_code, row.low_watermark
+
+
+def stored(store: Path, topic: str) -> int:
+    """How many segments of the topic are in the store."""
+    logs = [path for path in store.rglob("*.log") if path.is_file()]
+    return sum(topic in str(path) for path in logs)
+
+
+Seen = tuple[list[tuple[int, int, int, int]], int]
+
+
+def see(tiered: TieredPair, broker: str, topic: str) -> Seen:
+    bootstrap, store = tiered.brokers[broker]
+    return offsets(bootstrap, topic), stored(store, topic)
+
+
+def tiered_topic(tiered: TieredPair) -> str:
+    """Offsets 0 to 6 are in remote storage, a segment each, and 7 is on the disk."""
+    name = new_name()
+    tiered.compare(create(name, TIERED_TOPIC), [4])
+    for broker, (bootstrap, _) in tiered.brokers.items():
+        produce(bootstrap, name, 8)
+        is_tiered = ([(0, -1, 0, 0), (0, -1, 7, 0), (0, -1, 6, 0)], 7)
+        wait_for(tiered, broker, name, is_tiered)
+    return name
+
+
+def wait_for(tiered: TieredPair, broker: str, topic: str, expected: Seen) -> None:
+    eventually(
+        lambda: see(tiered, broker, topic) == expected,
+        lambda: (broker, see(tiered, broker, topic), expected),
+    )
+
+
+@pytest.mark.parametrize(("offset", "left"), [(3, 4), (8, 0)])
+def test_deleted_records_leave_remote_storage(tiered: TieredPair, offset: int, left: int) -> None:
+    """Below the local log start, and the whole log."""
+    name = tiered_topic(tiered)
+    tiered_epoch = 0 if left else -1
+    expected = [(0, -1, offset, 0), (0, -1, max(offset, 7), 0), (0, -1, 6, tiered_epoch)]
+    for broker, (bootstrap, _) in tiered.brokers.items():
+        assert delete_records(bootstrap, name, 9)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert delete_records(bootstrap, name, offset) == (0, offset)
+        wait_for(tiered, broker, name, (expected, left))
+
+
+def test_retention_of_remote_segments(tiered: TieredPair) -> None:
+    """By size, then by time: the records on the disk are copied then, too, and deleted."""
+    name = tiered_topic(tiered)
+    for broker, (bootstrap, _) in tiered.brokers.items():
+        alter(bootstrap, name, "retention.bytes", 3_500)
+        by_size = [(0, -1, 4, 0), (0, -1, 7, 0), (0, -1, 6, 0)]
+        wait_for(tiered, broker, name, (by_size, 3))
+        alter(bootstrap, name, "retention.ms", 1_000)
+        by_time = [(0, -1, 8, 0), (0, -1, 8, 0), (0, -1, 7, -1)]
+        wait_for(tiered, broker, name, (by_time, 0))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
@@ -115,6 +117,24 @@ def test_a_cluster_copies_on_after_a_leader_change(
 
     delete_topic(cluster.bootstrap, "history")
     eventually(lambda: not stored_segments(store))
+
+
+def test_the_console_shows_a_topic_in_remote_storage(store: Path, tmp_path: Path) -> None:
+    console = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
+    with Broker(tmp_path / "data", **console, **tiered_settings(store)) as broker:
+        broker.create_topic("history", config=TIERED_TOPIC)
+        produce(broker.bootstrap, "history", 3)
+        port = broker.server.metrics_port
+
+        def remote() -> dict[str, float]:
+            address = f"http://127.0.0.1:{port}/api/topic?name=history"
+            with urlopen(address, timeout=60) as response:
+                found: dict[str, float] | None = json.load(response)["remote"]
+            return found or {}
+
+        eventually(lambda: remote().get("metadata_count") == 2)
+        found = remote()
+        assert (found["copies"], found["copy_errors"], found["copy_lag_segments"]) == (2, 0, 0)
 
 
 def test_a_broker_that_starts_again_copies_on(store: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 
 from ottla.broker.config.definitions import broker_settings, topic_settings
 from ottla.broker.config.unsupported import REFUSED
+from tests.doubles.remote_settings import REMOTE_SETTINGS
 from tests.doubles.security_settings import PROBED, SHOWN, security_settings
 from tests.tidy.source_tree import ROOT
 from tools.configuration_page import (
@@ -53,9 +54,14 @@ def test_what_protects_something_is_shown_by_a_test() -> None:
     assert (PROBED | set(SHOWN)) <= set(security_settings(broker_settings()))
 
 
+def test_the_effect_of_tiered_storages_settings_is_shown_by_a_test() -> None:
+    read = {name for name in names_in_the_code() if name.startswith("remote.")}
+    assert read & set(broker_settings()) == set(REMOTE_SETTINGS)
+
+
 def test_the_named_tests_exist() -> None:
     missing = []
-    for name, reference in SHOWN.items():
+    for name, reference in {**SHOWN, **REMOTE_SETTINGS}.items():
         path, _, function = reference.partition("::")
         tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
         functions = {

@@ -6,8 +6,9 @@ synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's `Con
 
 Deviation from Kafka: a request for only the key `ottla.group.events` of a group returns the events
 of the group, which `ottla groups events` shows; for only the key `ottla.group.shares` of a share
-group, what this broker has of it; for only the key `ottla.broker.events` or `ottla.broker.state` of
-a broker with an HTTP port, its newest log lines and its state, as JSON.
+group, what this broker has of it; for only the key `ottla.broker.events`, `ottla.broker.state` or
+`ottla.broker.remote` of a broker with an HTTP port, its newest log lines, its state, or its topics
+in remote storage, as JSON.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ GROUP_EVENTS = "ottla.group.events"
 GROUP_SHARES = "ottla.group.shares"
 BROKER_EVENTS = "ottla.broker.events"
 BROKER_STATE = "ottla.broker.state"
+BROKER_REMOTE = "ottla.broker.remote"
 FROM_TOPIC = 1
 FROM_BROKER = 2
 FROM_CLUSTER = 3
@@ -123,7 +125,8 @@ class ConfigDescriber:
         self.group_texts: dict[str, Callable[[str], str]] = {}
         if group_events is not None:
             self.group_texts[GROUP_EVENTS] = group_events
-        #: What BROKER_EVENTS and BROKER_STATE return; set when the HTTP port serves.
+        #: What BROKER_EVENTS, BROKER_STATE and BROKER_REMOTE return; set when the HTTP port
+        #: serves.
         self.broker_texts: dict[str, Callable[[], str]] = {}
 
     async def handle(
@@ -156,6 +159,7 @@ class ConfigDescriber:
             elif resource.resource_type == BROKER and resource.configuration_keys in (
                 [BROKER_EVENTS],
                 [BROKER_STATE],
+                [BROKER_REMOTE],
             ):
                 (key,) = resource.configuration_keys
                 rows = self._text_of(resource.resource_name, key)

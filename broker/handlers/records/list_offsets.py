@@ -136,7 +136,7 @@ class ListOffsetsHandler:
     ) -> ListOffsetsResponse:
         """Searches remote storage, and then the local log if all records there are older.
 
-        All partitions together have the time of one: a store that does not answer gives the other
+        All partitions together have the time of one: a store that does not respond gives the other
         partitions an error that clients retry.
         """
         remote = self._replica_manager.remote_fetches

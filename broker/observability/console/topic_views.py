@@ -11,6 +11,7 @@ from ottla.broker.observability.console.cluster_offsets import (
     MAX_PARTITIONS,
     list_offsets,
 )
+from ottla.broker.observability.console.remote_views import remote_state
 from ottla.broker.observability.console.settings_views import TOPIC, described
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 TOPICS_ON_A_PAGE = 100
 PARTITIONS_ON_A_PAGE = 100
+
+_TIERED = "remote.storage.enable"
 
 # A check of an ACL takes some microseconds; other requests are handled after so many.
 _CHECKS_IN_A_ROW = 250
@@ -139,8 +142,13 @@ class TopicViews:
         row = _row(found)
         if measured:
             row |= _measures(found, sizes[0], ends.found, starts.found)
+        remote: dict[str, Any] | None = None
+        more: list[str] = []
+        if any(each["name"] == _TIERED and each["value"] == "true" for each in settings[0]):
+            remote, more = await remote_state(self._client, viewer, name)
         return {
             **row,
+            "remote": remote,
             "first": first,
             "page": PARTITIONS_ON_A_PAGE,
             "rows": rows,
@@ -148,7 +156,7 @@ class TopicViews:
             "settings": settings[0],
             "may": _rights(viewer, name),
             "problems": list(
-                dict.fromkeys([*sizes[1], *ends.problems, *starts.problems, *settings[1]])
+                dict.fromkeys([*sizes[1], *ends.problems, *starts.problems, *settings[1], *more])
             ),
         }
 

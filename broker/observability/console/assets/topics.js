@@ -82,6 +82,21 @@ export async function topic(context) {
       ['size', (row) => bytes(row.size_bytes), 'number'],
       ['', (row) => (found.may.read ? browse(row) : '')],
     ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
+    remotePanel(found.remote),
     settingsPanel(found, context),
   ]
+}
+
+const remotePanel = (remote) => {
+  if (!remote) return null
+  const segments = (count, size) => `${several(remote[count] || 0, 'segment')}, ${bytes(remote[size] || 0)}`
+  const count = (name) => number(remote[name] || 0)
+  return panel('Remote storage', table([['', (row) => row[0]], ['', (row) => row[1], 'number']], [
+    ['in remote storage', segments('metadata_count', 'size_bytes')],
+    ['to be copied', segments('copy_lag_segments', 'copy_lag_bytes')],
+    ['to be deleted', segments('delete_lag_segments', 'delete_lag_bytes')],
+    ['copied since the start', segments('copies', 'copied_bytes')],
+    ['read since the start', `${several(remote.reads || 0, 'read')}, ${bytes(remote.read_bytes || 0)}`],
+    ['errors of copies, reads, deletions', `${count('copy_errors')}, ${count('read_errors')}, ${count('delete_errors')}`],
+  ], 'Nothing.', 'Remote storage'))
 }

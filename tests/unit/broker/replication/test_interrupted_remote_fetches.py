@@ -91,7 +91,7 @@ INTERRUPTIONS: dict[str, Callable[[RemoteFetchScene], None]] = {
     "disk fails": fail(OSError("for the test")),
     "broker stops": fail(WorkerPoolClosed("for the test")),
 }
-# What a client gets: records, none, or an error after which it tries again.
+# What a client gets: records, none, or an error after which it retries.
 EXPECTED = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -100,7 +100,7 @@ async def expected_records(scene: RemoteFetchScene) -> bytes:
 
 
 @pytest.mark.parametrize("name", INTERRUPTIONS)
-async def test_a_fetch_is_answered_once(
+async def test_a_fetch_gets_one_response(
     scene: RemoteFetchScene, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = await expected_records(scene)

@@ -40,6 +40,22 @@ def test_what_is_copied_and_young_stays() -> None:
     assert run_at_once(log.delete_old_segments(NOW_MS + 4 * HOUR)) == 3
 
 
+def test_the_active_segment_is_closed_when_it_is_old_so_that_it_is_copied() -> None:
+    log = filled(local_retention_ms=HOUR)
+    log.offsets.highest_remote_offset = 15
+    run_at_once(log.delete_old_segments(LATER))
+    assert log.segments.base_offsets == [16, 18]  # 16 is not copied, so 18 can wait
+    log.offsets.highest_remote_offset = 17
+    assert run_at_once(log.delete_old_segments(LATER)) == 1
+    assert log.segments.base_offsets == [18, 20]
+    assert run_at_once(log.delete_old_segments(LATER)) == 0
+    log.offsets.highest_remote_offset = 19
+    assert run_at_once(log.delete_old_segments(LATER)) == 1
+    assert log.segments.base_offsets == [20]
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
+    assert run_at_once(log.delete_old_segments(LATER)) == 0
+
+
 def test_by_size() -> None:
     log = filled()
     one = log.segments.first.size
