@@ -9,7 +9,9 @@ def test_an_address_may_have_so_many_connections() -> None:
     listener = ListenerLimits()
     assert limits.admit(listener, "10.0.0.1", 0) is None
     assert limits.admit(listener, "10.0.0.1", 0) is None
-    assert "max.connections.per.ip" in (limits.admit(listener, "10.0.0.1", 0) or "")
+    refusal = limits.admit(listener, "10.0.0.1", 0)
+    assert refusal is not None
+    assert ("max.connections.per.ip" in refusal.reason, refusal.close_after_ms) == (True, 0)
     assert limits.admit(listener, "10.0.0.2", 0) is None
     assert limits.admit(listener, "10.0.0.9", 0) is None
     assert limits.admit(listener, "10.0.0.9", 0) is not None
@@ -69,7 +71,9 @@ def test_addresses_have_rates_set_at_run_time() -> None:
     results = [limits.admit(listener, "a", 0) for _ in range(12)]
     assert results[:11] == [None] * 11
     assert results[11] is not None
-    assert "1 connections a second" in results[11]
+    assert "1 connections a second" in results[11].reason
+    # 1.1 a second over ten seconds: a tenth too much, so a second until it is the limit again.
+    assert results[11].close_after_ms == 1000
     assert all(limits.admit(listener, "vip", 0) is None for _ in range(12))
     limits.set_ip_creation_rate("vip", None)
     assert limits.admit(listener, "vip", 0) is not None
