@@ -31,6 +31,8 @@ class ListenerLimits:
         max_connections: int = UNLIMITED,
         max_creation_rate: int = UNLIMITED,
         protected: bool = False,
+        window_count: int = 11,
+        window_ms: int = 1000,
     ) -> None:
         """`protected`: the inter-broker listener, when there are others too. The broker's own
         limits do not count for it, so that clients cannot shut brokers out."""
@@ -38,7 +40,7 @@ class ListenerLimits:
         self.max_creation_rate = max_creation_rate
         self.protected = protected
         self.open = 0
-        self.creation_rate = Rate()
+        self.creation_rate = Rate(window_count=window_count, window_ms=window_ms)
 
 
 class ConnectionLimits:
