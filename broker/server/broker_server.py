@@ -286,6 +286,7 @@ class BrokerServer:
             parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()
+            await parts.base.flush_workers.close()
             await parts.replicas.deferred_validation.close()
         await self._close_data(crash)
         if self._event_log is not None:
