@@ -61,7 +61,7 @@ class ConnectionOverrides:
                 error,
             )
             return
-        self._addresses[name] = tuple(dict.fromkeys(row[4][0] for row in rows))
+        self._addresses[name] = tuple(dict.fromkeys(str(row[4][0]) for row in rows))
         self._update()
 
 

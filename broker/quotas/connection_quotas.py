@@ -113,7 +113,7 @@ class ConnectionLimits:
             if throttle_ms > 0:
                 return Refusal(
                     f"{ip} opens more than the {ip_rate} connections a second that it may",
-                    min(throttle_ms, self._window_ms),
+                    max(min(throttle_ms, self._window_ms), LEAST_CLOSE_MS),
                 )
             rate.record(1, now_ms)
         if listener.max_creation_rate < UNLIMITED:
@@ -149,6 +149,10 @@ class ConnectionLimits:
             rate = rates[ip] = self._new_rate()
         return rate
 
+
+# A connection over the rate of its address is closed after this time at least: with less, a client
+# in a loop would have every second connection refused. Kafka's acceptor closes them every 500 ms.
+LEAST_CLOSE_MS = 500
 
 # A listener at its limit looks again after this time.
 FULL_RETRY_MS = 100

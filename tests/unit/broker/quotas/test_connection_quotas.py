@@ -1,7 +1,12 @@
 import pytest
 
 from ottla.broker.quotas import connection_quotas as limits_module
-from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
+from ottla.broker.quotas.connection_quotas import (
+    FULL_RETRY_MS,
+    LEAST_CLOSE_MS,
+    ConnectionLimits,
+    ListenerLimits,
+)
 
 
 def test_an_address_may_have_so_many_connections() -> None:
@@ -74,6 +79,9 @@ def test_addresses_have_rates_set_at_run_time() -> None:
     assert "1 connections a second" in results[11].reason
     # 1.1 a second over ten seconds: a tenth too much, so a second until it is the limit again.
     assert results[11].close_after_ms == 1000
+    late = limits.admit(listener, "a", 10_990)
+    assert late is not None
+    assert late.close_after_ms == LEAST_CLOSE_MS
     assert all(limits.admit(listener, "vip", 0) is None for _ in range(12))
     limits.set_ip_creation_rate("vip", None)
     assert limits.admit(listener, "vip", 0) is not None
