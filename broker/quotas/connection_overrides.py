@@ -1,7 +1,7 @@
 """`max.connections.per.ip.overrides`: limits of addresses, and of host names, which are resolved.
 
-Kafka resolves a name when the setting is applied (`InetAddress.getByName`). Here the name server is
-asked beside the loop; until it has answered, `max.connections.per.ip` counts.
+Kafka resolves a name when the setting is applied (`InetAddress.getByName`). Here names
+are resolved beside the loop; until that is done, `max.connections.per.ip` counts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConnectionOverrides:
             async with asyncio.timeout(_RESOLVE_SECONDS):
                 rows = await asyncio.get_running_loop().getaddrinfo(name, None)
         except (OSError, TimeoutError) as error:
-            del self._addresses[name]  # the next change of a setting tries again
+            del self._addresses[name]  # the next change of a setting retries
             self._overrides = {key: limit for key, limit in self._overrides.items() if key != name}
             logger.error(
                 "max.connections.per.ip.overrides: %s cannot be resolved (%s); write the address, "

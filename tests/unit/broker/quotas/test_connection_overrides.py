@@ -29,7 +29,7 @@ async def test_a_host_name_counts_for_its_addresses() -> None:
     assert "10.0.0.9" not in limits.max_per_ip_overrides
 
 
-async def test_an_unknown_name_is_logged_and_tried_again(
+async def test_an_unknown_name_is_logged_and_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def unknown(*_: object) -> None:
