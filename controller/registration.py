@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ottla.controller.changes.broker_changes import read_brokers
 from ottla.controller.model import BrokerInfo
 from ottla.controller.settings import control_versions
 from ottla.controller.tree import znodes
@@ -20,6 +19,7 @@ from ottla.controller.tree.store import (
     make_paths,
     set_or_create,
 )
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.uuids import random_uuid, uuid_to_string
 
 logger = logging.getLogger("ottla.controller")
@@ -89,12 +89,20 @@ async def check_advertised_addresses(store: ZnodeStore, info: BrokerInfo) -> Non
     ``KafkaServer.createBrokerInfo``; two brokers that start at once can both pass it.
     """
     ours = {(each.host, each.port) for each in info.endpoints}
-    for other in (await read_brokers(store)).values():
+    ids = [int(name) for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
+    nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
+    for broker_id, node in zip(ids, nodes, strict=True):
+        if node is None or broker_id == info.broker_id:
+            continue
+        try:
+            other = znodes.decode_broker(broker_id, node[0], node[1].czxid)
+        except MalformedZnode:  # the controller ignores this broker, and logs it
+            continue
         taken = [each for each in other.endpoints if (each.host, each.port) in ours]
-        if taken and other.broker_id != info.broker_id:
+        if taken:
             addresses = ", ".join(znodes.format_endpoint(each) for each in taken)
             raise AdvertisedAddressTaken(
-                f"Broker {other.broker_id} is registered at {addresses}, an address of "
+                f"Broker {broker_id} is registered at {addresses}, an address of "
                 f"advertised.listeners of this broker ({info.broker_id}). Give this broker other "
                 f"advertised.listeners, or stop the other one; if it was this broker with another "
                 f"broker.id, wait until its session has expired (zookeeper.session.timeout.ms) "

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.cluster.partition_reassignments import PartitionReassignmentHandlers
     from ottla.broker.handlers.cluster.replica_control import ReplicaControl
     from ottla.broker.handlers.cluster.update_features import UpdateFeaturesHandler
-    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
-    from ottla.broker.handlers.groups.consumer_groups_not_enabled import ConsumerGroupsNotEnabled
+    from ottla.broker.handlers.groups.consumer_groups import (
+        ConsumerGroupHandlers,
+        ConsumerGroupsNotEnabled,
+    )
     from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
     from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
     from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler

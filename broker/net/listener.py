@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla.broker.net.connection import Connection
+from ottla.broker.net.delayed_closes import DelayedCloses
 from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Listener:
         self._services = services
         self._settings = settings
         self._connection_limits = limits
+        self._delayed_closes = DelayedCloses(services.timer)
         self._accepting = False
         self._closed = False
         self._on_closed = self._forget  # one bound method for all connections
@@ -163,6 +165,7 @@ class Listener:
             self._pause()
             self._closed = True
             self._sock.close()
+            self._delayed_closes.close_all()
 
     def _pause(self) -> None:
         if self._accepting:
@@ -253,13 +256,13 @@ class Listener:
         services = self._services
         refusal = self._connection_limits.admit(self.limits, client[0], now_ms)
         if refusal is not None:
-            sock.close()
+            self._delayed_closes.close(sock, refusal.close_after_ms)
             services.statistics.connections_refused += 1
             if services.log_limiter.allows(client[0]):
                 logger.warning(
                     "listener %s refused a connection: %s",
                     self.facts.name,
-                    refusal,
+                    refusal.reason,
                     extra={"peer": client[0], "listener": self.facts.name},
                 )
             return

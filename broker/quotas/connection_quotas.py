@@ -1,13 +1,23 @@
 """How many connections, and how many new ones a second: in all, by listener, by address.
 
-Mirrors Kafka's `ConnectionQuotas`. A connection over the limit of its address is closed at once.
-Over the number or the rate of the broker or of a listener none is closed: the listener stops
+Mirrors Kafka's `ConnectionQuotas`. A connection over the number of its address is closed at once,
+one over the rate of its address after a while: a client that connects again and again is slowed
+down. Over the number or the rate of the broker or of a listener none is closed: the listener stops
 accepting for a while, and new connections wait in the kernel's backlog.
 """
+
+from typing import NamedTuple
 
 from ottla.broker.quotas.rate import Rate
 
 UNLIMITED = 2147483647
+
+
+class Refusal(NamedTuple):
+    """Why a connection that was accepted has to be closed, and after which time."""
+
+    reason: str
+    close_after_ms: int = 0
 
 
 class ListenerLimits:
@@ -21,6 +31,8 @@ class ListenerLimits:
         max_connections: int = UNLIMITED,
         max_creation_rate: int = UNLIMITED,
         protected: bool = False,
+        window_count: int = 11,
+        window_ms: int = 1000,
     ) -> None:
         """`protected`: the inter-broker listener, when there are others too. The broker's own
         limits do not count for it, so that clients cannot shut brokers out."""
@@ -28,7 +40,7 @@ class ListenerLimits:
         self.max_creation_rate = max_creation_rate
         self.protected = protected
         self.open = 0
-        self.creation_rate = Rate()
+        self.creation_rate = Rate(window_count=window_count, window_ms=window_ms)
 
 
 class ConnectionLimits:
@@ -86,19 +98,23 @@ class ConnectionLimits:
                 delay_ms = max(delay_ms, broker_ms)
         return min(delay_ms, self._window_ms)
 
-    def admit(self, listener: ListenerLimits, ip: str, now_ms: int) -> str | None:
+    def admit(self, listener: ListenerLimits, ip: str, now_ms: int) -> Refusal | None:
         """Count a connection that was accepted. Returns why it must be closed, None if not."""
         allowed = self.max_per_ip_overrides.get(ip, self.max_per_ip)
         count = self._by_ip.get(ip, 0)
         if count >= allowed:
-            return (
+            return Refusal(
                 f"{ip} has {count} connections already, as many as it may (max.connections.per.ip)"
             )
         ip_rate = self.ip_creation_rates.get(ip, self.default_ip_creation_rate)
         if ip_rate < UNLIMITED:
             rate = self._rate_of(ip, now_ms)
-            if rate.throttle_ms(ip_rate, now_ms) > 0:
-                return f"{ip} opens more than the {ip_rate} connections a second that it may"
+            throttle_ms = rate.throttle_ms(ip_rate, now_ms)
+            if throttle_ms > 0:
+                return Refusal(
+                    f"{ip} opens more than the {ip_rate} connections a second that it may",
+                    max(min(throttle_ms, self._window_ms), LEAST_CLOSE_MS),
+                )
             rate.record(1, now_ms)
         if listener.max_creation_rate < UNLIMITED:
             listener.creation_rate.record(1, now_ms)
@@ -133,6 +149,10 @@ class ConnectionLimits:
             rate = rates[ip] = self._new_rate()
         return rate
 
+
+# A connection over the rate of its address is closed after this time at least: with less, a client
+# in a loop would have every second connection refused. Kafka's acceptor closes them every 500 ms.
+LEAST_CLOSE_MS = 500
 
 # A listener at its limit looks again after this time.
 FULL_RETRY_MS = 100

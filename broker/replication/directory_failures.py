@@ -48,15 +48,18 @@ class LogDirFailureHandler:
         fetchers: Fetchers,
         on_offline: Callable[[list[Partition]], None],
         on_all_failed: Callable[[], None],
+        *,
+        needs_all: bool = False,
     ) -> None:
         """`on_offline` is called with the partitions of a failed directory, `on_all_failed` when no
-        directory is left."""
+        directory is left. With `needs_all` it is called when one has failed."""
         self._fetchers = fetchers
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._store = store
         self._on_offline = on_offline
         self._on_all_failed = on_all_failed
+        self._needs_all = needs_all
         self._known: set[str] = set()
         self._retries_unstarted = False
 
@@ -105,6 +108,15 @@ class LogDirFailureHandler:
         for partition in gone:
             self._replica_manager.complete_all_delayed_requests(partition)
         self._on_offline(gone)
+        if self._needs_all:
+            # As Kafka does: brokers of before 1.0 know of no offline replicas.
+            logger.critical(
+                "Shutdown broker because dir %s is offline and inter.broker.protocol.version is "
+                "below 1.0",
+                directory,
+            )
+            self._on_all_failed()
+            return
         if not self._log_manager.directories.online():
             logger.critical("Shutdown broker because all log dirs have failed")
             self._on_all_failed()

@@ -14,7 +14,7 @@ from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.requests.broker_channels import QueuedBrokerChannels
-from ottla.controller.settings import ControllerSettings
+from ottla.controller.settings import ControllerSettings, control_versions
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -139,6 +139,7 @@ def build_upkeep(
         replicas.fetchers,
         lambda partitions: coordinators.on_leadership([], partitions),
         on_all_disks_failed,
+        needs_all=control_versions(base.config.inter_broker_protocol_version).leader_and_isr < 1,
     )
 
     def tick() -> None:

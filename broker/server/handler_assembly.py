@@ -55,8 +55,10 @@ from ottla.broker.transactions.queries import TransactionQueries
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
-    from ottla.broker.handlers.groups.consumer_groups_not_enabled import ConsumerGroupsNotEnabled
+    from ottla.broker.handlers.groups.consumer_groups import (
+        ConsumerGroupHandlers,
+        ConsumerGroupsNotEnabled,
+    )
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
     from ottla.broker.replication.fetch_sessions import FetchSessions
@@ -222,13 +224,14 @@ def _share_partition_for(coordinators: Coordinators) -> Callable[[str], int] | N
 def _consumer_groups(
     coordinators: Coordinators, group_errors: GroupRequestErrorLog
 ) -> ConsumerGroupHandlers | ConsumerGroupsNotEnabled:
+    from ottla.broker.handlers.groups.consumer_groups import (
+        ConsumerGroupHandlers,
+        ConsumerGroupsNotEnabled,
+    )
+
     consumers = coordinators.groups.consumers
     if consumers is None:
-        from ottla.broker.handlers.groups import consumer_groups_not_enabled
-
-        return consumer_groups_not_enabled.ConsumerGroupsNotEnabled(group_errors)
-    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
-
+        return ConsumerGroupsNotEnabled(group_errors)
     shares = coordinators.groups.shares
     return ConsumerGroupHandlers(consumers, group_errors, None if shares is None else shares.has)
 

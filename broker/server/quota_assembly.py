@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.connection_overrides import ConnectionOverrides
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class QuotaParts(NamedTuple):
     """The limits of all connections, those of each listener, and the quotas of clients."""
 
     connections: ConnectionLimits
+    overrides: ConnectionOverrides
     listeners: dict[str, ListenerLimits]
     clients: ClientQuotas
 
@@ -23,7 +25,7 @@ class QuotaParts(NamedTuple):
         limits = self.connections
         limits.max_connections = config.max_connections
         limits.max_per_ip = config.max_connections_per_ip
-        limits.max_per_ip_overrides = config.connections_per_ip_overrides()
+        self.overrides.apply(config.connections_per_ip_overrides())
         limits.max_creation_rate = config.max_connection_creation_rate
         for name, listener in self.listeners.items():
             listener.max_connections = config.listener_limit(name, "max.connections")
@@ -33,19 +35,23 @@ class QuotaParts(NamedTuple):
 def build_quotas(config: BrokerConfig) -> QuotaParts:
     """The inter-broker listener is protected when it is not the only one (KIP-612)."""
     endpoints = config.listener_endpoints()
-    connections = ConnectionLimits()
+    windows = config.quota_window_num, config.quota_window_size_seconds * 1000
+    connections = ConnectionLimits(window_count=windows[0], window_ms=windows[1])
     parts = QuotaParts(
         connections,
+        ConnectionOverrides(connections),
         {
             each.listener_name: ListenerLimits(
                 protected=len(endpoints) > 1
-                and each.listener_name == config.inter_broker_listener()
+                and each.listener_name == config.inter_broker_listener(),
+                window_count=windows[0],
+                window_ms=windows[1],
             )
             for each in endpoints
         },
         ClientQuotas(
-            window_count=config.quota_window_num,
-            window_ms=config.quota_window_size_seconds * 1000,
+            window_count=windows[0],
+            window_ms=windows[1],
             mutation_window_count=config.controller_quota_window_num,
             mutation_window_ms=config.controller_quota_window_size_seconds * 1000,
             connection_limits=connections,

@@ -157,7 +157,6 @@ EXCEPTIONS = {
             "ottla.broker.server.control_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",
-            "ottla.broker.server.quota_assembly",
             "ottla.broker.server.replica_assembly",
         ),
         (WHOLE_BROKER, "tests/integration/test_embedded.py"),

@@ -1,25 +1,27 @@
 """ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), versions 0 and 1 (KIP-848).
 
-Version 1 is of Kafka 4: subscriptions by regular expression, and the type of each member. These
-serve brokers whose `group.coordinator.rebalance.protocols` contains `consumer`; for the others see
-`consumer_groups_not_enabled`.
+Version 1 is of Kafka 4: subscriptions by regular expression, and the type of each member. Where
+`group.coordinator.rebalance.protocols` does not contain `consumer`, ApiVersions lists version 0 of
+both, and each request gets UNSUPPORTED_VERSION, as in Kafka 3.9: a consumer with
+`group.protocol=consumer` then says that the cluster does not have the protocol, and an admin client
+sends DescribeGroups.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
+from typing import TYPE_CHECKING
+
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from ottla.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from ottla.protocol.messages import consumer_group_describe as described
+from ottla.protocol.messages import consumer_group_heartbeat as heartbeats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
+    from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 
 
 class ConsumerGroupHandlers:
@@ -40,18 +42,18 @@ class ConsumerGroupHandlers:
         self._is_share_group = is_share_group
 
     def heartbeat(
-        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+        self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
     ) -> Deferred:
         if self._is_share_group is not None and self._is_share_group(request.group_id):
             context.respond(
-                ConsumerGroupHeartbeatResponse(
+                heartbeats.ConsumerGroupHeartbeatResponse(
                     error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                     error_message=f"Group {request.group_id} is not a consumer group.",
                 )
             )
             return DEFERRED
 
-        def send_response(response: ConsumerGroupHeartbeatResponse) -> None:
+        def send_response(response: heartbeats.ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
                 self._request_errors.log(
                     *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
@@ -69,11 +71,40 @@ class ConsumerGroupHandlers:
         return DEFERRED
 
     def describe(
-        self, context: RequestContext, request: ConsumerGroupDescribeRequest
-    ) -> ConsumerGroupDescribeResponse:
+        self, context: RequestContext, request: described.ConsumerGroupDescribeRequest
+    ) -> described.ConsumerGroupDescribeResponse:
         groups = [self._groups.admin.describe(group_id) for group_id in request.group_ids]
         if request.include_authorized_operations:
             for group in groups:
                 if not group.error_code:
                     group.authorized_operations = GROUP_OPERATIONS
-        return ConsumerGroupDescribeResponse(groups=groups)
+        return described.ConsumerGroupDescribeResponse(groups=groups)
+
+
+class ConsumerGroupsNotEnabled:
+    """Stands in for `ConsumerGroupHandlers` where that protocol is not enabled."""
+
+    #: Of both requests; the only one of Kafka 3.9.
+    max_version = 0
+
+    def __init__(self, request_errors: GroupRequestErrorLog) -> None:
+        self._request_errors = request_errors
+
+    def heartbeat(
+        self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
+    ) -> heartbeats.ConsumerGroupHeartbeatResponse:
+        self._request_errors.log(
+            *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
+            *(request.member_epoch, ErrorCode.UNSUPPORTED_VERSION),
+        )
+        return heartbeats.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+    def describe(
+        self, _context: RequestContext, request: described.ConsumerGroupDescribeRequest
+    ) -> described.ConsumerGroupDescribeResponse:
+        """An error for each group. It is not logged: admin clients send this request first."""
+        groups = [
+            described.DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+            for group_id in request.group_ids
+        ]
+        return described.ConsumerGroupDescribeResponse(groups=groups)

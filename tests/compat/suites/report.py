@@ -18,7 +18,8 @@ Do not edit. [Programs around a broker](ecosystem.md) has Connect, MirrorMaker, 
 
 **yes**: works, the result is checked. **no**: fails (see *Findings*). **-**: the client does not
 have the feature, or its suite does not test it. **not run**: the machine lacked what the client
-needs. [Kafka's system-test tools](system-tests.md) have a page of their own.
+needs. [Kafka's system-test tools](system-tests.md) and [Kafka's own broker tests](kafka-tests.md)
+have pages of their own.
 
 """
 

@@ -93,6 +93,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     lastProcess = process
     JavaMetrics.add(started)
     addExpiredConnections()
+    config.dynamicConfig.initialize(None, None)
     dynamicSettings = Some(new WatchedSettings(config, zkClient).start())
   }
 

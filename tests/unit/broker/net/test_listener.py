@@ -103,6 +103,19 @@ async def test_an_address_with_too_many_connections_is_refused(
         assert await again.ask(metadata_request()) == MetadataResponse()
 
 
+async def test_a_connection_over_the_rate_of_its_address_is_closed_later() -> None:
+    limits = ConnectionLimits(window_count=1, window_ms=3_600_000)
+    limits.set_default_ip_creation_rate(0)  # one, and none for an hour
+    async with running_network(limits=limits) as network:
+        first, second = await network.connect(), await network.connect()
+        assert await first.ask(metadata_request()) == MetadataResponse()
+        await network.until(lambda: network.statistics.connections_refused == 1)
+        listener = network.server.listeners["PLAINTEXT"]
+        assert len(listener._delayed_closes) == 1
+        listener.close()
+        assert await second.is_closed()
+
+
 async def test_a_full_listener_lets_newcomers_wait() -> None:
     async with running_network(listener_limits=ListenerLimits(max_connections=1)) as network:
         first, second = await network.connect(), await network.connect()

@@ -1,7 +1,12 @@
 import pytest
 
 from ottla.broker.quotas import connection_quotas as limits_module
-from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
+from ottla.broker.quotas.connection_quotas import (
+    FULL_RETRY_MS,
+    LEAST_CLOSE_MS,
+    ConnectionLimits,
+    ListenerLimits,
+)
 
 
 def test_an_address_may_have_so_many_connections() -> None:
@@ -9,7 +14,9 @@ def test_an_address_may_have_so_many_connections() -> None:
     listener = ListenerLimits()
     assert limits.admit(listener, "10.0.0.1", 0) is None
     assert limits.admit(listener, "10.0.0.1", 0) is None
-    assert "max.connections.per.ip" in (limits.admit(listener, "10.0.0.1", 0) or "")
+    refusal = limits.admit(listener, "10.0.0.1", 0)
+    assert refusal is not None
+    assert ("max.connections.per.ip" in refusal.reason, refusal.close_after_ms) == (True, 0)
     assert limits.admit(listener, "10.0.0.2", 0) is None
     assert limits.admit(listener, "10.0.0.9", 0) is None
     assert limits.admit(listener, "10.0.0.9", 0) is not None
@@ -69,7 +76,12 @@ def test_addresses_have_rates_set_at_run_time() -> None:
     results = [limits.admit(listener, "a", 0) for _ in range(12)]
     assert results[:11] == [None] * 11
     assert results[11] is not None
-    assert "1 connections a second" in results[11]
+    assert "1 connections a second" in results[11].reason
+    # 1.1 a second over ten seconds: a tenth too much, so a second until it is the limit again.
+    assert results[11].close_after_ms == 1000
+    late = limits.admit(listener, "a", 10_990)
+    assert late is not None
+    assert late.close_after_ms == LEAST_CLOSE_MS
     assert all(limits.admit(listener, "vip", 0) is None for _ in range(12))
     limits.set_ip_creation_rate("vip", None)
     assert limits.admit(listener, "vip", 0) is not None

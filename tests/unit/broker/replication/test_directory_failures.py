@@ -24,7 +24,7 @@ from tests.doubles.replicas import Replicas
 class Scene(Replicas):
     """A broker with so many directories; `gone` are the partitions that went offline."""
 
-    def __init__(self, directories: int) -> None:
+    def __init__(self, directories: int, *, needs_all: bool = False) -> None:
         super().__init__()
         paths = [f"/disk{number}" for number in range(directories)]
         self.logs = LogManager(paths, self.config, MemoryFileSystem())
@@ -34,7 +34,9 @@ class Scene(Replicas):
         self.gone: list[Partition] = []
         self.all_failed = 0
         self.failures = LogDirFailureHandler(
-            self.logs, self.manager, self.store, NoFetchers(), self.gone.extend, self._all_failed
+            *(self.logs, self.manager, self.store, NoFetchers(), self.gone.extend),
+            self._all_failed,
+            needs_all=needs_all,
         )
 
     def _all_failed(self) -> None:
@@ -75,6 +77,15 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
         await scene.store.close()
 
     asyncio.run(whole())
+
+
+def test_one_broken_disk_ends_a_broker_among_brokers_before_1_0() -> None:
+    scene = Scene(2, needs_all=True)
+    scene.lead(0)
+    scene.fail(scene.log(0).log_directory.path)
+    scene.failures.check()
+    scene.failures.check()
+    assert (len(scene.gone), scene.all_failed) == (1, 1)
 
 
 def test_the_controller_is_notified_until_it_accepts(monkeypatch: pytest.MonkeyPatch) -> None:

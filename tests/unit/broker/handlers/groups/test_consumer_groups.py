@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.groups.events import GroupEvents
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.groups.consumer_groups_not_enabled import ConsumerGroupsNotEnabled
+from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupsNotEnabled
 from ottla.broker.handlers.table import build_table
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
