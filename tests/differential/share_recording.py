@@ -64,7 +64,11 @@ def hold(bootstrap: str, scripts: Sequence[Script] = SCRIPTS) -> dict[str, list[
     found = {}
     for script in scripts:
         with Transcript(bootstrap) as transcript:
-            script(transcript)
+            try:
+                script(transcript)
+            except AssertionError:
+                print(f"{script.__name__}:", *transcript.lines[-20:], sep="\n  ")
+                raise
             # Kafka has a message for other errors than Ottla; the codes are compared. It counts
             # the initialization of partitions, how often depends on the time that takes.
             found[script.__name__] = [
