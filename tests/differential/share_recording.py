@@ -31,6 +31,7 @@ RESPONSES = Path(__file__).with_name("share_responses.json")
 COMMON = {
     "group_share_min_record_lock_duration_ms": LOCK_MS,
     "allow_everyone_if_no_acl_found": "true",
+    "log_retention_ms": -1,  # the timestamps of the records are of 1970
 }
 KAFKA = {
     **COMMON,
