@@ -10,7 +10,8 @@ from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.share.acquisition import AcquiredRecords, AcquireRequest
 from ottla.broker.share.log_reader import read, readable_bytes
 from ottla.broker.share.persister import SharePartitionKey
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.errors import OffsetInRemoteStorage
 
 if TYPE_CHECKING:
     from ottla.broker.runtime.clock import Clock
@@ -99,7 +100,12 @@ class DelayedShareFetch(DelayedOperation):
         if not state.can_acquire():
             return 0
         offset = state.next_fetch_offset()
-        return readable_bytes(log, offset, most, committed)
+        try:
+            return readable_bytes(log, offset, most, committed)
+        except OffsetInRemoteStorage:
+            remote = self._shares.remote_records(hosted)
+            is_ready = remote is None or remote.is_ready(log, offset, committed)
+            return most if is_ready else 0
 
     def on_complete(self) -> None:
         left_records, left_bytes = self._params.max_records, self._params.max_bytes
@@ -131,7 +137,13 @@ class DelayedShareFetch(DelayedOperation):
             return b"", []
         committed = self._shares.settings.is_read_committed(params.group_id)
         offset = state.next_fetch_offset()
-        fetched = read(log, offset, max_bytes, committed)
+        try:
+            fetched = read(log, offset, max_bytes, committed)
+        except OffsetInRemoteStorage:
+            remote = self._shares.remote_records(hosted)
+            if remote is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from None
+            fetched = remote.take(log, offset, committed)
         if fetched is None:
             return b"", []
         acquired = state.acquire(

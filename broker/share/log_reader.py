@@ -70,7 +70,11 @@ def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetc
     )
     if found.slice is None:
         return None
-    records = found.slice.read()
+    return whole_batches(found.slice.read(), offset, list(found.aborted_transactions or ()))
+
+
+def whole_batches(records: bytes, offset: int, aborted: list[tuple[int, int]]) -> Fetched:
+    """The batches in what was read at `offset`."""
     batches: list[FetchedBatch] = []
     positions: list[int] = []
     for position, header in iterate_entries(records):
@@ -83,7 +87,7 @@ def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetc
         else:  # a wrapper of an old format has the offset of its last message
             next_offset = batches[-1].last_offset + 1 if batches else offset
             batches.append(FetchedBatch(next_offset, header.next_offset - 1))
-    return Fetched(records, batches, positions, list(found.aborted_transactions or ()))
+    return Fetched(records, batches, positions, aborted)
 
 
 def reset_offset(log: Log, reset: OffsetReset, now_ms: int) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.runtime.wheel import TimerTask
     from ottla.broker.share.group_settings import ShareGroupSettings
+    from ottla.broker.share.remote_records import RemoteRecords
 
 logger = logging.getLogger("ottla.share")
 
@@ -83,6 +84,7 @@ class HostedPartition:
         "lock_timer",
         "lock_timer_ms",
         "partition",
+        "remote",
         "state",
         "watch_key",
     )
@@ -94,6 +96,8 @@ class HostedPartition:
         self.state: SharePartition | None = None
         self.failure: KafkaError | None = None
         self.lock_timer: TimerTask | None = None
+        #: Reads remote storage, once records of it are wanted.
+        self.remote: RemoteRecords | None = None
         #: The deadline for which the timer is set.
         self.lock_timer_ms = 0
         self.watch_key = watch_key(key)
@@ -212,7 +216,20 @@ class SharePartitions:
         if hosted.lock_timer is not None:
             hosted.lock_timer.cancel()
             hosted.lock_timer = None
+        if hosted.remote is not None:
+            hosted.remote.close()
         self.complete_delayed(hosted)
+
+    def remote_records(self, hosted: HostedPartition) -> RemoteRecords | None:
+        """Reads records of this share partition that are in remote storage only; None without
+        tiered storage."""
+        remote = self._replica_manager.remote_fetches
+        if hosted.remote is None and remote is not None:
+            # Imported late: most brokers have no tiered storage.
+            from ottla.broker.share.remote_records import RemoteRecords
+
+            hosted.remote = RemoteRecords(remote.reader, lambda: self.complete_delayed(hosted))
+        return hosted.remote
 
     def complete_delayed(self, hosted: HostedPartition) -> None:
         """Records became available, or the share partition is gone."""
