@@ -249,8 +249,9 @@ class SharePartitions:
         hosted = self.find(key, topic)
         state = hosted.state
         if state is None:
-            # Nothing is acquired from a share partition that this broker has just begun to load.
-            raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
+            # Nothing is acquired from a share partition that this broker has just begun to load. As
+            # after a write that is fenced: its offsets were reset, or the leader epoch rose.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         state.limits = self.settings.limits(key.group_id)
         transition = state.acknowledge(member_id, acknowledgements, self._clock.now_ms())
         return self._store_acknowledged(hosted, state, transition, acknowledgements)

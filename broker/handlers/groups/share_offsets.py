@@ -185,7 +185,6 @@ class ShareOffsetsHandlers:
                 elif known is None:
                     row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif group is not None and known.topic_id not in group.initialized:
-                    row.topic_id = known.topic_id
                     row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     row.error_message = "There is no offset information to delete."
                 else:
