@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_CACHED_BYTES = 64 << 20
 #: Segments of which the first open transaction is known: 100 bytes each.
 _MAX_KNOWN_SEGMENTS = 10_000
+_UNKNOWN, _NONE_OPEN = -1, -2
 _NUMBERS = {index_type: number for number, index_type in enumerate(RemoteIndexType)}
 
 
@@ -33,24 +34,54 @@ class CachedIndexes:
     def __init__(self, storage: RemoteStorage, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._storage = storage
         self._cache = ChunkCache(min(max_bytes, MAX_CACHED_BYTES))
-        self._open_offsets: dict[str, int | None] = {}
+        self._open_offsets: dict[str, int] = {}
+        self._without_aborts: set[str] = set()
 
     @property
     def size_bytes(self) -> int:
         return self._cache.size_bytes
 
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Another `remote.log.index.file.cache.total.size.bytes`; what exceeds it is dropped."""
+        self._cache.set_max_bytes(min(max_bytes, MAX_CACHED_BYTES))
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """`RemoteStorage.fetch_log_segment`."""
         return self._storage.fetch_log_segment(metadata, start_position, end_position)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """`RemoteStorage.fetch_index`."""
-        return self._cache.get(
-            (str(metadata.segment_id.id), _NUMBERS[index_type]),
-            lambda: self._storage.fetch_index(metadata, index_type),
-        )
+        key = (str(metadata.segment_id.id), _NUMBERS[index_type])
+        try:
+            return self._cache.get(key, lambda: self._storage.fetch_index(metadata, index_type))
+        except RemoteResourceNotFoundError:
+            if index_type is RemoteIndexType.TRANSACTION:  # as most segments
+                if len(self._without_aborts) >= _MAX_KNOWN_SEGMENTS:
+                    self._without_aborts.clear()
+                self._without_aborts.add(key[0])
+            raise
+
+    def fetch_log_segment_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes | memoryview | None:
+        """`RemoteStorage.fetch_log_segment_if_cached`."""
+        return self._storage.fetch_log_segment_if_cached(metadata, start_position, end_position)
+
+    def index_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
+    ) -> bytes | None:
+        """As `fetch_index`, None if it would be read from the store, also in order to know that
+        there is none. A transaction index that is not there is empty. Does not block."""
+        key = (str(metadata.segment_id.id), _NUMBERS[index_type])
+        if index_type is RemoteIndexType.TRANSACTION and key[0] in self._without_aborts:
+            return b""
+        return self._cache.get_if_cached(key)
+
+    def has_no_open_transaction(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether `first_open_offset` is None, and that is known. Does not block."""
+        return self._open_offsets.get(str(metadata.segment_id.id)) == _NONE_OPEN
 
     def first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """The first offset of the oldest transaction that is open at the end of the segment.
@@ -59,17 +90,20 @@ class CachedIndexes:
         is open. Raises RemoteStorageError, CorruptFile.
         """
         key = str(metadata.segment_id.id)
-        if key not in self._open_offsets:
+        # Other threads may clear it at any time: it is looked up once.
+        found = self._open_offsets.get(key)
+        if found is None:
+            found = self._read_first_open_offset(metadata)
             if len(self._open_offsets) >= _MAX_KNOWN_SEGMENTS:
                 self._open_offsets.clear()
-            self._open_offsets[key] = self._read_first_open_offset(metadata)
-        return self._open_offsets[key]
+            self._open_offsets[key] = found
+        return None if found == _NONE_OPEN else found
 
-    def _read_first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+    def _read_first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int:
         try:
             content = self._storage.fetch_index(metadata, RemoteIndexType.PRODUCER_SNAPSHOT)
         except RemoteResourceNotFoundError:
-            return -1
+            return _UNKNOWN
         name = f"producer snapshot of segment {metadata.segment_id.id}"
         offsets = [each.transaction_first_offset for each in decode_snapshot(name, content)]
-        return min((offset for offset in offsets if offset >= 0), default=None)
+        return min((offset for offset in offsets if offset >= 0), default=_NONE_OPEN)

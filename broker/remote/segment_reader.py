@@ -1,12 +1,14 @@
 """Reads records and aborted transactions from remote segments. Blocks: called in worker threads.
 
-Mirrors `read` of Kafka's RemoteLogManager. What it returns for an offset is what `Log.read`
-returned when the segment was on the local disk, byte for byte.
+The event loop calls it with a storage that raises NeedsThreadError rather than block
+(`memory_reads`). Mirrors `read` of Kafka's RemoteLogManager. What it returns for an offset is what
+`Log.read` returned when the segment was on the local disk, byte for byte.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -31,6 +33,13 @@ _TRANSACTION = Struct(">hqqqq")
 #: Read at once in search of the batch that has an offset. The entry of the offset index before it
 #: is `index.interval.bytes` away, by default 4096, and a batch.
 _SEARCH_BYTES = 16_384
+#: Records that are a smaller part of the bytes they are a view of are copied: a slow client would
+#: keep these bytes in memory. A fetch of 1 MiB is a quarter of a chunk of the recommended size.
+_VIEW_PART = 8
+
+
+class NeedsThreadError(Exception):
+    """The event loop cannot make this read: it would block, or take long."""
 
 
 class SegmentStorage(Protocol):
@@ -38,7 +47,7 @@ class SegmentStorage(Protocol):
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
-    ) -> bytes: ...
+    ) -> bytes | memoryview: ...
 
     def fetch_index(
         self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
@@ -48,11 +57,13 @@ class SegmentStorage(Protocol):
 class RemoteRead(NamedTuple):
     """Whole batches from the one with the offset on; empty if the segment has none."""
 
-    records: bytes
+    records: bytes | memoryview
     #: The offset after the last of them.
     next_offset: int
     #: Whether the segment has a batch at or above the offset, also if it is too large.
     has_batch: bool = True
+    #: Where they end in the segment file.
+    end_position: int = 0
 
 
 def read_segment(
@@ -63,29 +74,70 @@ def read_segment(
     *,
     up_to: int,
     min_one_batch: bool = True,
+    max_batches: int = sys.maxsize,
 ) -> RemoteRead:
     """Batches of the segment from the one with `offset` on and below `up_to`, at most `max_bytes`.
 
-    `min_one_batch` returns the first batch whole even if it is larger than `max_bytes`. Holds at
-    most `max_bytes`, or one batch, and 16 KiB in memory. Raises RemoteStorageError.
+    `min_one_batch` returns the first batch whole even if it is larger than `max_bytes`. Reads the
+    headers of the batches at both ends; the offset index covers those between them. Holds at most
+    `max_bytes`, or one batch, and 16 KiB in memory, or the chunks that have them.
+
+    Raises RemoteStorageError, and NeedsThreadError for more than `max_batches` headers at one end.
     """
     index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
-    found = _find(storage, metadata, floor_position(index, offset - metadata.start_offset), offset)
+    begin = floor_position(index, offset - metadata.start_offset)
+    # The search for the first batch and the records, in one request.
+    end = min(begin + _SEARCH_BYTES + max_bytes, metadata.size_bytes)
+    content = _fetch(storage, metadata, begin, end)
+    found = _find(storage, metadata, begin, offset, content, max_batches)
     if found is None:
         return RemoteRead(b"", offset, has_batch=False)
     position, size = found
     room = max(max_bytes, size) if min_one_batch else max_bytes
-    content = _fetch(storage, metadata, position, min(position + room, metadata.size_bytes))
+    stop = min(position + room, metadata.size_bytes)
+    first = position - begin
+    if stop > end:
+        content, first = _fetch(storage, metadata, position, stop), 0
+    walked = memoryview(content)[first : first + stop - position]
+    skipped = _known_below(index, position, stop, up_to - metadata.start_offset)
     length, next_offset = 0, offset
     try:
-        for at, header in iterate_entries(content):
+        for count, (at, header) in enumerate(iterate_entries(walked, skipped)):
             assert isinstance(header, BatchHeader)
             if header.next_offset > up_to:
                 break
+            if count >= max_batches:
+                raise NeedsThreadError
             length, next_offset = at + header.size_in_bytes, header.next_offset
     except RecordsError as error:
         raise _corrupt(metadata, position + length, str(error)) from error
-    return RemoteRead(content[:length], next_offset)
+    records = content[first : first + length]
+    if isinstance(records, memoryview) and len(records) * _VIEW_PART < len(records.obj):  # type: ignore[arg-type]
+        records = bytes(records)
+    return RemoteRead(records, next_offset, end_position=position + length)
+
+
+def _known_below(index: bytes, position: int, stop: int, relative_up_to: int) -> int:
+    """How many bytes from `position` on are batches that end before `stop` and below an offset.
+
+    That is known without a look at them: an entry of the offset index has the position of a batch,
+    and an offset that no batch before that position has. At least one more batch after these bytes
+    is of that kind.
+    """
+    count = len(index) // 8
+
+    def relative_offset_at(number: int) -> int:
+        return int(_INDEX_ENTRY.unpack_from(index, 8 * number)[0])
+
+    def position_at(number: int) -> int:
+        return int(_INDEX_ENTRY.unpack_from(index, 8 * number)[1])
+
+    before = bisect_left(range(count), stop, key=position_at)
+    below = bisect_left(range(count), relative_up_to, key=relative_offset_at)
+    # All batches before the last one of these entries are; those from the entry before it on are
+    # left to the caller.
+    last = min(before, below) - 2
+    return max(position_at(last) - position, 0) if last >= 0 else 0
 
 
 def floor_position(index: bytes, relative_offset: int) -> int:
@@ -125,7 +177,7 @@ def aborted_transactions(
 
 def _fetch(
     storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int
-) -> bytes:
+) -> bytes | memoryview:
     if start >= end:
         return b""
     content = storage.fetch_log_segment(metadata, start, end)
@@ -135,20 +187,36 @@ def _fetch(
 
 
 def _find(
-    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int, offset: int
+    storage: SegmentStorage,
+    metadata: RemoteLogSegmentMetadata,
+    position: int,
+    offset: int,
+    content: bytes | memoryview,
+    max_batches: int,
 ) -> tuple[int, int] | None:
-    """(position, size) of the first batch at or above `position` that ends above `offset`."""
-    for at, header in _headers(storage, metadata, position):
+    """(position, size) of the first batch at or above `position` that ends above `offset`.
+
+    `content` are the bytes from `position` on, as far as they were fetched.
+    """
+    for count, (at, header) in enumerate(_headers(storage, metadata, position, content)):
         if header.next_offset > offset:
             return at, header.size_in_bytes
+        if count >= max_batches:
+            raise NeedsThreadError
     return None
 
 
 def _headers(
-    storage: SegmentStorage, metadata: RemoteLogSegmentMetadata, position: int
+    storage: SegmentStorage,
+    metadata: RemoteLogSegmentMetadata,
+    position: int,
+    window: bytes | memoryview = b"",
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches from `position` on, which is the begin of one."""
-    window, window_start = b"", position
+    """(position, header) of the batches from `position` on, which is the begin of one.
+
+    `window` are the bytes from there on that were fetched already.
+    """
+    window_start = position
     while position < metadata.size_bytes:
         if position + BATCH_OVERHEAD > window_start + len(window):
             end = min(position + _SEARCH_BYTES, metadata.size_bytes)
@@ -190,7 +258,7 @@ def find_timestamp(
             continue
         content = _fetch(storage, metadata, at, at + header.size_in_bytes)
         try:
-            times = read_times(content)
+            times = read_times(bytes(content))
         except RecordsError as error:
             raise _corrupt(metadata, at, str(error)) from error
         for found, offset in times:

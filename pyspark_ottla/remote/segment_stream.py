@@ -74,7 +74,7 @@ class SegmentStream:
             )
         aborted = self._aborted(start, end)
         position = self._position_before(start)
-        content = b""
+        content: bytes | memoryview = b""
         following = segment.start if position == 0 else -1
         yielded, is_done = start, False
         while not is_done and position + len(content) < segment.size_bytes:
@@ -82,7 +82,8 @@ class SegmentStream:
             # To the end of a chunk: each one is read once.
             stop = begin + max(1, self._fetch_bytes)
             stop = -(-stop // chunks.original_chunk_size) * chunks.original_chunk_size
-            content += self._fetch(begin, min(stop, segment.size_bytes))
+            more = self._fetch(begin, min(stop, segment.size_bytes))
+            content = b"".join((content, more)) if content else more
             first, length, following, is_done = self._whole_batches(
                 content, position, (yielded, end), following, manifest.checksums is None
             )
@@ -105,7 +106,7 @@ class SegmentStream:
 
     def _whole_batches(
         self,
-        content: bytes,
+        content: bytes | memoryview,
         position: int,
         wanted: tuple[int, int],
         following: int,
@@ -156,7 +157,7 @@ class SegmentStream:
             raise self._corrupt(f"its offset index has the position {found}")
         return found
 
-    def _fetch(self, start: int, end: int) -> bytes:
+    def _fetch(self, start: int, end: int) -> bytes | memoryview:
         content = self._storage.fetch_log_segment(self._metadata, start, end)
         if len(content) != end - start:
             raise self._corrupt(f"{len(content)} bytes instead of {end - start} at {start}")

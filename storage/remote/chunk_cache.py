@@ -61,6 +61,15 @@ class ChunkCache:
             return pending.content
         return self._load(key, mine, load)
 
+    def get_if_cached(self, key: ChunkKey) -> bytes | None:
+        """The chunk, if it is in memory. Waits for no other thread that reads it."""
+        with self._lock:
+            content = self._chunks.get(key)
+            if content is not None:
+                self._chunks.move_to_end(key)
+                self.hits += 1
+            return content
+
     def _load(self, key: ChunkKey, mine: _Load, load: Callable[[], bytes]) -> bytes:
         try:
             mine.content = load()
@@ -80,9 +89,18 @@ class ChunkCache:
             return
         self._chunks[key] = content
         self._bytes += len(content)
+        self._drop_excess()
+
+    def _drop_excess(self) -> None:
         while self._bytes > self._max_bytes:
             _, dropped = self._chunks.popitem(last=False)
             self._bytes -= len(dropped)
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Another limit, from now on."""
+        with self._lock:
+            self._max_bytes = max_bytes
+            self._drop_excess()
 
     def has(self, key: ChunkKey) -> bool:
         """Whether the chunk is in memory or on its way."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla.protocol.records.crc32c import crc32c
@@ -114,27 +114,48 @@ class ObjectRemoteStorage:
         key = self.keys.key(metadata, ObjectKind.MANIFEST)
         return SegmentManifest.decode(self.store.get(key, MAX_MANIFEST_BYTES), key)
 
+    @property
+    def read_ahead_bytes(self) -> int:
+        return self._settings.prefetch_bytes
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
-    ) -> bytes:
+    ) -> bytes | memoryview:
         manifest = self.manifest(metadata)
         index = manifest.chunk_index
         key = self.keys.key(metadata, ObjectKind.LOG)
-        parts = []
         numbers = index.chunk_numbers(start_position, end_position)
+        contents = [self._cached_chunk(key, manifest, index.chunk(number)) for number in numbers]
+        self._start_read_ahead(key, manifest, numbers)
+        return _part(contents, start_position, end_position, numbers, index.original_chunk_size)
+
+    def fetch_log_segment_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes | memoryview | None:
+        manifest = self._manifests.get(self.keys.key(metadata, ObjectKind.MANIFEST))
+        if manifest is None:
+            return None
+        index = manifest.chunk_index
+        key = self.keys.key(metadata, ObjectKind.LOG)
+        numbers = index.chunk_numbers(start_position, end_position)
+        contents = []
         for number in numbers:
-            chunk = index.chunk(number)
-            content = self._cached_chunk(key, manifest, chunk)
-            start = max(start_position - chunk.original_position, 0)
-            end = min(end_position - chunk.original_position, chunk.original_size)
-            parts.append(content if end - start == len(content) else content[start:end])
-        if self._read_ahead is not None and numbers:
-            count = max(1, self._settings.prefetch_bytes // index.original_chunk_size)
-            ahead = range(numbers.stop, min(numbers.stop + count, len(index)))
-            for number in self._read_ahead.wanted(key, numbers, ahead, self.cache):
-                load = partial(self._cached_chunk, key, manifest, index.chunk(number))
-                self._read_ahead.start(key, number, load)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            content = self.cache.get_if_cached((key, number))
+            if content is None:
+                return None
+            contents.append(content)
+        self._start_read_ahead(key, manifest, numbers)
+        return _part(contents, start_position, end_position, numbers, index.original_chunk_size)
+
+    def _start_read_ahead(self, key: str, manifest: SegmentManifest, numbers: range) -> None:
+        if self._read_ahead is None or not numbers:
+            return
+        index = manifest.chunk_index
+        count = max(1, self._settings.prefetch_bytes // index.original_chunk_size)
+        ahead = range(numbers.stop, min(numbers.stop + count, len(index)))
+        for number in self._read_ahead.wanted(key, numbers, ahead, self.cache):
+            load = partial(self._cached_chunk, key, manifest, index.chunk(number))
+            self._read_ahead.start(key, number, load)
 
     def _cached_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
         load = partial(self.read_chunk, key, manifest, chunk)
@@ -193,6 +214,21 @@ class ObjectRemoteStorage:
 
 def _no_limit(_size: int) -> None:
     return
+
+
+def _part(
+    contents: Sequence[bytes], start: int, end: int, numbers: range, chunk_size: int
+) -> bytes | memoryview:
+    """The bytes of a segment from `start` to before `end`, of its chunks with these numbers.
+
+    Copied only if they are of several chunks.
+    """
+    if not contents:
+        return b""
+    views = [memoryview(content) for content in contents]
+    views[-1] = views[-1][: max(end - numbers[-1] * chunk_size, 0)]
+    views[0] = views[0][max(start - numbers[0] * chunk_size, 0) :]
+    return views[0] if len(views) == 1 else b"".join(views)
 
 
 class _ManifestCache:

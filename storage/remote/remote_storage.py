@@ -35,6 +35,10 @@ class RemoteIndexType(Enum):
 
 
 class RemoteStorage(Protocol):
+    @property
+    def read_ahead_bytes(self) -> int:
+        """How far a segment is read ahead of a reader that continues in it; 0: not at all."""
+
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> bytes | None:
@@ -43,9 +47,16 @@ class RemoteStorage(Protocol):
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """The bytes of the segment file from `start_position` to before `end_position`, or to its
-        end. The caller bounds the length. Raises RemoteResourceNotFoundError."""
+        end. The caller bounds the length. A view may be one of more bytes, which stay in memory as
+        long as the view. Raises RemoteResourceNotFoundError."""
+
+    def fetch_log_segment_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes | memoryview | None:
+        """As `fetch_log_segment`, without a request to the store: None if a part of it is not in
+        memory. The one method that does not block."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """A whole index. Raises RemoteResourceNotFoundError, also for a transaction index or a

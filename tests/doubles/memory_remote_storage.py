@@ -38,6 +38,14 @@ class MemoryRemoteStorage:
         self._maybe_fail("copied")
         return self.custom_metadata
 
+    #: Nothing is in memory for readers, as far as they can tell.
+    read_ahead_bytes = 0
+
+    def fetch_log_segment_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes | None:
+        return None
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes:

@@ -161,6 +161,8 @@ class Model:
             assert batch.first_offset >= position
             position = batch.last_offset + 1
         assert position <= window.end_offset
+        terminal = sum(batch.count for batch in window.batches if batch.is_terminal)
+        assert window.delivery_complete_count == terminal
         assert window.in_flight_records <= LIMITS.max_in_flight_records + 12
         for offset in range(window.start_offset):
             assert offset in self.accepted | self.rejected | self.exhausted

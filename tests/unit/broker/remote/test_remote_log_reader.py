@@ -203,8 +203,8 @@ async def test_a_store_that_is_away_is_one_log_line(
     result = await remote_read(scene.reader, scene.log, params(0))
     assert result.error is None
     assert "Remote storage can be read again" in caplog.text
-    assert scene.reader.failed_reads == 3
-    assert scene.reader.read_bytes == len(content(result))
+    assert scene.reader.statistics.total("read_errors") == 3
+    assert scene.reader.statistics.total("read_bytes") == len(content(result))
 
 
 @pytest.mark.parametrize("damage", ["missing segment", "missing object", "snapshot"])
@@ -255,6 +255,25 @@ async def test_fetches_of_the_same_records_share_a_read(
     assert len(content(third.result())) > 0
     assert len(set(calls)) == len(calls) - calls.count(0) + 1
     await eventually_async(lambda: scene.reader.pending == 0)
+
+
+async def test_the_next_segment_is_read_ahead_at_the_end_of_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.tiered.append(4)
+    await scene.tier()
+    first, second, *_ = scene.tiered.metadata.cache(PARTITION).segments()
+    indexes = scene.reader.indexes
+    wanted = params(0, 100)
+    await remote_read(scene.reader, scene.log, wanted)
+    assert indexes.index_if_cached(first, RemoteIndexType.OFFSET) is not None
+    assert indexes.index_if_cached(second, RemoteIndexType.OFFSET) is None
+    monkeypatch.setattr(scene.storage, "read_ahead_bytes", 1, raising=False)
+    await remote_read(scene.reader, scene.log, wanted)
+    await eventually_async(
+        lambda: indexes.index_if_cached(second, RemoteIndexType.TRANSACTION) is not None
+    )
+    assert indexes.index_if_cached(second, RemoteIndexType.OFFSET) is not None
 
 
 async def test_reads_that_wait_are_bounded_and_cancelled(
@@ -308,7 +327,7 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
     assert start > 100
     remote = 0
     for each, expected in before.items():
-        found = await scene.reader.offset_for_timestamp(log, each)
+        found = await scene.reader.offset_for_timestamp(log, each, 60)
         if expected is not None and expected[1] < start:
             remote += 1
             assert found == expected
@@ -316,13 +335,13 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
             assert found is None
     assert remote > 20
     log.delete_records_before(50)
-    found = await scene.reader.offset_for_timestamp(log, 0)
+    found = await scene.reader.offset_for_timestamp(log, 0, 60)
     assert found is not None
     assert found[1] == 50
     scene.storage.fail = ["fetch"]
     scene.reader.indexes._cache = ChunkCache(0)
     with pytest.raises(RemoteStorageError):
-        await scene.reader.offset_for_timestamp(log, 0)
+        await scene.reader.offset_for_timestamp(log, 0, 60)
 
 
 async def test_epochs_below_the_local_log_start_are_known(scene: Scene) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.broker.remote.segment_reader import (
+    NeedsThreadError,
     RemoteRead,
     aborted_transactions,
     floor_position,
     read_segment,
 )
+from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
@@ -77,6 +80,45 @@ async def test_every_offset_as_from_the_local_log(
                 min_one_batch=min_one_batch,
             )
             assert found.records == (b"" if local.slice is None else local.slice.read())
+
+
+@pytest.mark.parametrize("max_bytes", [700, 5_000, 1 << 20])
+async def test_every_limit_as_from_the_local_log(scene: TieredPartition, max_bytes: int) -> None:
+    log, storage = scene.log, scene.remote.storage
+    for metadata in segments(scene):
+        offset = metadata.start_offset + 1
+        for up_to in range(offset, metadata.end_offset + 3):
+            local = log.read(offset, max_bytes, up_to=up_to)
+            found = read_segment(storage, metadata, offset, max_bytes, up_to=up_to)
+            assert found.records == (b"" if local.slice is None else local.slice.read())
+
+
+async def test_only_the_headers_at_both_ends_are_read(scene: TieredPartition) -> None:
+    metadata = segments(scene)[1]
+    storage, offset = scene.remote.storage, metadata.start_offset
+    whole = read_segment(storage, metadata, offset, 1 << 20, up_to=1 << 40)
+    assert sum(1 for _ in iterate_entries(whole.records)) > 20
+    limited = read_segment(storage, metadata, offset, 1 << 20, up_to=1 << 40, max_batches=10)
+    assert limited == whole
+    with pytest.raises(NeedsThreadError):
+        read_segment(storage, metadata, offset, 1 << 20, up_to=1 << 40, max_batches=1)
+
+
+async def test_records_of_one_chunk_are_not_copied(scene: TieredPartition) -> None:
+    metadata, storage = segments(scene)[0], scene.remote.storage
+    chunk = bytes(storage.fetch_log_segment(metadata, 0, metadata.size_bytes))
+
+    class OneChunk:
+        def fetch_log_segment(self, _: RemoteLogSegmentMetadata, start: int, end: int) -> Any:
+            return memoryview(chunk)[start:end]
+
+        fetch_index = storage.fetch_index
+
+    large = read_segment(OneChunk(), metadata, 0, 5_000, up_to=1 << 40).records
+    assert isinstance(large, memoryview)
+    assert large.obj is chunk
+    small = read_segment(OneChunk(), metadata, 5, 100, up_to=1 << 40).records
+    assert isinstance(small, bytes), "a view would keep the chunk in memory"
 
 
 async def test_aborted_transactions_as_from_the_local_log(scene: TieredPartition) -> None:

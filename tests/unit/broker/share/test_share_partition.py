@@ -60,6 +60,16 @@ def test_a_failed_write_leaves_the_records_with_their_member() -> None:
     assert partition.window.start_offset == 10
 
 
+def test_a_failed_write_of_records_that_are_deleted_meanwhile() -> None:
+    partition = share_partition()
+    acquire(partition, LOG)
+    transition = partition.acknowledge("m", [Acknowledgement(0, 9, [ACCEPT])], 0)
+    assert partition.window.delivery_complete_count == 10
+    partition.window.advance_to(10)
+    partition.rollback(transition, 1)
+    assert partition.window.delivery_complete_count == 0
+
+
 def test_a_failed_write_after_the_end_of_the_lock() -> None:
     partition = share_partition()
     acquire(partition, LOG)

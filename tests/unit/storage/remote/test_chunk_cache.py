@@ -24,6 +24,13 @@ def test_a_chunk_is_loaded_once() -> None:
     assert (cache.hits, cache.misses) == (1, 1)
 
 
+def test_a_chunk_that_is_not_in_memory_is_not_loaded() -> None:
+    cache = ChunkCache(100)
+    assert cache.get_if_cached(("a", 0)) is None
+    found = cache.get(("a", 0), content(10, []))
+    assert cache.get_if_cached(("a", 0)) is found
+
+
 def test_the_least_recently_used_chunk_is_dropped() -> None:
     cache = ChunkCache(30)
     calls: list[int] = []

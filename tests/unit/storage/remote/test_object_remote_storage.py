@@ -228,6 +228,19 @@ def test_the_chunks_after_a_continued_read_are_read_ahead(tmp_path: Path) -> Non
     assert store.reads == []
 
 
+def test_what_is_in_memory_is_read_without_a_request(tmp_path: Path) -> None:
+    store = CountingStore(tmp_path / "remote")
+    remote = storage(store)
+    remote.copy_log_segment(METADATA, segment_files(tmp_path / "log", CONTENT))
+    assert remote.fetch_log_segment_if_cached(METADATA, 0, 10) is None  # no manifest
+    remote.fetch_log_segment(METADATA, 0, 2000)  # two chunks
+    store.reads.clear()
+    for start, end in ((0, 10), (0, 1024), (5, 2048), (1024, 2048), (1500, 1501), (7, 7)):
+        assert remote.fetch_log_segment_if_cached(METADATA, start, end) == CONTENT[start:end]
+    assert remote.fetch_log_segment_if_cached(METADATA, 2000, 2049) is None
+    assert store.reads == []
+
+
 def test_an_error_of_the_read_ahead_is_not_raised(tmp_path: Path) -> None:
     started: list[Callable[[], None]] = []
     store = CountingStore(tmp_path / "remote")
