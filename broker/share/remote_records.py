@@ -14,6 +14,7 @@ from ottla.broker.remote.remote_log_reader import ReadParams
 from ottla.broker.replication.delayed_fetch import read_bound
 from ottla.broker.share.log_reader import MAX_PARTITION_BYTES, Fetched, isolation, whole_batches
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class RemoteRecords:
         self.close()
         if result.error is not None:
             raise _failed(result.error) from result.error
-        records = result.records if isinstance(result.records, bytes) else result.records.read()
+        found = result.records
+        records = found.read() if isinstance(found, FileSlice) else bytes(found)
         aborted = list(result.aborted_transactions or ())
         return whole_batches(records, offset, aborted) if records else None
 

@@ -441,7 +441,6 @@ def take(
     epoch: int,
     topic_id: bytes | None = None,
     *,
-    max_records: int = 1,
     on: str = "main",
 ) -> int:
     """The fetch that gets records; returns the next epoch of the session.
@@ -453,9 +452,7 @@ def take(
     def is_acquired() -> bool:
         nonlocal epoch
         del t.lines[mark:]
-        request = fetch(
-            group, member, epoch, topic_id, max_records=max_records, max_wait_ms=LONG_MS
-        )
+        request = fetch(group, member, epoch, topic_id, max_records=1, max_wait_ms=LONG_MS)
         response = t.ask(request, 1, on)
         epoch += 1
         assert isinstance(response, fetching.ShareFetchResponse)
