@@ -129,9 +129,9 @@ async def test_a_fetch_waits_without_holding_the_loop(
     monkeypatch.setattr(scene.tiered.storage, "fetch_log_segment", blocked)
     waiting = [scene.begin(), scene.begin("other")]
     assert waiting == [[], []]
+    assert scene.reader.pending == 1
     go_on.set()
     await eventually_async(lambda: any(waiting))
-    assert scene.reader.read_requests == 1
 
 
 async def test_an_error_of_the_store_is_one_that_share_consumers_retry(
