@@ -32,7 +32,7 @@ class RemoteRecords:
         self._read: RemoteReadTask | None = None
 
     def is_ready(self, log: Log, offset: int, is_read_committed: bool) -> bool:
-        """Whether `take` has an answer; begins to read if not. While the quota
+        """Whether `take` has a result; begins to read if not. While the quota
         (`remote.log.manager.fetch.max.bytes.per.second`) is exceeded nothing begins."""
         if self._wanted != (offset, is_read_committed):
             self.close()

@@ -246,12 +246,15 @@ class SharePartitions:
     ) -> Coroutine[Any, Any, None]:
         """Acknowledges records: decided by the locks at this call, durable when the coroutine
         returns, which has to run. Both raise KafkaError."""
+        self._replica_manager.partition(topic, key.partition).leader_log()
+        if key not in self._hosted:
+            # As in Kafka: nothing was fetched from it here, so there is nothing to load it for.
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         hosted = self.find(key, topic)
         state = hosted.state
         if state is None:
-            # Nothing is acquired from a share partition that this broker has just begun to load. As
-            # after a write that is fenced: its offsets were reset, or the leader epoch rose.
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            # Nothing is acquired from a share partition that this broker has just begun to load.
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
         state.limits = self.settings.limits(key.group_id)
         transition = state.acknowledge(member_id, acknowledgements, self._clock.now_ms())
         return self._store_acknowledged(hosted, state, transition, acknowledgements)

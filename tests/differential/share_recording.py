@@ -55,7 +55,12 @@ SCRIPTS: tuple[Script, ...] = (
     *share_trouble_scripts.SCRIPTS,
 )
 
+_MESSAGES = re.compile(r"error_message=(TEXT|'[^']*')")
 _EPOCHS = re.compile(r"group_epoch=([2-9]|\d\d+), assignment_epoch=\d+")
+
+
+def _comparable(line: str) -> str:
+    return _EPOCHS.sub("epochs=N", _MESSAGES.sub("error_message=None", line))
 
 
 def hold(bootstrap: str, scripts: Sequence[Script] = SCRIPTS) -> dict[str, list[str]]:
@@ -72,10 +77,7 @@ def hold(bootstrap: str, scripts: Sequence[Script] = SCRIPTS) -> dict[str, list[
                 raise
             # Kafka has a message for other errors than Ottla; the codes are compared. It counts
             # the initialization of partitions, how often depends on the time that takes.
-            found[script.__name__] = [
-                _EPOCHS.sub("epochs=N", line.replace("error_message=TEXT", "error_message=None"))
-                for line in transcript.lines
-            ]
+            found[script.__name__] = [_comparable(line) for line in transcript.lines]
     return found
 
 
