@@ -105,6 +105,7 @@ compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share
 	@$(RUN) -m tests.differential.share_recording $(ARGUMENTS)
 	@$(RUN) -m tests.compat.share.commands
 	@$(RUN) -m tests.compat.share.run
+	@$(RUN) -m tests.compat.share.features
 	@$(RUN) -m tests.compat.share.librdkafka
 	@$(RUN) -m tests.compat.share.cluster
 	@$(RUN) -m tests.compat.share.mixed

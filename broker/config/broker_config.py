@@ -91,6 +91,7 @@ class BrokerConfig(RemoteLogConfig):
     group_coordinator_rebalance_protocols: list[str]
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
+    group_share_max_share_sessions: int
     group_share_max_size: int
     group_share_record_lock_duration_ms: int
     group_share_session_timeout_ms: int

@@ -15,14 +15,6 @@ from ottla.broker.config.errors import ConfigError
 Limits = Callable[[str], int]
 """The value of a broker setting that is a number."""
 
-# Highest values of Kafka 4.3 that are settings there; Kafka 3.9 does not have these settings.
-_FIXED_LIMITS = {
-    "group.share.min.delivery.count.limit": 2,
-    "group.share.max.delivery.count.limit": 10,
-    "group.share.min.partition.max.record.locks": 100,
-    "group.share.max.partition.max.record.locks": 4000,
-}
-
 _OFFSET_RESET = "share.auto.offset.reset"
 
 # Name, type, default, rule.
@@ -105,9 +97,9 @@ def check_group_config(wanted: Mapping[str, str], limit_of: Limits) -> None:
         value = values.get(name)
         if not isinstance(value, int):
             continue
-        if value < _limit(lowest, limit_of):
+        if value < limit_of(lowest):
             raise ConfigError(f"{name} must be greater than or equal to {lowest}")
-        if value > _limit(highest, limit_of):
+        if value > limit_of(highest):
             raise ConfigError(f"{name} must be less than or equal to {highest}")
     for kind in ("consumer", "share"):
         timeout, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
@@ -119,10 +111,6 @@ def check_group_config(wanted: Mapping[str, str], limit_of: Limits) -> None:
         assert isinstance(interval_ms, int)
         if timeout_ms <= interval_ms:
             raise ConfigError(f"{timeout} must be greater than {interval}")
-
-
-def _limit(name: str, limit_of: Limits) -> int:
-    return _FIXED_LIMITS[name] if name in _FIXED_LIMITS else limit_of(name)
 
 
 def is_offset_reset(text: str) -> bool:

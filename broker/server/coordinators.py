@@ -181,7 +181,8 @@ class Coordinators:
                 self.groups.shares.on_topics_deleted({each.topic for each in partitions})
 
     def _drop_share_group(self, group_id: str) -> None:
-        if self.share is not None:
+        """Members with a session learn of it by their next write, wherever the leader is."""
+        if self.share is not None and not self.share.sessions.has_group(group_id):
             self.share.partitions.drop_group(group_id)
 
     def _append_marker(

@@ -211,7 +211,7 @@ def build_handlers(
             *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),
         ),
         share_acknowledge=ShareAcknowledgeHandler(
-            shares, share_sessions, metadata, access_control.may_read
+            *(shares, share_sessions, metadata, hints, access_control.may_read)
         ),
     )
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.share")
 
-MAX_SESSIONS = 2000  # Kafka's default of group.share.max.share.sessions
-
 # The default of Kafka 4.3; that of 3.9 is 200.
 _RECORD_LOCKS = "group.share.partition.max.record.locks"
 DEFAULT_RECORD_LOCKS = 2000
@@ -111,7 +109,7 @@ class ShareParts:
             broker_id, metadata, replica_manager, inter_broker_client.request
         )
         self.support = ClusterSupport(broker_id, metadata, self._client.versions_of)
-        self.sessions = ShareSessions(MAX_SESSIONS)
+        self.sessions = ShareSessions(config.group_share_max_share_sessions)
         self.partitions = SharePartitions(
             replica_manager,
             self.persister,

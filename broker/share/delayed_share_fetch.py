@@ -83,6 +83,9 @@ class DelayedShareFetch(DelayedOperation):
     def try_complete(self) -> bool:
         if self.is_completed:
             return False
+        if not self._is_awaited():
+            # It must not let the share partitions be loaded again, which its group has left.
+            return self.force_complete()
         needed = max(1, self._params.min_bytes)
         committed = self._shares.settings.is_read_committed(self._params.group_id)
         for key, topic in self._items:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+# Of one session, about 20 MB: a member adds some with each request, also those that do not exist.
+MAX_PARTITIONS = 100_000
 _MAX_EPOCH = (1 << 31) - 1
 
 
@@ -80,8 +82,7 @@ class ShareSessions:
             self._sessions.pop(key, None)
             if len(self._sessions) >= self._max_sessions:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            session = self._sessions[key] = ShareSession(connection, added)
-            return session
+            return self._checked(key, ShareSession(connection, added))
         session = self._known(key)
         if epoch == FINAL_EPOCH:
             del self._sessions[key]
@@ -90,6 +91,17 @@ class ShareSessions:
         session.partitions.update(dict.fromkeys(added))
         for each in forgotten:
             session.partitions.pop(each, None)
+        return self._checked(key, session)
+
+    def _checked(self, key: SessionKey, session: ShareSession) -> ShareSession:
+        """Ends a session with too many partitions."""
+        if len(session.partitions) > MAX_PARTITIONS:
+            self._sessions.pop(key, None)
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A share session has at most {MAX_PARTITIONS} partitions.",
+            )
+        self._sessions[key] = session
         return session
 
     def acknowledge(self, key: SessionKey, epoch: int) -> None:

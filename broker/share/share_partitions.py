@@ -236,6 +236,10 @@ class SharePartitions:
     ) -> Coroutine[Any, Any, None]:
         """Acknowledges records: decided by the locks at this call, durable when the coroutine
         returns, which has to run. Both raise KafkaError."""
+        self._replica_manager.partition(topic, key.partition).leader_log()
+        if key not in self._hosted:
+            # As in Kafka: nothing was fetched from it here, so there is nothing to load it for.
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         hosted = self.find(key, topic)
         state = hosted.state
         if state is None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.compat.suites.features import NAMES
 from tests.compat.suites.model import ROOT, Result, Suite, read_output, read_suites
-from tests.compat.suites.report import counted, mark, render, security, summary
+from tests.compat.suites.report import counted, mark, render, security, share_groups, summary
 from tests.compat.suites.security import SECURED
 
 SUITES = read_suites()
@@ -97,3 +97,4 @@ def test_the_rows_on_secured_listeners_name_clients_and_tests() -> None:
 def test_the_page_has_these_rows() -> None:
     page = (ROOT / "docs" / "compatibility.md").read_text()
     assert all(f"| {row.text} |" in page for row in SECURED.values())
+    assert "\n".join(share_groups()) in page

@@ -31,6 +31,7 @@ RESPONSES = Path(__file__).with_name("share_responses.json")
 COMMON = {
     "group_share_min_record_lock_duration_ms": LOCK_MS,
     "allow_everyone_if_no_acl_found": "true",
+    "log_retention_ms": -1,  # the timestamps of the records are of 1970
 }
 KAFKA = {
     **COMMON,
@@ -54,7 +55,12 @@ SCRIPTS: tuple[Script, ...] = (
     *share_trouble_scripts.SCRIPTS,
 )
 
+_MESSAGES = re.compile(r"error_message=(TEXT|'[^']*')")
 _EPOCHS = re.compile(r"group_epoch=([2-9]|\d\d+), assignment_epoch=\d+")
+
+
+def _comparable(line: str) -> str:
+    return _EPOCHS.sub("epochs=N", _MESSAGES.sub("error_message=None", line))
 
 
 def hold(bootstrap: str, scripts: Sequence[Script] = SCRIPTS) -> dict[str, list[str]]:
@@ -64,13 +70,14 @@ def hold(bootstrap: str, scripts: Sequence[Script] = SCRIPTS) -> dict[str, list[
     found = {}
     for script in scripts:
         with Transcript(bootstrap) as transcript:
-            script(transcript)
+            try:
+                script(transcript)
+            except AssertionError:
+                print(f"{script.__name__}:", *transcript.lines[-20:], sep="\n  ")
+                raise
             # Kafka has a message for other errors than Ottla; the codes are compared. It counts
             # the initialization of partitions, how often depends on the time that takes.
-            found[script.__name__] = [
-                _EPOCHS.sub("epochs=N", line.replace("error_message=TEXT", "error_message=None"))
-                for line in transcript.lines
-            ]
+            found[script.__name__] = [_comparable(line) for line in transcript.lines]
     return found
 
 

@@ -71,14 +71,22 @@ def prepare(t: Transcript) -> None:
     t.quietly(CreateTopicsRequest(topics=[CreatableTopic("t", 1, 1)], timeout_ms=10_000), 5)
     learn_topics(t)
     for values in (range(6), range(6, RECORDS)):
-        batch = build_batch([(1000, None, b"value-%d" % number, None) for number in values])
-        data = TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])
-        response = t.quietly(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 9)
-        assert isinstance(response, ProduceResponse)
-        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        produce(t, "t", build_batch([(1000, None, b"value-%d" % each, None) for each in values]))
     # Which creates __consumer_offsets.
     t.quietly(FindCoordinatorRequest(key_type=0, coordinator_keys=["ready"]), 4)
     begin(t, "ready")
+
+
+def produce(t: Transcript, topic: str, batch: bytes, transactional_id: str | None = None) -> None:
+    """Until the broker has stored the batch, which it refuses while it has no leader yet."""
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+
+    def is_stored() -> bool:
+        response = t.quietly(ProduceRequest(transactional_id, -1, 10_000, [data]), 9)
+        assert isinstance(response, ProduceResponse)
+        return response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+    eventually(is_stored, "the records are not stored")
 
 
 def learn_topics(t: Transcript, name: str = "t") -> bytes:
@@ -441,7 +449,6 @@ def take(
     epoch: int,
     topic_id: bytes | None = None,
     *,
-    max_records: int = 1,
     on: str = "main",
 ) -> int:
     """The fetch that gets records; returns the next epoch of the session.
@@ -453,9 +460,7 @@ def take(
     def is_acquired() -> bool:
         nonlocal epoch
         del t.lines[mark:]
-        request = fetch(
-            group, member, epoch, topic_id, max_records=max_records, max_wait_ms=LONG_MS
-        )
+        request = fetch(group, member, epoch, topic_id, max_records=1, max_wait_ms=LONG_MS)
         response = t.ask(request, 1, on)
         epoch += 1
         assert isinstance(response, fetching.ShareFetchResponse)

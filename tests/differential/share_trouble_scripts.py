@@ -33,12 +33,6 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from ottla.protocol.records.builder import build_batch
 from tests.differential.group_requests import commit
@@ -47,7 +41,6 @@ from tests.differential.share_scripts import (
     FINAL,
     GROUP_RESOURCE,
     ONE,
-    REJECT,
     RELEASE,
     RENEW,
     TWO,
@@ -56,6 +49,7 @@ from tests.differential.share_scripts import (
     beat,
     begin,
     learn_topics,
+    produce,
     take,
 )
 from tests.differential.share_scripts import fetch as fetch_of
@@ -82,17 +76,6 @@ def start(t: Transcript, group: str, topic: str, *members: str) -> bytes:
     for member in members:
         join_topic(t, group, topic, member)
     return topic_id
-
-
-def produce(t: Transcript, topic: str, batch: bytes, transactional_id: str | None = None) -> None:
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
-
-    def is_stored() -> bool:
-        response = t.quietly(ProduceRequest(transactional_id, -1, 10_000, [data]), 9)
-        assert isinstance(response, ProduceResponse)
-        return response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-
-    eventually(is_stored, "the records are not stored")
 
 
 def join_topic(t: Transcript, group: str, topic: str, member: str) -> None:
@@ -271,7 +254,7 @@ def offsets_that_are_invalid(t: Transcript) -> None:
 
 
 def a_reset_with_a_session(t: Transcript) -> None:
-    """The member leaves the group, and its session with the leader of the partition goes on."""
+    """The member leaves the group, and its session with the leader of the partition continues."""
     group = "reset"
     topic_id = begin(t, group, ONE)
     epoch = take(t, group, ONE, 0, topic_id)
@@ -285,6 +268,18 @@ def a_reset_with_a_session(t: Transcript) -> None:
     t.say("the group is deleted: there is nothing to store to")
     t.ask(DeleteGroupsRequest(groups_names=[group]), 2)
     t.ask(describe(group, "t"), 0)
+
+
+def acknowledgements_without_a_fetch(t: Transcript) -> None:
+    """The session has no partition: nothing was read for the group."""
+    group = "no-fetch"
+    topic_id = begin(t, group, ONE)
+    t.say("a session without partitions")
+    t.ask(fetch_of(group, ONE, 0, max_wait_ms=0), 1)
+    t.say("a record that no member has")
+    t.ask(acknowledge(group, ONE, 1, topic_id, (0, 0, [ACCEPT])), 1)
+    t.say("with the fetch of another one")
+    t.ask(fetch_of(group, ONE, 2, topic_id, (0, 0, [ACCEPT]), max_records=0), 1)
 
 
 def a_topic_that_is_deleted(t: Transcript) -> None:
@@ -317,10 +312,11 @@ def locks_that_end_during_acknowledgements(t: Transcript) -> None:
     response = t.quietly(fetch_of(group, ONE, 0, topic_id, max_records=0, max_wait_ms=0), 1)
     assert isinstance(response, fetching.ShareFetchResponse)
     t.quietly(fetch_of(group, ONE, FINAL), 1)
-    t.say("both batches are acquired")
-    epoch = take(t, group, ONE, 0, topic_id, max_records=500)
+    t.say("both batches are acquired, one by one: Kafka ends the locks of a part record by record")
+    epoch = take(t, group, ONE, 0, topic_id)
+    epoch = take(t, group, ONE, epoch)
     t.say("the first one is accepted, which takes longer than the locks")
-    t.send(acknowledge(group, ONE, epoch, topic_id, (0, 3, [ACCEPT]), (4, 5, [REJECT])), 1)
+    t.send(acknowledge(group, ONE, epoch, topic_id, (0, 5, [ACCEPT])), 1)
     t.say("the locks of the second one end: another member gets it, and nothing of the first")
     other = take(t, group, TWO, 0, topic_id, on="two")
     t.receive()
@@ -338,5 +334,6 @@ def locks_that_end_during_acknowledgements(t: Transcript) -> None:
 SCRIPTS: tuple[Script, ...] = (
     *(deleted_records, isolation, settings_that_change, groups_of_other_types),
     *(offsets_that_are_invalid, a_reset_with_a_session, a_topic_that_is_deleted),
+    acknowledgements_without_a_fetch,
 )
 SLOW_SCRIPTS: tuple[Script, ...] = (locks_that_end_during_acknowledgements,)

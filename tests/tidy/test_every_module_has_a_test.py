@@ -195,6 +195,8 @@ EXCEPTIONS = {
     "ottla.cli.features": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.group_events": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.group_member": (COMMAND_LINE, "tests/integration/test_cli_group_member.py"),
+    "ottla.cli.group_deletion": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
+    "ottla.cli.offset_reset": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.group_reset": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.groups": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.share_groups": (COMMAND_LINE, "tests/integration/test_cli_share_groups.py"),

@@ -154,8 +154,8 @@ class ShareGroups:
         group = groups.get(group_id)
         if group is not None:
             return group
-        other = partition.groups.get(group_id)
-        if member_epoch != 0 or (other is not None and not other.is_empty):
+        # As in Kafka an empty group of another type has the name, too: its offsets are kept.
+        if member_epoch != 0 or group_id in partition.groups:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
             )

@@ -49,7 +49,7 @@ class StatePartitions:
         """Lets the share coordinator create the state of partitions that have none.
 
         Returns the partitions that have a state now. What fails is logged, the next heartbeat
-        retries it. The first member of a group asks for all partitions: a deletion that was
+        retries it. The first member of a group requests all partitions: a deletion that was
         interrupted leaves some without state.
         """
         initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}

@@ -67,8 +67,8 @@ class ShareOffsetsHandlers:
                 ):
                     raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 row.topics = await self._describe(context, wanted)
-            except KafkaError as error:
-                row.error_code, row.error_message = error.code, error_message(error)
+            except Exception as error:
+                row.error_code, row.error_message = error_code(error), error_message(error)
             response.groups.append(row)
         context.respond(response)
 
@@ -113,8 +113,8 @@ class ShareOffsetsHandlers:
                     partition.leader_epoch = summary.leader_epoch
                     if context.header.api_version >= 1:
                         partition.lag = await self._lag(TopicPartition(name, index), summary)
-                except KafkaError as error:
-                    partition.error_code = error.code
+                except Exception as error:
+                    partition.error_code = error_code(error)
         return rows
 
     async def _lag(self, where: TopicPartition, summary: StateSummary) -> int:
@@ -185,7 +185,6 @@ class ShareOffsetsHandlers:
                 elif known is None:
                     row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif group is not None and known.topic_id not in group.initialized:
-                    row.topic_id = known.topic_id
                     row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     row.error_message = "There is no offset information to delete."
                 else:

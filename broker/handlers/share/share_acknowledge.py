@@ -17,8 +17,11 @@ from ottla.broker.handlers.common.share_acknowledgements import (
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey, end_session
+from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey, SharedPartition, end_session
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -27,6 +30,7 @@ from ottla.protocol.messages.share_acknowledge import (
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.handlers.common.leader_hints import LeaderHints
     from ottla.broker.security.authorization.access_control import MayRead
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions
@@ -40,8 +44,10 @@ class ShareAcknowledgeHandler:
         shares: SharePartitions,
         sessions: ShareSessions,
         metadata: MetadataCache,
+        hints: LeaderHints,
         may_read: MayRead,
     ) -> None:
+        self._hints = hints
         self._shares = shares
         self._sessions = sessions
         self._metadata = metadata
@@ -90,7 +96,26 @@ class ShareAcknowledgeHandler:
             if topic is None:
                 topic = topics[where.topic_id] = ShareAcknowledgeTopicResponse(where.topic_id)
                 response.responses.append(topic)
-            topic.partitions.append(
-                PartitionData(where.partition, result.error_code, result.error_message)
-            )
+            row = PartitionData(where.partition, result.error_code, result.error_message)
+            topic.partitions.append(row)
+            if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._add_leader(context, response, where, row)
         context.respond(response)
+
+    def _add_leader(
+        self,
+        context: RequestContext,
+        response: ShareAcknowledgeResponse,
+        where: SharedPartition,
+        row: PartitionData,
+    ) -> None:
+        name = self._metadata.snapshot.topic_names.get(where.topic_id, "")
+        hint = self._hints.find(context, name, where.partition)
+        if hint is None:
+            return
+        row.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+        node = hint.node
+        if node is not None and all(
+            each.node_id != node.node_id for each in response.node_endpoints
+        ):
+            response.node_endpoints.append(NodeEndpoint(*node))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.compat.suites.features import FEATURES
-from tests.compat.suites.model import FAILED, OK, Result
+from tests.compat.suites.model import FAILED, FOLDER, OK, Result
 from tests.compat.suites.security import SECURED
 
 HEAD = """# Compatibility
@@ -26,6 +27,9 @@ have pages of their own.
 # Clients of one implementation: two rows of the page, one client when they are counted.
 SAME = dict.fromkeys(("confluent-kafka", "confluent-kafka-javascript", "kcat"), "librdkafka")
 
+# What `tests.compat.share.features` found.
+SHARE_GROUPS = FOLDER.parent / "share" / "kept.json"
+
 MARKS = {OK: "yes", FAILED: "**no**"}
 
 
@@ -43,7 +47,7 @@ def render(results: Sequence[Result]) -> str:
         for name, text in features.items():
             marks = " | ".join(mark(each, name) for each in results)
             lines.append(f"| {text} | {marks} |")
-    lines += ["", *security(results), "", "## Findings", ""]
+    lines += ["", *security(results), "", *share_groups(), "", "## Findings", ""]
     for each in results:
         path = each.suite.folder / "findings.md"
         text = path.read_text().strip() if path.exists() else ""
@@ -83,6 +87,26 @@ def security(results: Sequence[Result]) -> list[str]:
     for row in SECURED.values():
         marks = " | ".join("yes" if title in row.clients else "-" for title in titles)
         lines.append(f"| {row.text} | {marks} | [{Path(row.test).stem}](../{row.test}) |")
+    return lines
+
+
+def share_groups() -> list[str]:
+    """The section on share groups, which the suites do not use: both results of each program."""
+    kept = json.loads(SHARE_GROUPS.read_text(encoding="utf-8"))
+    lines = [
+        "## Share groups",
+        "",
+        "`python -m tests.compat.share.features` runs these programs with share groups (KIP-932):",
+        "on Ottla with `group.coordinator.rebalance.protocols=classic,consumer,share`, and on",
+        f"Apache Kafka {kept['kafka']} in KRaft mode. Run on {kept['day']}.",
+        "[Share groups](share-groups.md) has more.",
+        "",
+        f"| | client | Ottla | Apache Kafka {kept['kafka']} |",
+        "|---|---|---|---|",
+    ]
+    for row in kept["rows"]:
+        marks = " | ".join(MARKS[OK if row[name] else FAILED] for name in ("ottla", "kafka"))
+        lines.append(f"| {row['text']} | {row['client']} | {marks} |")
     return lines
 
 

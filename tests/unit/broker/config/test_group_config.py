@@ -85,3 +85,12 @@ def test_durations(text: str, expected: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="ISO 8601"):
         duration_ms(text)
+
+
+def test_the_limits_are_settings_of_the_broker() -> None:
+    wanted = {"share.delivery.count.limit": "20", "share.partition.max.record.locks": "9000"}
+    limits = {
+        "group.share.max.delivery.count.limit": 25,
+        "group.share.max.partition.max.record.locks": 10_000,
+    }
+    check_group_config(wanted, lambda name: limits.get(name, 1))

@@ -41,7 +41,7 @@ class ShareScene(DataPath):
             *(self.clock, self.timer, 1 << 20, self.quotas.fetch, may_read),
         )
         self.share_acknowledge = ShareAcknowledgeHandler(
-            self.shares, self.share_sessions, self.metadata, may_read
+            self.shares, self.share_sessions, self.metadata, self.hints, may_read
         )
         self.lead()
 

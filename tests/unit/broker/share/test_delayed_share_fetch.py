@@ -78,6 +78,7 @@ def test_nothing_is_acquired_for_a_member_that_is_gone() -> None:
     gone.is_awaited = False
     scene.append(2)
     assert gone.results == []
+    assert scene.manager.fetch_purgatory.delayed == 0
     assert Waiting(scene, "other").results[0].acquired == [(0, 1, 1)]
 
 

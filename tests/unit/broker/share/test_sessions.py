@@ -4,6 +4,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.share.sessions import (
+    MAX_PARTITIONS,
     SessionKey,
     SharedPartition,
     ShareSession,
@@ -67,6 +68,14 @@ def test_the_limit() -> None:
     other = SessionKey("group", "other")
     full = code_of(sessions.fetch, other, 0, OPEN, [], [])
     assert full == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+def test_partitions_cannot_be_added_without_end() -> None:
+    sessions = ShareSessions(10)
+    opened(sessions)
+    many = [SharedPartition(bytes(16), index) for index in range(MAX_PARTITIONS + 1)]
+    assert code_of(sessions.fetch, KEY, 1, OPEN, many, []) == ErrorCode.INVALID_REQUEST
+    assert len(sessions) == 0
 
 
 def test_a_session_ends_with_its_connection() -> None:

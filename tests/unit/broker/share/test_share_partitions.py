@@ -190,3 +190,12 @@ def test_share_partitions_are_dropped() -> None:
     fetched(scene)
     scene.shares.drop_group("g")
     assert len(scene.shares) == 0
+
+
+def test_an_acknowledgement_without_a_fetch_loads_nothing() -> None:
+    scene = ShareScene()
+    scene.append(1)
+    with pytest.raises(KafkaError) as refused:
+        acknowledge(scene, 0, 0, ACCEPT)
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(scene.shares) == 0

@@ -156,11 +156,11 @@ async def test_a_failed_append_changes_nothing() -> None:
     assert set(group.members) == {"a"}
 
 
-async def test_an_empty_group_of_another_type_gives_way() -> None:
+async def test_an_empty_group_of_another_type_stays() -> None:
     scene = Scene()
     scene.coordinator.partitions.find_or_create("g")
-    await scene.beat("a")
-    assert scene.groups.find("g") is not None
+    assert await code_of(scene.beat("a")) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.groups.find("g") is None
 
 
 async def test_deletion() -> None:
