@@ -86,6 +86,9 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
 
+bench-tiered: $(STAMP) ## tiered history: copies, scans, and the tail beside scans (minutes)
+	@$(RUN) -m benchmarks.bench_tiered $(ARGUMENTS)
+
 bench-tiered-spark: $(STAMP) ## tiered history read by Spark: from the store and through the broker (minutes)
 	@$(RUN) -m benchmarks.bench_tiered_spark $(ARGUMENTS)
 
