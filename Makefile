@@ -145,6 +145,9 @@ compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills
 bench-cluster: $(STAMP) ## three brokers beside three of Apache Kafka, and what a controller has to do
 	@$(RUN) -m benchmarks.bench_cluster $(ARGUMENTS)
 
+tiered-crashes: $(STAMP) ## crashes at every step of tiered storage's copies and deletions (SEEDS=100)
+	@OTTLA_TIERED_CRASH_SEEDS=$(or $(SEEDS),100) $(RUN) -m pytest -q tests/crash/test_tiered_storage_crashes.py $(ARGUMENTS)
+
 simulate: $(STAMP) ## replays one seed of the simulated cluster: SEED=n, ARGUMENTS="--power-loss --verbose ..."
 	@$(RUN) -m tests.simulation.cluster $(or $(SEED),1) $(ARGUMENTS)
 

@@ -1,9 +1,11 @@
 """`make bench-cluster`: three brokers of Ottla beside three of Apache Kafka 3.9.1, on one machine.
 
-Each cluster has a ZooKeeper of its own and is driven alone, one after the other. Measured are
-replicated produce (acks=all, three replicas) and what a controller does with many partitions:
-creating 1,000, failing 1,000 over, being elected with 5,000, and letting 300 leaders go. `--only
-WORD` picks the lines, `--without-kafka` and `--without-ottla` one side, `--quick` fewer records.
+Each cluster has a ZooKeeper of its own. Replicated produce (acks=all, three replicas) is measured
+with both clusters running, in alternation: two rounds that warm them, then the medians of three.
+What a controller does with many partitions ends with a broker that is gone, so each of these
+clusters runs alone, after the same work was done once to warm it: creating 1,000, failing 1,000
+over, being elected with 5,000, and letting 300 leaders go. `--only WORD` picks the lines,
+`--without-kafka` and `--without-ottla` one side, `--quick` fewer records and rounds.
 """
 
 import argparse
@@ -11,8 +13,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -42,6 +44,9 @@ BROKER_IDS = (1, 2, 3)
 # A broker that was killed is noticed after this; the figures begin when it was.
 SESSION_TIMEOUT_MS = 12_000
 DEADLINE_S = 120.0
+# Bytes of a record, and how many are produced in a round.
+SIZES = {100: 1_000_000, 1_000: 200_000}
+WARM_ROUNDS, ROUNDS = 2, 3
 Measurements = dict[str, float]
 
 SETTINGS = {
@@ -156,17 +161,22 @@ def led_by(response: MetadataResponse, topic: str) -> list[int]:
     ]
 
 
-def replicated_produce(cluster: Cluster, scale: float) -> Measurements:
-    found: Measurements = {}
-    for size, count in ((100, 1_000_000), (1_000, 200_000)):
+def create_replicated(cluster: Cluster) -> None:
+    for size in SIZES:
         topic = f"replicated-{size}"
         cluster.create(topic, [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 2)
         cluster.wait_for_metadata(
             lambda response, t=topic: min(led_by(response, t), default=-1) >= 0
         )
+
+
+def replicated_produce(cluster: Cluster, scale: float) -> Measurements:
+    """One round."""
+    found: Measurements = {}
+    for size, count in SIZES.items():
+        topic = f"replicated-{size}"
         records = int(count * scale)
         options = {"acks": "all", "enable.idempotence": "true"}
-        clients.produce_records_per_s(cluster.bootstrap, topic, records // 10, size, options)
         before = [each.processor_seconds() for each in cluster.brokers.values()]
         label = f"acks=all, 3 replicas, {size} B: records/s in a cluster"
         found[label] = clients.produce_records_per_s(
@@ -192,11 +202,13 @@ def one_at_a_time(cluster: Cluster, count: int) -> float:
     return statistics.median(taken)
 
 
-def create_and_fail_over(cluster: Cluster, scale: float) -> Measurements:
+def create_and_fail_over(cluster: Cluster) -> Measurements:
     """1,000 partitions with three replicas, all led by one broker that is then killed."""
     controller = cluster.controller()
     victim = next(each for each in BROKER_IDS if each != controller)
     others = tuple(each for each in BROKER_IDS if each != victim)
+    cluster.create("warm", [BROKER_IDS] * 1000)
+    cluster.wait_for_metadata(lambda response: led_by(response, "warm") == [BROKER_IDS[0]] * 1000)
     begun = time.perf_counter()
     cluster.create("many", [(victim, *others)] * 1000)
     seen = cluster.wait_for_metadata(lambda response: led_by(response, "many") == [victim] * 1000)
@@ -211,7 +223,7 @@ def create_and_fail_over(cluster: Cluster, scale: float) -> Measurements:
     return found
 
 
-def controller_start(cluster: Cluster, scale: float) -> Measurements:
+def controller_start(cluster: Cluster) -> Measurements:
     """5,000 partitions with two replicas; the controller is killed."""
     for number in range(5):
         pairs = [(1, 2), (2, 3), (3, 1)]
@@ -235,7 +247,7 @@ def controller_start(cluster: Cluster, scale: float) -> Measurements:
     return {"controller start with 5,000 partitions, and 1,667 failed over: s": seen - gone}
 
 
-def controlled_shutdown(cluster: Cluster, scale: float) -> Measurements:
+def controlled_shutdown(cluster: Cluster) -> Measurements:
     """A broker that leads 300 of 900 partitions is stopped."""
     cluster.create("led", [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 300)
     cluster.wait_for_metadata(lambda response: sorted(set(led_by(response, "led"))) == [1, 2, 3])
@@ -258,17 +270,15 @@ def controlled_shutdown(cluster: Cluster, scale: float) -> Measurements:
     }
 
 
-WORKS: dict[str, Callable[[Cluster, float], Measurements]] = {
-    "produce": replicated_produce,
+WORKS: dict[str, Callable[[Cluster], Measurements]] = {
     "failover": create_and_fail_over,
     "controller": controller_start,
     "shutdown": controlled_shutdown,
 }
 
 
-def measure(
-    kind: str, work: Callable[[Cluster, float], Measurements], scale: float
-) -> Measurements:
+@contextmanager
+def running(kind: str) -> Iterator[Cluster]:
     CACHE.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=CACHE))
     try:
@@ -277,15 +287,35 @@ def measure(
             cluster = Cluster(kind, folder, zookeeper.connect)
             stack.callback(cluster.stop)
             cluster.start()
-            return work(cluster, scale)
+            yield cluster
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def produce_in_turn(kinds: list[str], is_quick: bool) -> dict[str, Measurements]:
+    """The medians of both clusters, which run at the same time."""
+    rounds: dict[str, list[Measurements]] = {kind: [] for kind in kinds}
+    warm_rounds, measured = (1, 1) if is_quick else (WARM_ROUNDS, ROUNDS)
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(running(kind)) for kind in kinds]
+        for cluster in clusters:
+            create_replicated(cluster)
+        for number in range(warm_rounds + measured):
+            for cluster in clusters if number % 2 else reversed(clusters):
+                found = replicated_produce(cluster, 0.2 if is_quick else 1.0)
+                print(f"  {cluster.kind}: round {number + 1}: {found}", flush=True)
+                if number >= warm_rounds:
+                    rounds[cluster.kind].append(found)
+    return {
+        kind: {name: statistics.median(each[name] for each in found) for name in found[0]}
+        for kind, found in rounds.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer records")
-    parser.add_argument("--only", default="", help=f"one of {', '.join(WORKS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer records and rounds")
+    parser.add_argument("--only", default="", help=f"one of produce, {', '.join(WORKS)}")
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--without-ottla", action="store_true")
     arguments = parser.parse_args()
@@ -297,11 +327,14 @@ def main() -> None:
             print("Apache Kafka is not measured: that needs Java and Maven")
     print(machine.describe())
     found: dict[str, Measurements] = {"ottla": {}, "kafka": {}}
+    if arguments.only in "produce":
+        found |= produce_in_turn(kinds, arguments.quick)
     for name, work in WORKS.items():
         if arguments.only in name:
             for kind in kinds:
                 print(f"  {kind}: {name}", flush=True)
-                found[kind].update(measure(kind, work, 0.2 if arguments.quick else 1.0))
+                with running(kind) as cluster:
+                    found[kind].update(work(cluster))
     table = Table("what", "Ottla", "Kafka 3.9.1", "ratio", "cold", "aim")
     for name in dict.fromkeys([*found["ottla"], *found["kafka"]]):
         table.add_row(*row_of(Figure(name, found["ottla"].get(name), found["kafka"].get(name))))

@@ -65,6 +65,7 @@ _EXPECTED = (
     "InconsistentMetadata",
     "InconsistentClusterId",
     "BrokerIdTaken",
+    "AdvertisedAddressTaken",
     "StoreError",
     "LogDirectoryOffline",
     "CorruptFile",

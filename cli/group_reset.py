@@ -3,61 +3,39 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
+from ottla.cli import offset_reset as resets
 from ottla.cli.group_members import described
 from ottla.cli.group_positions import all_committed, commit
-from ottla.cli.offsets import (
-    EARLIEST,
-    LATEST,
-    now_ms,
-    offsets_at,
-    offsets_since,
-    parse_duration,
-    parse_partitions,
-    parse_time,
-    within_log,
-)
-from ottla.cli.output import Cell, Failure, note, print_json, print_rows, say, usage
+from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, within_log
+from ottla.cli.output import Failure, say, usage
 from ottla.cli.session import Session, connected
 from ottla.protocol.topics import TopicPartition
-
-Offsets = dict[TopicPartition, int]
 
 
 @connected
 def reset_offsets(
     session: Session,
-    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC...]", help="topic, topic:0 or topic:0,2", show_default=False
-        ),
-    ] = None,
+    group: resets.GroupName,
+    names: resets.Names = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All topics that the group has committed.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Log start offsets.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Log end offsets.")] = False,
+    to_earliest: resets.ToEarliest = False,
+    to_latest: resets.ToLatest = False,
     to_current: Annotated[
         bool, typer.Option("--to-current", help="Committed offsets, for --export.")
-    ] = (False),
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", help="One offset for all.")
-    ] = None,
+    ] = False,
+    to_offset: resets.ToOffset = None,
     shift_by: Annotated[
         int | None, typer.Option("--shift-by", help="Add this to the offsets; -10: ten back.")
     ] = None,
-    to_datetime: Annotated[
-        str, typer.Option("--to-datetime", help="First record at or after 2026-03-01T10:00.")
-    ] = "",
-    by_duration: Annotated[
-        str, typer.Option("--by-duration", help="As --to-datetime, this long ago: 2h, 7d, PT1H30M.")
-    ] = "",
+    to_datetime: resets.ToDatetime = "",
+    by_duration: resets.ByDuration = "",
     from_file: Annotated[
         str, typer.Option("--from-file", help="Lines of topic,partition,offset.")
     ] = "",
@@ -66,7 +44,7 @@ def reset_offsets(
     ] = False,
     execute: Annotated[
         bool, typer.Option("--execute", help="Commit the offsets; without it a dry run.")
-    ] = (False),
+    ] = False,
 ) -> None:
     """Set the offsets of a group. The group must have no members.
 
@@ -77,22 +55,12 @@ def reset_offsets(
       ottla groups reset-offsets billing --all-topics --to-datetime 2026-03-01T10:00 --execute
       ottla groups reset-offsets billing orders --by-duration 2h --execute
     """
-    ways: list[tuple[bool, Callable[[list[TopicPartition]], Offsets]]] = [
-        (to_earliest, lambda partitions: offsets_at(session, partitions, EARLIEST)),
-        (to_latest, lambda partitions: offsets_at(session, partitions, LATEST)),
+    way = resets.chosen_way(
+        *(session, to_earliest, to_latest, to_offset, to_datetime, by_duration),
         (to_current, lambda partitions: _current(session, group, partitions)),
-        (to_offset is not None, lambda partitions: dict.fromkeys(partitions, to_offset or 0)),
         (shift_by is not None, lambda p: _shifted(session, group, p, shift_by or 0)),
-        (bool(to_datetime), lambda p: offsets_since(session, p, parse_time(to_datetime))),
-        (
-            bool(by_duration),
-            lambda p: offsets_since(session, p, now_ms() - parse_duration(by_duration)),
-        ),
         (bool(from_file), lambda partitions: _from_file(from_file, partitions)),
-    ]
-    chosen = [way for is_chosen, way in ways if is_chosen]
-    if len(chosen) != 1:
-        raise usage("choose one of --to-earliest, --to-latest, --to-offset, ...; see --help.")
+    )
     state = described(session, group).state
     if execute and state not in ("Empty", "Dead"):
         raise Failure(
@@ -101,27 +69,15 @@ def reset_offsets(
         )
     before = all_committed(session, group)
     partitions = _partitions(session, names or [], all_topics, before, bool(from_file))
-    after = within_log(session, chosen[0](partitions))
+    after = within_log(session, way(partitions))
     if execute:
         commit(session, group, after)
-    rows: list[dict[str, Cell]] = [
-        {
-            "topic": item.topic,
-            "partition": item.partition,
-            "before": before[item][0] if item in before else None,
-            "after": after[item],
-        }
-        for item in sorted(after)
-    ]
-    if session.json:
-        print_json({"group": group, "executed": execute, "partitions": rows})
-    elif export:
+    if export and not session.json:
         for item in sorted(after):
             say(f"{item.topic},{item.partition},{after[item]}")
-    else:
-        print_rows(rows, ["topic", "partition", "before", "after"])
-    if not execute and not export and not session.json:
-        note("Dry run: nothing was changed; --execute commits the offsets.")
+        return
+    offsets = {item: offset for item, (offset, _) in before.items()}
+    resets.print_reset(session, group, execute, offsets, after, "commits the offsets")
 
 
 def _partitions(
@@ -140,13 +96,15 @@ def _partitions(
     raise usage("name the topics, or --all-topics for all that the group has committed.")
 
 
-def _current(session: Session, group: str, partitions: list[TopicPartition]) -> Offsets:
+def _current(session: Session, group: str, partitions: list[TopicPartition]) -> resets.Offsets:
     known = all_committed(session, group)
     ends = offsets_at(session, partitions, LATEST)
     return {item: known[item][0] if item in known else ends[item] for item in partitions}
 
 
-def _shifted(session: Session, group: str, partitions: list[TopicPartition], by: int) -> Offsets:
+def _shifted(
+    session: Session, group: str, partitions: list[TopicPartition], by: int
+) -> resets.Offsets:
     known = all_committed(session, group)
     missing = [item for item in partitions if item not in known]
     if missing:
@@ -154,8 +112,8 @@ def _shifted(session: Session, group: str, partitions: list[TopicPartition], by:
     return {item: known[item][0] + by for item in partitions}
 
 
-def _from_file(path: str, partitions: list[TopicPartition]) -> Offsets:
-    found: Offsets = {}
+def _from_file(path: str, partitions: list[TopicPartition]) -> resets.Offsets:
+    found: resets.Offsets = {}
     try:
         with open(path, encoding="utf-8", newline="") as source:
             lines = csv.reader(source)

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
+from ottla.cli.group_deletion import Groups, Yes, delete_groups
 from ottla.cli.group_events import group_events
 from ottla.cli.group_members import Member, described
 from ottla.cli.group_positions import all_committed
 from ottla.cli.group_reset import reset_offsets
 from ottla.cli.offsets import LATEST, offsets_at, parse_partitions
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, usage
-from ottla.cli.session import Session, check, connected, explain
+from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import CoordinatorOf, Node
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -158,31 +158,9 @@ def _lag_rows(
 
 @app.command()
 @connected
-def delete(
-    session: Session,
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
-    ] = False,
-) -> None:
+def delete(session: Session, groups: Groups, yes: Yes = False) -> None:
     """Delete groups that have no members, with their offsets."""
-    if not yes and not typer.confirm(f"Delete {', '.join(groups)} with all offsets?", err=True):
-        raise Failure("nothing was deleted.")
-    deleted, problems = [], []
-    for group in groups:
-        request = DeleteGroupsRequest(groups_names=[group])
-        result = session.call(DeleteGroupsResponse, request, CoordinatorOf(group)).results[0]
-        if result.error_code == ErrorCode.NONE:
-            deleted.append(group)
-        else:
-            problems.append(f"group {group}: {explain(result.error_code)}")
-    if session.json:
-        print_json({"deleted": deleted})
-    else:
-        for group in deleted:
-            say(f"Group {group} deleted.")
-    if problems:
-        raise Failure(" ".join(problems))
+    delete_groups(session, groups, yes, noun="Group", contents="all offsets")
 
 
 @app.command("delete-offsets")

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from ottla.broker.remote.metadata_records import (
+from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, partitions_of
+from ottla.cli.output import Failure
+from ottla.cli.reader import TopicReader
+from ottla.cli.session import Session
+from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -15,10 +19,6 @@ from ottla.broker.remote.metadata_records import (
     decode_metadata,
     topic_id_partition_of,
 )
-from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, partitions_of
-from ottla.cli.output import Failure
-from ottla.cli.reader import TopicReader
-from ottla.cli.session import Session
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

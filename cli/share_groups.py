@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, usage
-from ottla.cli.session import Session, check, connected, explain
+from ottla.cli.group_deletion import Groups, Yes, delete_groups
+from ottla.cli.output import Cell, print_fields, print_json, print_rows, say, usage
+from ottla.cli.session import Session, check, connected
 from ottla.cli.share_group_requests import StartOffset, described, start_offsets
 from ottla.cli.share_reset import reset
 from ottla.protocol.client.operations import CoordinatorOf, Node, Versions
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
@@ -155,37 +155,17 @@ def _member_row(member: Member) -> dict[str, Cell]:
 
 @app.command()
 @connected
-def delete(
-    session: Session,
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
-    ] = False,
-) -> None:
+def delete(session: Session, groups: Groups, yes: Yes = False) -> None:
     """Delete share groups that have no members, with the state of their records."""
-    question = f"Delete {', '.join(groups)} with the state of all records?"
-    if not yes and not typer.confirm(question, err=True):
-        raise Failure("nothing was deleted.")
-    deleted, problems = [], []
-    for group in groups:
-        try:
-            described(session, group)  # DeleteGroups would delete a consumer group of this name
-        except Failure as failure:
-            problems.append(str(failure))
-            continue
-        request = DeleteGroupsRequest(groups_names=[group])
-        result = session.call(DeleteGroupsResponse, request, CoordinatorOf(group)).results[0]
-        if result.error_code == ErrorCode.NONE:
-            deleted.append(group)
-        else:
-            problems.append(f"group {group}: {explain(result.error_code)}")
-    if session.json:
-        print_json({"deleted": deleted})
-    else:
-        for group in deleted:
-            say(f"Share group {group} deleted.")
-    if problems:
-        raise Failure(" ".join(problems))
+    delete_groups(
+        session,
+        groups,
+        yes,
+        noun="Share group",
+        contents="the state of all records",
+        # DeleteGroups would delete a consumer group of this name.
+        check_group=lambda group: described(session, group),
+    )
 
 
 @app.command("delete-offsets")

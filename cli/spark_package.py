@@ -17,9 +17,6 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 LEFT_OUT = ("client/aio.py", "client/aio_connection.py", "generate.py")
 # What reads tiered segments from their store; all of `storage/remote` is added.
 TIERED = (
-    "broker/__init__.py",
-    "broker/remote/__init__.py",
-    "broker/remote/metadata_records.py",
     "storage/__init__.py",
     "storage/errors.py",
     "storage/files/__init__.py",

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from ottla.controller.changes.broker_changes import read_brokers
 from ottla.controller.model import BrokerInfo
 from ottla.controller.settings import control_versions
 from ottla.controller.tree import znodes
@@ -30,6 +31,10 @@ class InconsistentClusterId(Exception):
 
 class BrokerIdTaken(Exception):
     """Another live broker is registered with the same broker id."""
+
+
+class AdvertisedAddressTaken(Exception):
+    """Another live broker advertises an address of this one."""
 
 
 async def create_persistent_paths(store: ZnodeStore) -> None:
@@ -75,6 +80,26 @@ def check_cluster_id(cluster_id: str, stored: str | None, directories: str, stor
             f"that the data belongs to the cluster {cluster_id}, change cluster.id in "
             f"meta.properties."
         )
+
+
+async def check_advertised_addresses(store: ZnodeStore, info: BrokerInfo) -> None:
+    """Raises AdvertisedAddressTaken if another registered broker has a host and port of ``info``.
+
+    Clients would reach one of the two brokers under both ids. The check of
+    ``KafkaServer.createBrokerInfo``; two brokers that start at once can both pass it.
+    """
+    ours = {(each.host, each.port) for each in info.endpoints}
+    for other in (await read_brokers(store)).values():
+        taken = [each for each in other.endpoints if (each.host, each.port) in ours]
+        if taken and other.broker_id != info.broker_id:
+            addresses = ", ".join(znodes.format_endpoint(each) for each in taken)
+            raise AdvertisedAddressTaken(
+                f"Broker {other.broker_id} is registered at {addresses}, an address of "
+                f"advertised.listeners of this broker ({info.broker_id}). Give this broker other "
+                f"advertised.listeners, or stop the other one; if it was this broker with another "
+                f"broker.id, wait until its session has expired (zookeeper.session.timeout.ms) "
+                f"and start again."
+            )
 
 
 async def generate_broker_id(store: ZnodeStore, reserved_broker_max_id: int = 1000) -> int:

@@ -157,6 +157,8 @@ class MetadataCache:
         """Publishes the next snapshot; returns the partitions that the request deleted.
 
         Topics that the request does not name stay as they are (the controller sends differences).
+        So do partitions of which this controller has published a later state: after a time-out it
+        sends a request again over a new connection, and the first one may arrive after the next.
         """
         return run_at_once(self.update_in_steps(request))
 
@@ -169,6 +171,8 @@ class MetadataCache:
         topics = old.topics
         topic_names = old.topic_names
         deleted: list[TopicPartition] = []
+        same_controller = request.controller_epoch == old.controller_epoch
+        is_late = False
         steps = 0
         changes = _by_topic(request)
         if changes:
@@ -188,7 +192,15 @@ class MetadataCache:
                     partitions.pop(state.partition_index, None)
                     deleted.append(TopicPartition(name, state.partition_index))
                 else:
-                    partitions[state.partition_index] = _partition(state)
+                    known = partitions.get(state.partition_index)
+                    if (
+                        same_controller
+                        and known is not None
+                        and known.partition_epoch > state.zk_version
+                    ):
+                        is_late = True
+                    else:
+                        partitions[state.partition_index] = _partition(state)
                 steps += 1
                 if steps >= _PARTITIONS_PER_STEP:
                     steps = 0
@@ -200,8 +212,9 @@ class MetadataCache:
             else:
                 topics.pop(name, None)
                 topic_names.pop(topic_id, None)
+        brokers = {broker.id: _broker(broker) for broker in request.live_brokers}
         self.snapshot = MetadataSnapshot(
-            {broker.id: _broker(broker) for broker in request.live_brokers},
+            old.brokers if is_late else brokers,
             topics,
             topic_names,
             (request.controller_id, request.controller_epoch),

@@ -184,6 +184,7 @@ class BrokerConfig(RemoteLogConfig):
     sasl_server_max_receive_size: int
     reserved_broker_max_id: int
     security_inter_broker_protocol: str
+    share_coordinator_append_linger_ms: int
     share_coordinator_cold_partition_snapshot_interval_ms: int
     share_coordinator_snapshot_update_records_per_snapshot: int
     share_coordinator_state_topic_compression_codec: int

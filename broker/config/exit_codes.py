@@ -21,6 +21,7 @@ EXIT_CODES = {
     "AdvertisedAddressError": 18,
     "CertificateExpired": 19,
     "BrokerIdTaken": 20,
+    "AdvertisedAddressTaken": 21,
     "ConfigError": WRONG_SETTINGS,
 }
 

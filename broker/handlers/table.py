@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.cluster.replica_control import ReplicaControl
     from ottla.broker.handlers.cluster.update_features import UpdateFeaturesHandler
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+    from ottla.broker.handlers.groups.consumer_groups_not_enabled import ConsumerGroupsNotEnabled
     from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
     from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
     from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
@@ -80,7 +81,7 @@ class Handlers(NamedTuple):
     find_coordinator: FindCoordinatorHandler
     group_membership: GroupMembershipHandlers
     group_admin: GroupAdminHandlers
-    consumer_groups: ConsumerGroupHandlers | None  # where that protocol is enabled
+    consumer_groups: ConsumerGroupHandlers | ConsumerGroupsNotEnabled
     topic_admin: TopicAdminHandlers
     delete_records: DeleteRecordsHandler
     offset_for_leader_epoch: OffsetForLeaderEpochHandler
@@ -130,8 +131,8 @@ _OF_BROKERS = frozenset(
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
-    """One entry for each API, with all versions of Kafka 3.9; consumer groups have those of Kafka
-    4 as well."""
+    """One entry for each API, with all versions of Kafka 3.9; where consumer groups are enabled
+    they have those of Kafka 4 as well."""
     groups, membership = handlers.group_admin, handlers.group_membership
     topics, replicas = handlers.topic_admin, handlers.replica_control
     add_to_txn, transactions = handlers.add_partitions_to_txn, handlers.transaction_queries
@@ -198,6 +199,12 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.LIST_TRANSACTIONS, transactions.list_transactions),
         _entry(ApiKey.ALLOCATE_PRODUCER_IDS, handlers.allocate_producer_ids.handle),
         _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handlers.topic_partitions.handle),
+        _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat)._replace(
+            max_version=consumer_groups.max_version
+        ),
+        _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_groups.describe)._replace(
+            max_version=consumer_groups.max_version
+        ),
     ]
     metrics = handlers.client_metrics
     if metrics is not None:
@@ -205,11 +212,6 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
             _entry(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, metrics.get_subscriptions),
             _entry(ApiKey.PUSH_TELEMETRY, metrics.push),
             _entry(ApiKey.LIST_CLIENT_METRICS_RESOURCES, metrics.list_resources),
-        ]
-    if consumer_groups is not None:
-        entries += [
-            _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat),
-            _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_groups.describe),
         ]
     if handlers.share_fetch is not None and handlers.share_acknowledge is not None:
         entries += [

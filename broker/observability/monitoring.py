@@ -152,6 +152,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
             replicas.produce_purgatory,
             replicas.fetch_purgatory,
             replicas.delete_records_purgatory,
+            *([] if replicas.remote_fetches is None else [replicas.remote_fetches.purgatory]),
         ],
     )
     metrics_sources.add_fetch_sessions(registry, parts.fetch_sessions)
@@ -170,10 +171,10 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     add_partitions(registry, replicas, parts.metadata)
     add_topics(registry, replicas.context.topics)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
-    if replicas.remote_logs is not None:
-        from ottla.broker.remote.statistics import add_remote_storage
+    if replicas.remote_logs is not None and replicas.remote_fetches is not None:
+        from ottla.broker.remote.metrics import add_remote_storage
 
-        add_remote_storage(registry, replicas.remote_logs.statistics, replicas.remote_logs.problems)
+        add_remote_storage(registry, replicas.remote_logs, replicas.remote_fetches.reader)
     if parts.share is not None:
         from ottla.broker.share.metrics import add_share_partitions
 

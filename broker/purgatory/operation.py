@@ -5,6 +5,7 @@ Mirrors Kafka's `DelayedOperation`. A subclass defines the condition (`try_compl
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Protocol
 
 from ottla.broker.runtime.wheel import TimerTask
@@ -73,6 +74,13 @@ class DelayedOperation(ABC):
 
         Called before the operation is watched and whenever one of its keys is checked.
         """
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        """As `try_complete`, when the state of `key` has changed since the last check.
+
+        Every change is reported with its key, so an operation with many keys may look at one only.
+        """
+        return self.try_complete()
 
     @abstractmethod
     def on_complete(self) -> None:

@@ -97,7 +97,7 @@ class Purgatory(Generic[Operation]):
         if watching is None:
             return 0
         if len(watching) <= MAX_CHECKS_AT_ONCE and key not in self._unfinished:
-            completed = self._check(tuple(watching))
+            completed = self._check(key, tuple(watching))
             if self._watchers.get(key) is watching:
                 self._purge_completed(key, watching)
             return completed
@@ -107,13 +107,13 @@ class Purgatory(Generic[Operation]):
         self._unfinished[key] = False
         return self._check_some(key, tuple(watching), 0)
 
-    def _check(self, operations: Iterable[Operation]) -> int:
+    def _check(self, key: Hashable, operations: Iterable[Operation]) -> int:
         completed = 0
         for operation in operations:
             if operation._completed:
                 continue
             try:
-                if operation.try_complete():
+                if operation.try_complete_for(key):
                     completed += 1
             except Exception:
                 logger.exception("Purgatory %s: check of %r failed", self.name, operation)
@@ -122,7 +122,7 @@ class Purgatory(Generic[Operation]):
     def _check_some(self, key: Hashable, operations: tuple[Operation, ...], start: int) -> int:
         """Checks the next operations, and schedules the check of the remaining ones."""
         end = start + MAX_CHECKS_AT_ONCE
-        completed = self._check(operations[start:end])
+        completed = self._check(key, operations[start:end])
         if end < len(operations):
             self._timer.schedule(0, lambda: self._check_some(key, operations, end))
             return completed

@@ -41,6 +41,10 @@ class CachedIndexes:
     def size_bytes(self) -> int:
         return self._cache.size_bytes
 
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Another `remote.log.index.file.cache.total.size.bytes`; what exceeds it is dropped."""
+        self._cache.set_max_bytes(min(max_bytes, MAX_CACHED_BYTES))
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes | memoryview:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right, insort
 
-from ottla.broker.remote.metadata_records import RemoteLogSegmentMetadataUpdate
+from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteResourceNotFoundError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,

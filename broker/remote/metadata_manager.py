@@ -14,7 +14,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-from ottla.broker.remote.metadata_records import (
+from ottla.broker.runtime.tasks import spawn, stop
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -26,10 +30,6 @@ from ottla.broker.remote.metadata_records import (
     metadata_partition,
     topic_id_partition_of,
 )
-from ottla.broker.runtime.tasks import spawn, stop
-from ottla.protocol.errors import ErrorCode, error_name
-from ottla.protocol.records.errors import RecordsError
-from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -44,6 +44,9 @@ logger = logging.getLogger("ottla.remote")
 #: How long a round without records is followed by none. An append of this broker begins one at
 #: once; records of other brokers may be that late, and only leaders write.
 _IDLE_SECONDS = 1.0
+#: A write is repeated for so long: an election takes less.
+_APPEND_RETRY_SECONDS = 30.0
+_FIRST_RETRY_SECONDS = 0.1
 #: Records decoded in one turn of the event loop: about 3 ms.
 _RECORDS_PER_SLICE = 100
 
@@ -113,6 +116,7 @@ class RemoteLogMetadataManager:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._problems: dict[int, str] = {}
+        self.append_retry_seconds = _APPEND_RETRY_SECONDS
         #: Why metadata cannot be used; None once the topic exists as it is configured.
         self.unavailable: str | None = f"{REMOTE_LOG_METADATA_TOPIC} is not known yet"
 
@@ -180,13 +184,30 @@ class RemoteLogMetadataManager:
     async def store(self, metadata: RemoteLogMetadata) -> None:
         """Returns when the record is committed and in the cache of this broker.
 
-        Raises RemoteStorageError, also after `remote.log.metadata.consume.wait.ms`. The record may
-        be committed nevertheless; to store it again is no error.
+        Repeats a write that failed, for 30 seconds. Raises RemoteStorageError, also if the record
+        is not read within `remote.log.metadata.consume.wait.ms`. It may be committed nevertheless;
+        to store it again is no error.
         """
         if self.unavailable is not None:
             raise RemoteMetadataNotReadyError(self.unavailable)
         index = self.metadata_partition(topic_id_partition_of(metadata))
-        offset = await self._topic.append(index, encode_metadata(metadata))
+        offset = await self._append(index, encode_metadata(metadata))
+        await self._wait_until_read(index, offset)
+
+    async def catch_up(self, partition: TopicIdPartition) -> None:
+        """Returns when the cache has all records that are committed now.
+
+        A broker that becomes leader would copy again what the leader before it has copied in the
+        last second. Raises RemoteStorageError.
+        """
+        index = self.metadata_partition(partition)
+        leader = self._topic.leader(index)
+        if leader is None:
+            raise RemoteStorageError(f"{REMOTE_LOG_METADATA_TOPIC}-{index} has no leader")
+        _, end_offset = await self._topic.offsets(leader, index)
+        await self._wait_until_read(index, end_offset - 1)
+
+    async def _wait_until_read(self, index: int, offset: int) -> None:
         state = self._metadata_partitions.get(index)
         if state is None:
             return  # not assigned here (any more): another broker has the cache
@@ -197,7 +218,8 @@ class RemoteLogMetadataManager:
         state.waiting.append(entry)
         self._wake.set()
         try:
-            await asyncio.wait_for(read, self._settings.consume_wait_ms / 1000)
+            async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
+                await read
         except TimeoutError:
             raise RemoteStorageError(
                 f"offset {offset} of {REMOTE_LOG_METADATA_TOPIC}-{index} was not read within"
@@ -207,16 +229,36 @@ class RemoteLogMetadataManager:
             if entry in state.waiting:
                 state.waiting.remove(entry)
 
+    async def _append(self, index: int, value: bytes) -> int:
+        """Repeats a failed append, as Kafka's producer does. A record that is there twice has the
+        effect of one; without it a leader change would end a copy whose objects are stored."""
+        loop = asyncio.get_running_loop()
+        deadline, delay = loop.time() + self.append_retry_seconds, _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                return await self._topic.append(index, value)
+            except RemoteStorageError:
+                if loop.time() + delay >= deadline:
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _IDLE_SECONDS)
+
     # -- reading ------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         await self._initialize()
         while True:
             self._wake.clear()
-            if await self.read_once():
-                continue
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _IDLE_SECONDS)
+            try:
+                if await self.read_once():
+                    continue
+            except Exception:  # a defect, or a response that is not what it should be
+                logger.exception("Unexpected error reading %s, retrying", REMOTE_LOG_METADATA_TOPIC)
+                await asyncio.sleep(_IDLE_SECONDS)
+            # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await self._wake.wait()
 
     async def _initialize(self) -> None:
         """Until the topic exists with the configured number of partitions.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from ottla.broker.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -24,6 +23,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
 )
 from ottla.protocol.records.builder import build_batch
+from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from ottla.broker.remote.lineage import highest_remote_offset, remote_log_start_
 from ottla.broker.remote.metadata_manager import RemoteMetadataNotReadyError
 from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
 from ottla.broker.remote.segment_expiration import SegmentExpiration
+from ottla.broker.remote.statistics import PartitionProgress
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.errors import StorageError
 
@@ -69,12 +70,15 @@ class PartitionTasks:
         self._copy_quota = copy_quota
         self._problems = problems
         self._random = random
+        self.progress = PartitionProgress()
         self._copier = SegmentCopier(
-            copying, partition, copy_quota, settings.max_custom_metadata_bytes
+            *(copying, partition, copy_quota, settings.max_custom_metadata_bytes),
+            progress=self.progress,
         )
-        self._expiration = SegmentExpiration(expiring, partition)
+        self._expiration = SegmentExpiration(expiring, partition, self.progress)
         #: Whether this broker led the partition when these tasks began.
         self.is_led = replica.is_leader
+        self._has_caught_up = False
         self._failures = {"copy": 0, "expiration": 0}
         #: Set when the replica changed its role, or left: nothing more begins.
         self.ended = False
@@ -94,6 +98,9 @@ class PartitionTasks:
         self._note_progress(log)
         if not self._is_current_leader():
             return None
+        if not self._has_caught_up:
+            await self._copying.metadata.catch_up(self.partition)
+            self._has_caught_up = True
         await self._copier.run(log, self._is_current_leader)
         return _WAIT_SECONDS if self._copy_quota.is_exceeded(self._copying.now_ms()) else None
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from random import random
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.broker.remote.partition_tasks import PartitionTasks, Replica
 from ottla.broker.remote.remote_problems import RemoteProblems
 from ottla.broker.remote.segment_copier import RemoteSegments
@@ -25,11 +25,13 @@ from ottla.broker.remote.task_schedule import TaskSchedule
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
+from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.segments import TopicIdPartition
 
 if TYPE_CHECKING:
     from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
     from ottla.broker.remote.settings import RemoteLogSettings
+    from ottla.broker.remote.statistics import PartitionProgress
     from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.remote_storage import RemoteStorage
@@ -91,6 +93,8 @@ class RemoteLogManager:
         self.statistics = self._expiring.statistics = self._copying.statistics
         self.problems = RemoteProblems()
         self._tasks: dict[TopicPartition, PartitionTasks] = {}
+        #: The partitions of each topic in `_tasks`.
+        self._topics: Counter[str] = Counter()
         self._copy_tasks: TaskSchedule[TopicPartition] = TaskSchedule(
             "remote-log-copy", self._copy, settings.copier_threads
         )
@@ -138,6 +142,21 @@ class RemoteLogManager:
         if self._tasks and self.metadata.unavailable is not None:
             return self.metadata.unavailable
         return None
+
+    # -- metrics --------------------------------------------------------------------------------
+
+    def progress(self) -> Iterator[tuple[str, PartitionProgress]]:
+        """(topic, progress) of each partition that this broker leads."""
+        for key, tasks in self._tasks.items():
+            if tasks.is_led and not tasks.ended:
+                yield key.topic, tasks.progress
+
+    def idle_ratios(self) -> dict[tuple[str, ...], float]:
+        """The part of the runs of each task that could begin now."""
+        return {
+            ("copy",): self._copy_tasks.idle_ratio,
+            ("expiration",): self._expiration_tasks.idle_ratio,
+        }
 
     # -- start and stop -------------------------------------------------------------------------
 
@@ -191,7 +210,9 @@ class RemoteLogManager:
                 self.on_stopped(replica.key, is_deleted=True, with_topic=False)
                 continue
             before = self._tasks.get(replica.key)
-            if before is not None:
+            if before is None:
+                self._topics[replica.key.topic] += 1
+            else:
                 before.ended = True
                 if before.partition != partition:  # the topic was created again
                     self._forget(before.partition)
@@ -231,6 +252,10 @@ class RemoteLogManager:
         if not is_deleted:
             return  # its metadata stay: it may start again, or the deletion follows
         del self._tasks[key]
+        self._topics[key.topic] -= 1
+        if not self._topics[key.topic]:
+            del self._topics[key.topic]
+            self.statistics.forget(key.topic)
         if with_topic and tasks.is_led:
             self._deleting[tasks.partition] = key
             self._deletion_tasks.add(tasks.partition)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
@@ -22,6 +23,7 @@ from ottla.broker.remote.segment_reader import (
     find_timestamp,
     read_segment,
 )
+from ottla.broker.remote.statistics import RemoteStatistics
 from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
 from ottla.protocol.records.errors import RecordsError
 from ottla.storage.errors import CorruptFile, StorageError
@@ -55,9 +57,6 @@ logger = logging.getLogger("ottla.remote")
 #: second. And for how many segments that is remembered.
 _LOG_INTERVAL_MS = 30_000
 _MAX_PROBLEMS = 1_000
-#: How long a search by timestamp may take; the default of Kafka 4's
-#: `remote.list.offsets.request.timeout.ms`.
-_SEARCH_SECONDS = 30.0
 
 _TimestampAndOffset = tuple[int, int, int]
 
@@ -155,6 +154,7 @@ class RemoteLogReader:
         threads: int = 10,
         max_pending_tasks: int = 100,
         index_cache_bytes: int = MAX_CACHED_BYTES,
+        statistics: RemoteStatistics | None = None,
     ) -> None:
         """`workers` has `threads` threads; `quota` is that of
         `remote.log.manager.fetch.max.bytes.per.second`; `now_ms` is monotonic.
@@ -165,12 +165,14 @@ class RemoteLogReader:
         self.indexes = CachedIndexes(remote.storage, index_cache_bytes)
         self._memory = MemoryReads(self.indexes)
         self.workers = workers
-        self.read_requests = self.read_bytes = self.failed_reads = 0
+        self.statistics = RemoteStatistics() if statistics is None else statistics
         self._remote = remote
         self._quota = quota
         self._now_ms = now_ms
+        self._threads = threads
         self._max_reads = threads + max_pending_tasks
         self._reads: dict[tuple[int, int, ReadParams], RemoteReadTask] = {}
+        self._searches = 0
         self._problems: dict[str, int] = {}
         # The segment of each log that was read ahead last.
         self._begun: dict[int, RemoteLogSegmentId] = {}
@@ -178,8 +180,13 @@ class RemoteLogReader:
 
     @property
     def pending(self) -> int:
-        """Reads that run or wait for a thread."""
-        return len(self._reads)
+        """Reads and searches that run or wait for a thread."""
+        return len(self._reads) + self._searches
+
+    @property
+    def idle_ratio(self) -> float:
+        """The part of the threads that have nothing to read now."""
+        return 1 - min(self.workers.accepted, self._threads) / self._threads
 
     def is_throttled(self) -> bool:
         """Whether the quota is exceeded, so that no read begins now."""
@@ -193,9 +200,9 @@ class RemoteLogReader:
         key = (id(log), log.truncations, params)
         read = self._reads.get(key)
         if read is None or read.is_done:
-            if len(self._reads) >= self._max_reads:
-                raise TooManyReadsError(f"{len(self._reads)} reads of remote segments are pending")
-            self.read_requests += 1
+            if self.pending >= self._max_reads:
+                raise TooManyReadsError(f"{self.pending} reads of remote segments are pending")
+            self.statistics.topic(log.topic).reads += 1
             # The task begins in a later turn of the loop, when `read` has its value.
             coroutine = self._run(key, log, params)
             read = RemoteReadTask(spawn(coroutine, name=f"remote-log-read-{log.name}"))
@@ -204,15 +211,19 @@ class RemoteLogReader:
         read.users += 1
         return read
 
-    async def offset_for_timestamp(self, log: Log, timestamp: int) -> _TimestampAndOffset | None:
+    async def offset_for_timestamp(
+        self, log: Log, timestamp: int, timeout_seconds: float
+    ) -> _TimestampAndOffset | None:
         """As `Log.offset_for_timestamp`, of the records that are in remote storage only.
 
         Mirrors `findOffsetByTimestamp` of Kafka's RemoteLogManager. Raises RemoteStorageError, also
-        after 30 seconds.
+        after the timeout.
         """
         partition = self._remote.partition(log)
         if partition is None:
             return None
+        if self.pending >= self._max_reads:
+            raise TooManyReadsError(f"{self.pending} reads of remote segments are pending")
         segments = self._remote.metadata.cache(partition).snapshot()
         search = TimestampSearch(
             log.leader_epochs.entries,
@@ -220,19 +231,28 @@ class RemoteLogReader:
             min(log.local_log_start_offset, log.log_end_offset),
             timestamp,
         )
+        self._searches += 1
         try:
-            async with asyncio.timeout(_SEARCH_SECONDS):
-                return await self.workers.run(search.run, self.indexes, segments)
+            async with asyncio.timeout(timeout_seconds):
+                for segment in await self.workers.run(search.segments, segments):
+                    # Each in a function of its own: a search that nobody waits for ends.
+                    found = await self.workers.run(search.find, self.indexes, segment)
+                    if found is not None:
+                        return found
         except TimeoutError:
             raise RemoteStorageError(
-                f"{log.name}: the search for timestamp {timestamp} in remote storage took longer"
-                f" than {_SEARCH_SECONDS:.0f} seconds"
+                f"{log.name}: the search for timestamp {timestamp} in remote storage took too long"
             ) from None
+        except WorkerPoolClosed:
+            raise RemoteStorageError("the broker stops") from None
         except (StorageError, OSError, RecordsError) as error:
             self._log_failure(log, log.log_start_offset, error)
             if isinstance(error, RemoteStorageError):
                 raise
             raise RemoteStorageError(str(error)) from error
+        finally:
+            self._searches -= 1
+        return None
 
     def close(self) -> None:
         """Ends all reads; fetches that wait for them get no records. Threads end what they do."""
@@ -246,20 +266,23 @@ class RemoteLogReader:
     async def _run(
         self, key: tuple[int, int, ReadParams], log: Log, params: ReadParams
     ) -> RemoteLogReadResult:
+        statistics, begin = self.statistics.topic(log.topic), monotonic()
         try:
             result = await self._read(self._reads[key], log, params)
         except WorkerPoolClosed:
             return RemoteLogReadResult(error=RemoteStorageError("the broker stops"))
         except (StorageError, OSError) as error:
-            self.failed_reads += 1
+            statistics.read_errors += 1
             self._log_failure(log, params.offset, error)
             return RemoteLogReadResult(error=error)
         except Exception as error:
-            self.failed_reads += 1
+            statistics.read_errors += 1
             logger.exception("Unexpected error reading %s from remote storage", log.name)
             return RemoteLogReadResult(error=error)
+        finally:
+            self.statistics.record_read_time(monotonic() - begin)
         size = len(result.records)
-        self.read_bytes += size
+        statistics.read_bytes += size
         self._quota.record(size, self._now_ms())
         if self._is_failing and size:
             self._is_failing = False
@@ -410,24 +433,24 @@ class TimestampSearch(NamedTuple):
     end_offset: int
     timestamp: int
 
-    def run(
-        self, storage: SegmentStorage, segments: list[RemoteLogSegmentMetadata]
+    def segments(self, segments: list[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+        """Those of all segments of the partition that may have the record, in order."""
+        return [
+            each
+            for each in sorted(segments, key=lambda each: each.start_offset)
+            if each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+            and each.max_timestamp_ms >= self.timestamp
+            and max(each.start_offset, self.from_offset) <= each.end_offset
+            and each.start_offset < self.end_offset
+        ]
+
+    def find(
+        self, storage: SegmentStorage, segment: RemoteLogSegmentMetadata
     ) -> _TimestampAndOffset | None:
-        """`segments` are all of the partition. Raises RemoteStorageError, RecordsError."""
-        for segment in sorted(segments, key=lambda each: each.start_offset):
-            start = max(segment.start_offset, self.from_offset)
-            if (
-                segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-                or segment.max_timestamp_ms < self.timestamp
-                or segment.end_offset < start
-                or start >= self.end_offset
-            ):
-                continue
-            up_to = end_of_common_history(segment, self.epochs, self.end_offset, start)
-            found = find_timestamp(storage, segment, self.timestamp, from_offset=start, up_to=up_to)
-            if found is not None:
-                return found
-        return None
+        """In one of these segments. Raises RemoteStorageError, RecordsError."""
+        start = max(segment.start_offset, self.from_offset)
+        up_to = end_of_common_history(segment, self.epochs, self.end_offset, start)
+        return find_timestamp(storage, segment, self.timestamp, from_offset=start, up_to=up_to)
 
 
 def _read_local(log: Log, params: ReadParams) -> RemoteLogReadResult:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
 from ottla.broker.remote.lineage import epoch_checkpoint, epochs_between, highest_remote_offset
-from ottla.broker.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
-from ottla.broker.remote.statistics import RemoteStatistics
+from ottla.broker.remote.statistics import PartitionProgress, RemoteStatistics
+from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.storage.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     LogSegmentData,
@@ -48,6 +49,8 @@ class Metadata(Protocol):
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
 
     async def store(self, metadata: RemoteLogMetadata) -> None: ...
+
+    async def catch_up(self, partition: TopicIdPartition) -> None: ...
 
 
 class RemoteSegments:
@@ -89,13 +92,14 @@ class RemoteSegments:
 
         Can be repeated after an error, by any leader.
         """
-        self.statistics.deletes += 1
+        statistics = self.statistics.topic(segment.segment_id.topic_id_partition.topic)
+        statistics.deletes += 1
         try:
             await self.update(segment, _DELETE_STARTED, segment.custom_metadata)
             await self.workers.run(self.storage.delete_log_segment, segment)
             await self.update(segment, _DELETE_FINISHED, segment.custom_metadata)
         except (RemoteStorageError, OSError):
-            self.statistics.delete_errors += 1
+            statistics.delete_errors += 1
             raise
 
 
@@ -109,6 +113,7 @@ class SegmentCopier:
         quota: ReplicationQuota,
         max_custom_metadata_bytes: int,
         new_id: Callable[[], UUID] = uuid4,
+        progress: PartitionProgress | None = None,
     ) -> None:
         """`quota` is `remote.log.manager.copy.max.bytes.per.second`, for all partitions."""
         self._remote = remote
@@ -116,6 +121,7 @@ class SegmentCopier:
         self._quota = quota
         self._max_custom_metadata_bytes = max_custom_metadata_bytes
         self._new_id = new_id
+        self._progress = PartitionProgress() if progress is None else progress
         #: Why nothing is copied any more until this broker becomes leader again.
         self.stopped: str | None = None
 
@@ -129,7 +135,8 @@ class SegmentCopier:
         offsets, epochs = log.offsets, log.leader_epochs.entries
         copied = highest_remote_offset(cache, epochs, log.log_end_offset)
         offsets.highest_remote_offset = copied
-        count = 0
+        progress, count = self._progress, 0
+        progress.copy_lag_bytes, progress.copy_lag_segments = copy_lag(log, copied)
         while self.stopped is None and is_leader() and not log.is_closed:
             if not log.config.copies_to_remote:
                 break
@@ -144,6 +151,9 @@ class SegmentCopier:
                 break
             await self._copy(log, segment, end_offset)
             count += 1
+            # What is rolled during the run is counted by the next one.
+            progress.copy_lag_bytes = max(progress.copy_lag_bytes - segment.size, 0)
+            progress.copy_lag_segments = max(progress.copy_lag_segments - 1, 0)
         return count
 
     async def _flush(self, log: Log, end_offset: int) -> None:
@@ -161,7 +171,7 @@ class SegmentCopier:
         metadata, data = self._describe(log, segment, end_offset)
         # Before the copy, for those of other partitions that begin meanwhile.
         self._quota.record(metadata.size_bytes, remote.now_ms())
-        statistics = remote.statistics
+        statistics = remote.statistics.topic(self._partition.topic)
         statistics.copies += 1
         remote.being_copied.add(metadata.segment_id)
         try:
@@ -170,15 +180,15 @@ class SegmentCopier:
             try:
                 custom = await remote.workers.run(remote.storage.copy_log_segment, metadata, data)
                 self._check(log, truncations, custom)
-            except (RemoteStorageError, OSError):
+            except Exception:
                 await self._undo(metadata, custom)
                 raise
             # After an error the record may be committed: what readers may see is not deleted. The
             # next run finds it, or copies the segment again.
             await remote.update(metadata, _FINISHED, custom)
             statistics.copied_bytes += metadata.size_bytes
-        except (RemoteStorageError, OSError):
-            statistics.failed_copies += 1
+        except Exception:
+            statistics.copy_errors += 1
             raise
         finally:
             remote.being_copied.discard(metadata.segment_id)
@@ -206,7 +216,7 @@ class SegmentCopier:
         )
         try:
             await self._remote.delete(segment)
-        except (RemoteStorageError, OSError) as error:
+        except (RemoteStorageError, OSError, WorkerPoolClosed) as error:
             logger.warning(
                 "%s-%d: Cannot delete segment %s after its copy failed, expiration retries: %s",
                 *(self._partition.topic, self._partition.partition),
@@ -243,6 +253,22 @@ class SegmentCopier:
             leader_epoch_checkpoint=epoch_checkpoint(epochs, end_offset),
         )
         return metadata, data
+
+
+def copy_lag(log: Log, copied_offset: int) -> tuple[int, int]:
+    """(bytes, number) of the closed segments above `copied_offset`."""
+    from_offset = max(copied_offset + 1, log.log_start_offset)
+    segment = log.segments.floor(from_offset) or log.segments.first
+    size = count = 0
+    while segment is not None:
+        following = log.segments.after(segment)
+        if following is None:
+            break
+        if following.base_offset > from_offset:
+            size += segment.size
+            count += 1
+        segment = following
+    return size, count
 
 
 def next_segment(log: Log, copied_offset: int) -> tuple[Segment, int] | None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla.broker.remote.lineage import highest_remote_offset, is_of_history
-from ottla.broker.remote.metadata_records import (
+from ottla.broker.remote.statistics import PartitionProgress
+from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
@@ -44,9 +46,15 @@ _SEGMENTS_PER_SLICE = 500
 class SegmentExpiration:
     """Applies retention to the remote segments of one partition."""
 
-    def __init__(self, remote: RemoteSegments, partition: TopicIdPartition) -> None:
+    def __init__(
+        self,
+        remote: RemoteSegments,
+        partition: TopicIdPartition,
+        progress: PartitionProgress | None = None,
+    ) -> None:
         self._remote = remote
         self._partition = partition
+        self._progress = PartitionProgress() if progress is None else progress
 
     async def run(self, log: Log, is_leader: Callable[[], bool]) -> int:
         """Deletes what retention does not keep; returns the number of segments.
@@ -60,11 +68,19 @@ class SegmentExpiration:
         history = await _of_history(segments, log)
         # A leader does not truncate: it was follower in between, and runs again.
         is_outdated = log.truncations != truncations
-        if not segments or is_outdated or not is_leader() or log.is_closed:
+        if is_outdated or not is_leader() or log.is_closed:
             return 0
+        progress = self._progress
+        progress.metadata_count = len(segments)
+        progress.size_bytes = sum(each.size_bytes for each in segments)
         expired, log_start_offset = self._expired(log, segments, history)
+        expired += self._left_over(segments, log)
+        progress.delete_lag_segments = len(expired)
+        progress.delete_lag_bytes = sum(each.size_bytes for each in expired)
+        if not segments:
+            return 0
         log.delete_records_before(min(log_start_offset, log.high_watermark))
-        return await self._delete([*expired, *self._left_over(segments, log)], is_leader)
+        return await self._delete(expired, is_leader)
 
     def _expired(
         self, log: Log, segments: list[RemoteLogSegmentMetadata], history: set[RemoteLogSegmentId]
@@ -99,6 +115,7 @@ class SegmentExpiration:
         limit = log.config.retention_bytes
         if limit < 0:
             return 0
+        begin = monotonic()
         epochs, end = log.leader_epochs.entries, log.log_end_offset
         # Not what the copier has noted: after a start it has noted nothing yet.
         highest = highest_remote_offset(self._remote.metadata.cache(self._partition), epochs, end)
@@ -109,6 +126,7 @@ class SegmentExpiration:
             if each.end_offset >= log.log_start_offset and each.segment_id in history
         )
         local = sum(each.size for each in log.segments if each.base_offset > highest)
+        self._progress.size_computation_seconds = monotonic() - begin
         return remote + local - limit
 
     def _left_over(
@@ -135,8 +153,11 @@ class SegmentExpiration:
         return found
 
     async def _delete(
-        self, segments: Iterable[RemoteLogSegmentMetadata], is_leader: Callable[[], bool]
+        self,
+        segments: list[RemoteLogSegmentMetadata],
+        is_leader: Callable[[], bool],
     ) -> int:
+        progress = self._progress
         deleted = failed = 0
         for each in segments:
             if not is_leader():
@@ -153,6 +174,10 @@ class SegmentExpiration:
                     )
             else:
                 deleted += 1
+                progress.metadata_count -= 1
+                progress.size_bytes -= each.size_bytes
+                progress.delete_lag_segments -= 1
+                progress.delete_lag_bytes -= each.size_bytes
         if deleted:
             logger.info(
                 "%s-%d: Deleted %d remote segments",

@@ -1,65 +1,93 @@
-"""Counts of what is done with remote storage, and their metrics."""
+"""Counts of what is done with remote storage, by topic, and how far each partition is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left
 
-if TYPE_CHECKING:
-    from ottla.broker.metrics.statistics import MetricsRegistry
-    from ottla.broker.remote.remote_problems import RemoteProblems
+from ottla.broker.metrics.statistics import TIME_BUCKETS
 
 
-class RemoteStatistics:
-    """Of this broker since its start, all topics together. Loop only."""
+class TopicRemoteStatistics:
+    """One topic, on this broker, since its first partition came here."""
 
     __slots__ = (
         "copied_bytes",
         "copies",
+        "copy_errors",
         "delete_errors",
         "deletes",
-        "failed_copies",
+        "read_bytes",
+        "read_errors",
+        "reads",
+        "state_build_errors",
+        "state_builds",
     )
 
     def __init__(self) -> None:
         self.copies = 0
         self.copied_bytes = 0
-        self.failed_copies = 0
+        self.copy_errors = 0
         self.deletes = 0
         self.delete_errors = 0
+        self.reads = 0
+        self.read_bytes = 0
+        self.read_errors = 0
+        self.state_builds = 0
+        self.state_build_errors = 0
 
 
-def add_remote_storage(
-    registry: MetricsRegistry, statistics: RemoteStatistics, problems: RemoteProblems
-) -> None:
-    """Copies and deletions of segments, and the partitions whose last run failed."""
-    registry.counter(
-        "ottla_remote_copies",
-        "Copies of segments to remote storage that began.",
-        lambda: statistics.copies,
+class RemoteStatistics:
+    """Of this broker. Loop only."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicRemoteStatistics] = {}
+        #: Reads by their time, as `TIME_BUCKETS`.
+        self.read_buckets = [0] * (len(TIME_BUCKETS) + 1)
+        self.read_seconds = 0.0
+
+    def topic(self, topic: str) -> TopicRemoteStatistics:
+        """Those of a topic; `forget` it when it has left this broker."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicRemoteStatistics()
+        return found
+
+    def forget(self, topic: str) -> None:
+        """The last partition of the topic has left this broker."""
+        self.topics.pop(topic, None)
+
+    def total(self, field: str) -> int:
+        """The sum of a count over all topics."""
+        return sum(getattr(each, field) for each in self.topics.values())
+
+    def record_read_time(self, seconds: float) -> None:
+        """A read of records has ended, with or without an error."""
+        self.read_buckets[bisect_left(TIME_BUCKETS, seconds)] += 1
+        self.read_seconds += seconds
+
+
+class PartitionProgress:
+    """What the leader of a partition has to do, as of the last run of each task."""
+
+    __slots__ = (
+        "copy_lag_bytes",
+        "copy_lag_segments",
+        "delete_lag_bytes",
+        "delete_lag_segments",
+        "metadata_count",
+        "size_bytes",
+        "size_computation_seconds",
     )
-    registry.counter(
-        "ottla_remote_copied_bytes",
-        "Bytes of the segments that were copied to remote storage.",
-        lambda: statistics.copied_bytes,
-    )
-    registry.counter(
-        "ottla_remote_copy_errors",
-        "Copies of segments to remote storage that failed.",
-        lambda: statistics.failed_copies,
-    )
-    registry.counter(
-        "ottla_remote_deletes",
-        "Deletions of remote segments that began.",
-        lambda: statistics.deletes,
-    )
-    registry.counter(
-        "ottla_remote_delete_errors",
-        "Deletions of remote segments that failed.",
-        lambda: statistics.delete_errors,
-    )
-    registry.gauge(
-        "ottla_remote_failing_partitions",
-        "Partitions whose last run of a task failed, by the task: copy, expiration, deletion.",
-        lambda: {(task,): problems.count(task) for task in ("copy", "expiration", "deletion")},
-        "task",
-    )
+
+    def __init__(self) -> None:
+        #: Closed segments that are not copied.
+        self.copy_lag_bytes = 0
+        self.copy_lag_segments = 0
+        #: Remote segments that retention, a failed copy or a failed deletion left to be deleted.
+        self.delete_lag_bytes = 0
+        self.delete_lag_segments = 0
+        #: Remote segments, also those whose copy or deletion has only begun.
+        self.metadata_count = 0
+        #: Of these segments.
+        self.size_bytes = 0
+        self.size_computation_seconds = 0.0

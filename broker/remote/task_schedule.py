@@ -52,6 +52,11 @@ class TaskSchedule(Generic[Key]):
         """No more runs for `key`; one that runs now continues."""
         self._entries.pop(key, None)
 
+    @property
+    def idle_ratio(self) -> float:
+        """The part of the runs that may be in progress at the same time and are not."""
+        return 1 - len(self._running) / self._concurrency
+
     def is_running(self, key: Key) -> bool:
         return key in self._running
 
@@ -90,8 +95,9 @@ class TaskSchedule(Generic[Key]):
                 self._tasks.append(spawn(self._run_one(key, number), name=self._name))
                 delay = None
             # Runs that end set the event, too.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), delay)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._changed.wait()
 
     async def _run_one(self, key: Key, number: int) -> None:
         delay = 0.0

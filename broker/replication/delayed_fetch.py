@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, cast
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
@@ -12,9 +12,11 @@ from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset
 from ottla.storage.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition
+    from ottla.broker.replication.fetch_sessions import FetchPosition
     from ottla.protocol.messages.fetch import PartitionData
     from ottla.storage.log.log import Log
+
+PartitionKey = tuple[str | None, int]
 
 
 class FetchParams:
@@ -28,6 +30,7 @@ class FetchParams:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "only_news",
         "replica_epoch",
         "replica_id",
     )
@@ -45,6 +48,8 @@ class FetchParams:
         #: Consumers of version 11 and up may read from a follower (KIP-392).
         self.leader_only = True
         self.client_rack = ""
+        #: A follower's incremental fetch session: partitions without news are not in the response.
+        self.only_news = False
 
     @property
     def is_follower(self) -> bool:
@@ -62,26 +67,36 @@ class DelayedFetch(DelayedOperation):
     In each case the partitions are read again for the response.
     """
 
-    __slots__ = ("_callback", "_items", "_params", "_partition_of")
+    __slots__ = ("_callback", "_params", "_partition_of", "_positions")
 
     def __init__(
         self,
         params: FetchParams,
-        items: list[FetchItem],
-        partition_of: Callable[[tuple[str | None, int]], Partition | None],
+        positions: dict[PartitionKey, FetchPosition],
+        partition_of: Callable[[PartitionKey], Partition | None],
         callback: Callable[[], None],
     ) -> None:
         super().__init__(params.max_wait_ms)
         self._params = params
-        self._items = items
+        self._positions = positions
         self._partition_of = partition_of
         self._callback = callback
 
+    def try_complete_for(self, key: Hashable) -> bool:
+        # A follower waits for thousands of partitions, and any record of one of them is enough.
+        if self._params.min_bytes > 1:
+            return self.try_complete()
+        changed = cast("PartitionKey", key)
+        return self._try_complete({changed: self._positions[changed]})
+
     def try_complete(self) -> bool:
+        return self._try_complete(self._positions)
+
+    def _try_complete(self, positions: dict[PartitionKey, FetchPosition]) -> bool:
         params = self._params
         needed = params.min_bytes
-        for topic, _, position in self._items:
-            partition = self._partition_of((topic, position.partition))
+        for key, position in positions.items():
+            partition = self._partition_of(key)
             if partition is None:
                 return self.force_complete()  # A
             try:

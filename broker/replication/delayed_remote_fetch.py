@@ -7,7 +7,7 @@ The client fetches the remaining partitions of its session with its next request
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
@@ -17,6 +17,7 @@ from ottla.broker.replication.partition import READ_COMMITTED
 from ottla.broker.requests.error_map import error_code
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction
+from ottla.storage.errors import CorruptFile
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
 if TYPE_CHECKING:
@@ -31,24 +32,17 @@ if TYPE_CHECKING:
 PartitionOf = Callable[[tuple[str | None, int]], "Partition | None"]
 
 
-class _Wanted:
-    """The partition of a request that is read from remote storage."""
+class RemoteStorageFetch(NamedTuple):
+    """The partition of a request that is read from remote storage, and its part of the response.
 
-    __slots__ = ("data", "key", "log", "params", "read_params")
+    Mirrors Kafka's RemoteStorageFetchInfo.
+    """
 
-    def __init__(
-        self,
-        params: FetchParams,
-        key: tuple[str, int],
-        log: Log,
-        data: PartitionData,
-        read_params: ReadParams,
-    ) -> None:
-        self.params = params
-        self.key = key
-        self.log = log
-        self.data = data
-        self.read_params = read_params
+    key: tuple[str, int]
+    log: Log
+    data: PartitionData
+    read_params: ReadParams
+    leader_only: bool
 
 
 class DelayedRemoteFetch(DelayedOperation):
@@ -62,42 +56,50 @@ class DelayedRemoteFetch(DelayedOperation):
     remote partition has no records and no error.
     """
 
-    __slots__ = ("_callback", "_partition_of", "_read", "_truncations", "_wanted")
+    __slots__ = ("_callback", "_fetch", "_partition_of", "_read", "_truncations")
 
     def __init__(
         self,
         delay_ms: int,
-        wanted: _Wanted,
+        fetch: RemoteStorageFetch,
         read: RemoteReadTask,
         partition_of: PartitionOf,
         callback: Callable[[], None],
     ) -> None:
         super().__init__(delay_ms)
-        self._wanted = wanted
-        self._read = read
+        self._fetch: RemoteStorageFetch | None = fetch
+        self._read: RemoteReadTask | None = read
         self._partition_of = partition_of
-        self._callback = callback
-        self._truncations = wanted.log.truncations
+        self._callback: Callable[[], None] | None = callback
+        self._truncations = fetch.log.truncations
 
     def try_complete(self) -> bool:
-        return (not self._is_readable() or self._read.is_done) and self.force_complete()
+        fetch, read = self._fetch, self._read
+        if fetch is None or read is None:
+            return False
+        return (not self._is_readable(fetch) or read.is_done) and self.force_complete()
 
-    def _is_readable(self) -> bool:
-        partition, log = self._partition_of(self._wanted.key), self._wanted.log
+    def _is_readable(self, fetch: RemoteStorageFetch) -> bool:
+        partition, log = self._partition_of(fetch.key), fetch.log
         if partition is None or partition.log is not log or log.truncations != self._truncations:
             return False
         try:
-            partition.log_for(-1, self._wanted.params.leader_only)
+            partition.log_for(-1, fetch.leader_only)
         except KafkaError:
             return False
         return True
 
     def on_complete(self) -> None:
-        read = self._read
-        if read.is_done and self._is_readable():
-            _fill(self._wanted, read)
+        fetch, read, callback = self._fetch, self._read, self._callback
+        assert fetch is not None
+        assert read is not None
+        assert callback is not None
+        # The purgatory keeps up to 1,000 completed operations: not with the records of each.
+        self._fetch = self._read = self._callback = None
+        if read.is_done and self._is_readable(fetch):
+            _fill(fetch.data, read)
         read.release()
-        self._callback()
+        callback()
 
 
 class RemoteFetches:
@@ -115,73 +117,67 @@ class RemoteFetches:
         self.purgatory: Purgatory[DelayedRemoteFetch] = Purgatory("remote-fetch", timer)
         self._max_wait_ms = max_wait_ms
         self._partition_of = partition_of
-        # Of the current request: nothing awaits between `moved` and `start`.
-        self._wanted: _Wanted | None = None
 
     def moved(
-        self, params: FetchParams, item: FetchItem, data: PartitionData, left: int, is_first: bool
-    ) -> int | None:
-        """The records at the position of `item` are in remote storage only.
+        self,
+        params: FetchParams,
+        item: FetchItem,
+        data: PartitionData,
+        max_bytes: int,
+        *,
+        is_first: bool,
+    ) -> RemoteStorageFetch | None:
+        """What to read for a consumer: the records at the position of `item` are in remote storage
+        only.
 
-        Returns how many bytes of the response are reserved for them, or None if the response is not
-        delayed for them: it has an error for a follower, which begins at another offset. The first
-        such partition of a consumer is read by `start`. The others have no records in this
-        response, like all of them while the quota is exceeded.
+        None while the quota is exceeded: the partition has no records in this response then.
         """
-        topic, _, position = item
-        if params.is_follower:
-            data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
-            data.last_stable_offset = -1
+        if self.reader.is_throttled():
             return None
-        wanted = self._wanted
-        if (wanted is not None and wanted.params is params) or self.reader.is_throttled():
-            return 0
+        topic, _, position = item
         partition = self._partition_of((topic, position.partition))
         assert topic is not None
         assert partition is not None
         assert partition.log is not None
-        log, max_bytes = partition.log, min(position.partition_max_bytes, left)
         read_params = ReadParams(
             position.fetch_offset,
             max_bytes,
-            read_bound(log, params.isolation),
+            read_bound(partition.log, params.isolation),
             is_first and not params.hard_limit,
             params.isolation == READ_COMMITTED,
         )
-        self._wanted = _Wanted(params, (topic, position.partition), log, data, read_params)
-        return max_bytes
+        key = (topic, position.partition)
+        return RemoteStorageFetch(key, partition.log, data, read_params, params.leader_only)
 
     def start(
         self,
-        params: FetchParams,
+        fetch: RemoteStorageFetch,
         results: list[FetchResult],
         callback: Callable[[list[FetchResult]], None],
-    ) -> bool:
-        """Reads what `moved` found for this request and calls back. False if it found nothing."""
-        wanted, self._wanted = self._wanted, None
-        if wanted is None or wanted.params is not params:
-            return False
+    ) -> None:
+        """Reads what `moved` returned, and calls back with `results` when it is in there."""
         try:
-            read = self.reader.read(wanted.log, wanted.read_params)
+            read = self.reader.read(fetch.log, fetch.read_params)
         except TooManyReadsError as error:
-            _set_error(wanted.data, error)
+            _set_error(fetch.data, error)
             callback(results)
-            return True
+            return
         operation = DelayedRemoteFetch(
-            *(self._max_wait_ms(), wanted, read, self._partition_of),
+            *(self._max_wait_ms(), fetch, read, self._partition_of),
             lambda: callback(results),
         )
-        if not self.purgatory.try_complete_else_watch(operation, [wanted.key]):
+        if not self.purgatory.try_complete_else_watch(operation, [fetch.key]):
             read.when_done(operation.try_complete)
-        return True
 
-    async def offset_for_timestamp(self, log: Log, timestamp: int) -> tuple[int, int, int] | None:
+    async def offset_for_timestamp(
+        self, log: Log, timestamp: int, timeout_seconds: float
+    ) -> tuple[int, int, int] | None:
         """As `Log.offset_for_timestamp`, of the records that are in remote storage only.
 
-        Raises KafkaError, which clients retry.
+        Raises KafkaError, which clients retry, also after the timeout.
         """
         try:
-            return await self.reader.offset_for_timestamp(log, timestamp)
+            return await self.reader.offset_for_timestamp(log, timestamp, timeout_seconds)
         except RemoteStorageError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
@@ -197,8 +193,8 @@ class RemoteFetches:
         )
 
 
-def _fill(wanted: _Wanted, read: RemoteReadTask) -> None:
-    data, result = wanted.data, read.result()
+def _fill(data: PartitionData, read: RemoteReadTask) -> None:
+    result = read.result()
     if result.error is not None:
         _set_error(data, result.error)
         return
@@ -211,7 +207,7 @@ def _fill(wanted: _Wanted, read: RemoteReadTask) -> None:
 
 def _set_error(data: PartitionData, error: Exception) -> None:
     """A remote storage that fails is like a disk that fails: clients retry."""
-    is_remote = isinstance(error, RemoteStorageError)
-    data.error_code = ErrorCode.KAFKA_STORAGE_ERROR if is_remote else error_code(error)
+    is_storage = isinstance(error, RemoteStorageError | CorruptFile | OSError)
+    data.error_code = ErrorCode.KAFKA_STORAGE_ERROR if is_storage else error_code(error)
     data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
     data.records = b""

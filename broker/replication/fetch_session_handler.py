@@ -49,7 +49,10 @@ class FetchSessionHandler:
         fetch_states: dict[TopicPartition, PartitionFetchState],
         ids: bool,
     ) -> None:
-        """Adds to `request` what changed since the last one, with topic ids or names."""
+        """Adds to `request` what changed since the last one, with topic ids or names.
+
+        Keeps `fetch_states`, which must not change any more.
+        """
         request.session_id = self._session_id
         request.session_epoch = self._epoch
         if self._epoch == _OPEN:
@@ -59,9 +62,11 @@ class FetchSessionHandler:
             changed = {key: each for key, each in fetch_states.items() if known.get(key) != each}
             gone = [
                 key
-                for key, each in known.items()
-                if key not in fetch_states or fetch_states[key].topic_id != each.topic_id
+                for key in changed
+                if key in known and known[key].topic_id != changed[key].topic_id
             ]
+            if known.keys() != fetch_states.keys():
+                gone += [key for key in known if key not in fetch_states]
             request.forgotten_topics_data = self._forgotten(gone, ids)
         topics: dict[str, FetchTopic] = {}
         for key, each in changed.items():
@@ -83,7 +88,7 @@ class FetchSessionHandler:
                 )
             )
         request.topics = list(topics.values())
-        self._known = dict(fetch_states)
+        self._known = fetch_states
 
     def _forgotten(self, gone: list[TopicPartition], ids: bool) -> list[ForgottenTopic]:
         topics: dict[tuple[str, bytes], ForgottenTopic] = {}

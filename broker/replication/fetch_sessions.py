@@ -60,6 +60,7 @@ class SessionPartition:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "is_settled",
         "last_fetched_epoch",
         "log_start_offset",
         "partition",
@@ -82,6 +83,8 @@ class SessionPartition:
 
     def update(self, position: FetchPosition) -> None:
         """Sets the fetch position of the newest request."""
+        #: The last response for this position had no records and no error.
+        self.is_settled = False
         self.partition_max_bytes = position.partition_max_bytes
         self.fetch_offset = position.fetch_offset
         self.log_start_offset = position.log_start_offset
@@ -104,6 +107,7 @@ class SessionPartition:
         # After an error the next response has to have the partition even if no offset changed: it
         # shows the client that the error is gone.
         failed = data.error_code != ErrorCode.NONE
+        self.is_settled = not (failed or data.records or data.diverging_epoch is not None)
         self.returned_high_watermark = -1 if failed else data.high_watermark
         return changed
 

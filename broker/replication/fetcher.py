@@ -69,6 +69,10 @@ _RETRIABLE = frozenset(
 )
 
 
+# Skips the Python frame of PartitionFetchState(...), for each partition of each request.
+_as_state = tuple.__new__
+
+
 class Fetcher:
     """One connection to one leader, and the partitions that are fetched over it. Loop only."""
 
@@ -138,6 +142,8 @@ class Fetcher:
         self._delayed_until.pop(key, None)
         self._lagging.pop(key, None)
         self._truncate_first.discard(key)
+        if self._tiered is not None:
+            self._tiered.end(key)
 
     @property
     def max_lag(self) -> int:
@@ -227,26 +233,22 @@ class Fetcher:
             ):
                 continue
             log = partition.log
-            if log is None or partition.offline or self._should_follower_throttle(key):
+            if log is None or partition.offline or log.offsets.flush_required:
+                continue  # flush_required: the last flush failed
+            if key in self._lagging and self._should_follower_throttle(key):
                 continue
-            if log.offsets.flush_required:
-                continue  # the last flush failed
-            fetch_states[key] = PartitionFetchState(
-                partition.topic_id,
-                log.log_end_offset,
-                partition.leader_epoch,
-                log.leader_epochs.latest_epoch,
-                log.log_start_offset,
-            )
+            end, start = log.offsets.log_end_offset, log.offsets.log_start_offset
+            last_epoch = log.leader_epochs.latest_epoch
+            state = (partition.topic_id, end, partition.leader_epoch, last_epoch, start)
+            fetch_states[key] = _as_state(PartitionFetchState, state)
         return fetch_states
 
     def _should_follower_throttle(self, key: TopicPartition) -> bool:
-        """Whether the quota delays this partition; never one that has caught up."""
+        """Whether the quota delays this partition, which has not caught up."""
         throttle = self._settings.throttle
         return (
             throttle is not None
-            and key in self._lagging
-            and throttle.is_throttled(key.topic, key.partition)
+            and throttle.is_throttled(*key)
             and throttle.is_exceeded(self._monotonic_ms())
         )
 
@@ -288,7 +290,8 @@ class Fetcher:
             if response.error_code not in _SESSION_EVICTED:
                 raise ConnectionError(f"{error_name(response.error_code)} in the Fetch response")
             return
-        names = {each.topic_id: key.topic for key, each in fetch_states.items()}
+        states = fetch_states.items() if response.responses else ()
+        names = {each.topic_id: key.topic for key, each in states}
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:

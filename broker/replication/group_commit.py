@@ -1,16 +1,22 @@
-"""Flushes that `flush.messages` requires, in worker threads.
+"""Flushes that `flush.messages` requires, in worker threads, of many logs at a time.
 
-Kafka syncs inside of the append. Here the append requests a flush of its log and returns. One flush
-of a log runs at a time; what is appended meanwhile is in the next one, so many producers share one
-sync. No client learns of a record before its flush: `Partition` keeps the high watermark at or
-below the recovery point, responses wait in the produce purgatory (`delayed_flush`), and a follower
-waits before its next fetch.
+Kafka syncs inside of the append. Here the append requests a flush of its log and returns. Worker
+threads take the logs that wait one after the other. The event loop gets the ones that are done
+together, and sends the responses to their producers in one iteration. What is appended to a log
+during its flush is in the next one, so many producers share one sync.
+
+No client learns of a record before its flush: `Partition` keeps the high watermark at or below the
+recovery point, responses wait in the produce purgatory (`delayed_flush`), and a follower waits
+before its next fetch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
@@ -18,11 +24,18 @@ from ottla.storage.errors import LogDirectoryOffline, StorageError
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
-    from ottla.storage.log.flush import LogFlusher
+    from ottla.storage.log.flush import Flush, LogFlusher
+
+# As many as Kafka has threads for requests (`num.io.threads`). File systems commit concurrent syncs
+# together.
+SYNCS_MAX = 8
+# How many logs a turn of the loop begins or finishes: 0.1 ms each, with the responses. And how many
+# a worker syncs before other jobs have their turn.
+LOGS_AT_ONCE = 64
 
 
 class GroupCommit:
-    """At most one flush of a log at a time. Loop only."""
+    """At most one flush of a log at a time. Loop only, but for `_sync`."""
 
     def __init__(
         self,
@@ -35,59 +48,134 @@ class GroupCommit:
         self.run = run
         self._now_ms = now_ms
         self._replicas = replicas
-        # One for each log that is flushed now.
-        self._flushes: dict[LogFlusher, asyncio.Task[StorageError | None]] = {}
+        # Each log is in one of these at a time, once: there are no more entries than logs.
+        self._requested: dict[LogFlusher, None] = {}
+        self._begun: deque[tuple[LogFlusher, Flush]] = deque()
+        self._synced: deque[tuple[LogFlusher, Flush]] = deque()
+        # Those whose flush has begun and was not finished yet.
+        self._running: set[LogFlusher] = set()
+        self._workers = 0
+        # Whether a call of `_begin`, and one of `_finish`, is scheduled.
+        self._begins = self._finishes = False
+        # Of those that wait for the flush of a log.
+        self._ended: dict[LogFlusher, asyncio.Future[StorageError | None]] = {}
 
-    def request(self, log: LogFlusher) -> asyncio.Task[StorageError | None]:
-        """Flushes a log soon; returns the task of the flush that runs, with its error."""
-        task = self._flushes.get(log)
-        if task is None:
-            # The task starts in the next turn, so that all appends of this one share the flush.
-            task = self._flushes[log] = spawn(self._flush(log), name=f"flush-{log.name}")
-        return task
+    def request(self, log: LogFlusher) -> None:
+        """Flushes a log soon. While it is flushed, what comes meanwhile is flushed next."""
+        if log in self._running or log in self._requested:
+            return
+        self._requested[log] = None
+        if not self._begins:
+            # In the next turn, so that all appends of this one share the flush.
+            self._begins = True
+            asyncio.get_running_loop().call_soon(self._begin)
 
-    async def flush(self, log: LogFlusher) -> None:
-        """Flushes what was appended when the flush began. Raises StorageError."""
-        task = self.request(log)
-        await asyncio.wait((task,))  # not cancelled with the caller
-        error = task.result()
-        if error is not None:
-            raise error
+    async def flush(self, logs: Iterable[LogFlusher]) -> list[StorageError | None]:
+        """Flushes what was appended to each log when its flush began. Returns their errors."""
+        ended = []
+        for log in logs:
+            self.request(log)
+            ended.append(self._end_of(log))
+        if ended:
+            await asyncio.wait(ended)  # not cancelled with the caller
+        return [each.result() for each in ended]
 
-    async def wait(self, logs: list[LogFlusher]) -> None:
-        """Waits for the flushes of logs that run now; they may fail."""
-        tasks = [self._flushes[log] for log in logs if log in self._flushes]
-        if tasks:
-            await asyncio.wait(tasks)  # not cancelled with the caller
+    async def wait(self, logs: Iterable[LogFlusher]) -> None:
+        """Waits for the flushes of logs that are requested or run now; they may fail."""
+        requested, running = self._requested, self._running
+        ended = [self._end_of(log) for log in logs if log in requested or log in running]
+        if ended:
+            await asyncio.wait(ended)  # not cancelled with the caller
 
-    async def _flush(self, log: LogFlusher) -> StorageError | None:
-        error = None
+    def _end_of(self, log: LogFlusher) -> asyncio.Future[StorageError | None]:
+        ended = self._ended.get(log)
+        if ended is None:
+            ended = self._ended[log] = asyncio.get_running_loop().create_future()
+        return ended
+
+    def _begin(self) -> None:
+        """Begins the flushes that were requested; those above the bound in the next turn."""
+        requested = self._requested
+        ended: list[tuple[LogFlusher, StorageError | None]] = []
+        for log in list(islice(requested, LOGS_AT_ONCE)):
+            del requested[log]
+            try:
+                flush = None if log.is_closed else log.begin_flush()
+            except StorageError as error:
+                ended.append((log, error))
+                continue
+            if flush is None:
+                ended.append((log, None))
+                continue
+            self._running.add(log)
+            self._begun.append((log, flush))
+        self._begins = bool(requested)
+        loop = asyncio.get_running_loop()
+        if self._begins:
+            loop.call_soon(self._begin)
+        for _ in range(min(len(self._begun), SYNCS_MAX - self._workers)):
+            self._workers += 1
+            spawn(self._work(partial(self._sync, loop)), name="group-commit")
+        for log, outcome in ended:
+            self._flush_ended(log, outcome)
+
+    async def _work(self, sync: Callable[[], None]) -> None:
         try:
-            await self._run_flushes(log)
-        except StorageError as failure:
-            error = failure
+            # Those that `_begin` adds after the thread has found none are left to this task.
+            while self._begun:
+                try:
+                    await self.run(sync)
+                finally:
+                    self._finish()
         except WorkerPoolClosed:
-            return None  # the broker stops: the log is flushed when it is closed
+            # The broker stops: the logs are flushed when they are closed.
+            while self._begun:
+                log, _ = self._begun.popleft()
+                self._running.discard(log)
+                self._resolve(log, None)
         finally:
-            # Before what may append again.
-            del self._flushes[log]
-        self._flush_ended(log, error)
-        return error
+            self._workers -= 1
 
-    async def _run_flushes(self, log: LogFlusher) -> None:
-        """Until no flush is required; one at least."""
-        while not log.is_closed:
-            flush = log.begin_flush()
-            if flush is not None:
-                await self.run(flush.run)
-                log.finish_flush(flush, self._now_ms())
-            if not log.flush_required:
+    def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a worker thread: syncs while logs wait. What `_work` finishes is not announced."""
+        begun, synced = self._begun, self._synced
+        for _ in range(LOGS_AT_ONCE):
+            try:
+                each = begun.popleft()
+            except IndexError:
                 return
-            self._flush_ended(log, None)
+            try:
+                each[1].run()
+            finally:
+                synced.append(each)
+            if begun and not self._finishes:
+                self._finishes = True
+                loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        """Finishes the flushes that were synced; those above the bound in the next turn."""
+        self._finishes = False  # before what a thread may add meanwhile, which announces it again
+        synced, now_ms = self._synced, self._now_ms()
+        for _ in range(min(len(synced), LOGS_AT_ONCE)):
+            log, flush = synced.popleft()
+            error = None
+            try:
+                log.finish_flush(flush, now_ms)
+            except StorageError as failure:
+                error = failure
+            self._running.discard(log)  # before what may append again
+            if error is None and log.flush_required:
+                self.request(log)
+            self._flush_ended(log, error)
+        if synced and not self._finishes:
+            self._finishes = True
+            asyncio.get_running_loop().call_soon(self._finish)
 
     def _flush_ended(self, log: LogFlusher, error: StorageError | None) -> None:
         """The recovery point advanced, or the flush failed."""
         replicas = self._replicas
+        if log not in self._requested:
+            self._resolve(log, error)
         if isinstance(error, LogDirectoryOffline):
             replicas.on_directory_failure(error.directory)
         partition = replicas.partitions.get(log.partition)
@@ -95,3 +183,8 @@ class GroupCommit:
             if partition.is_leader:
                 partition.maybe_increment_high_watermark()
             replicas.complete_delayed_requests(partition)
+
+    def _resolve(self, log: LogFlusher, error: StorageError | None) -> None:
+        ended = self._ended.pop(log, None)
+        if ended is not None:
+            ended.set_result(error)

@@ -8,7 +8,7 @@ the high watermark and the completion of delayed operations are one atomic step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.purgatory.operation import DelayedOperation
@@ -18,6 +18,7 @@ from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from ottla.broker.replication.delayed_fetch import (
     DelayedFetch,
     FetchParams,
+    PartitionKey,
     diverges,
     read_records,
 )
@@ -27,6 +28,7 @@ from ottla.broker.replication.delayed_flush import (
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
+from ottla.broker.replication.fetch_news import has_no_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.requests.error_map import error_code, error_message
@@ -47,8 +49,13 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.remote.remote_log_manager import RemoteLogManager
-    from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
-    from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
+    from ottla.broker.replication.delayed_remote_fetch import RemoteFetches, RemoteStorageFetch
+    from ottla.broker.replication.fetch_sessions import (
+        FetchItem,
+        FetchPosition,
+        FetchResult,
+        SessionPartition,
+    )
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.read_replica import RackAwareReplicaSelector
     from ottla.broker.runtime.clock import Clock
@@ -58,8 +65,6 @@ if TYPE_CHECKING:
     from ottla.storage.records.validation import ValidatedRecords
 
 _CLIENT = AppendOrigin.CLIENT
-
-PartitionKey = tuple[str | None, int]
 
 # Errors of a client with outdated metadata: not logged.
 _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -318,43 +323,61 @@ class ReplicaManager:
     ) -> None:
         """Reads; waits up to `max_wait_ms` while there are fewer than `min_bytes`.
 
-        The callback gets one result for each item, in their order. A fetch of a follower also
-        updates its log end offset, and so the high watermark and the ISR.
+        The callback gets one result for each item, in their order, except for those that
+        `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
+        the high watermark and the ISR: when it arrives, not again when it is completed.
         """
-        results, size, immediate = self.read(params, items)
+        results, size, immediate, moved = self.read(params, items)
         remote = self.remote_fetches
-        if remote is not None and remote.start(params, results, callback):
+        if remote is not None and moved is not None:
+            remote.start(moved, results, callback)
             return
         if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
             callback(results)
             return
         waiting = items if remote is None else remote.local_items(items)
+        positions = {(topic, position.partition): position for topic, _, position in waiting}
         operation = DelayedFetch(
             params,
-            waiting,
+            positions,
             self.partitions.get,
-            lambda: callback(self.read(params, items)[0]),
+            # The state of the follower is that of its last fetch: this one may be older now.
+            lambda: callback(self.read(params, items, records_progress=False)[0]),
         )
-        self.fetch_purgatory.try_complete_else_watch(
-            operation, [(topic, position.partition) for topic, _, position in waiting]
-        )
+        self.fetch_purgatory.try_complete_else_watch(operation, positions)
 
     def read(
-        self, params: FetchParams, items: Iterable[FetchItem]
-    ) -> tuple[list[FetchResult], int, bool]:
-        """(one result for each item, their bytes, whether the response is sent without delay).
+        self, params: FetchParams, items: Iterable[FetchItem], *, records_progress: bool = True
+    ) -> tuple[list[FetchResult], int, bool, RemoteStorageFetch | None]:
+        """(one result for each item, their bytes, whether the response is sent without delay, what
+        is to be read from remote storage before).
+
+        With `params.only_news` there are no results of partitions without news.
+        `records_progress`: the fetch of a follower says now what it has.
 
         Each item, in their order, gets up to its own limit from what is left of the request's
-        limit. The first batch is always complete, even if it is larger (KIP-74).
+        limit. The first batch is always complete, even if it is larger (KIP-74). Only the first
+        partition with records in remote storage is read from there.
         """
         left = params.max_bytes
         size = 0
         immediate = False
+        moved: RemoteStorageFetch | None = None
         results: list[FetchResult] = []
         # Once for all partitions, of which a follower fetches thousands.
-        now_ms = self.context.now_ms() if params.is_follower else 0
+        now_ms = None
+        if records_progress and params.is_follower:
+            now_ms = self.context.now_ms()
+        only_news, partition_of = params.only_news, self.partitions.get
         for item in items:
             topic, topic_id, position = item
+            if only_news and has_no_news(
+                partition_of((topic, position.partition)),
+                cast("SessionPartition", position),
+                params,
+                now_ms,
+            ):
+                continue
             # Null, not empty: only readers with READ_COMMITTED get a list.
             data = PartitionData(position.partition, aborted_transactions=None)
             try:
@@ -364,19 +387,22 @@ class ReplicaManager:
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                     immediate = True
             except Exception as error:
-                taken, reserved = 0, None
-                if isinstance(error, OffsetInRemoteStorage) and self.remote_fetches is not None:
-                    reserved = self.remote_fetches.moved(params, item, data, left, size == 0)
-                else:
+                taken, remote = 0, self.remote_fetches
+                if not isinstance(error, OffsetInRemoteStorage) or remote is None:
                     self._read_failed(error, data)
-                if reserved is None:
                     immediate = True
-                else:
-                    left -= reserved
+                elif params.is_follower:
+                    data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+                    data.last_stable_offset = -1
+                    immediate = True
+                elif moved is None:
+                    most = min(position.partition_max_bytes, left)
+                    moved = remote.moved(params, item, data, most, is_first=size == 0)
+                    left -= 0 if moved is None else most
             size += taken
             left = left - taken if left > taken else 0
             results.append((topic, topic_id, data))
-        return results, size, immediate
+        return results, size, immediate, moved
 
     def _read_partition(
         self,
@@ -387,9 +413,12 @@ class ReplicaManager:
         left: int,
         *,
         is_first: bool,
-        now_ms: int,
+        now_ms: int | None,
     ) -> int:
-        """Fills `data` from one partition; returns the number of bytes."""
+        """Fills `data` from one partition; returns the number of bytes.
+
+        `now_ms`: None if the fetch says nothing about the follower now.
+        """
         partition = self.partitions.get((topic, position.partition))
         if partition is None or partition.offline:
             partition = self.partition(topic or "", position.partition)
@@ -418,14 +447,11 @@ class ReplicaManager:
         # Most partitions of a follower's fetch have nothing new.
         if follower is None or position.fetch_offset != end_offset:
             taken = read_records(log, params, position, data, left, is_first)
-        if (
-            taken
-            and follower is not None
-            and self._should_leader_throttle(partition, follower.broker_id)
-        ):
-            data.records, taken = b"", 0
-        if follower is not None:
-            self._record_copied(partition, taken)
+        if taken and follower is not None and self.leader_throttle is not None:
+            taken = self._throttled(self.leader_throttle, partition, follower.broker_id, taken)
+            if not taken:
+                data.records = b""
+        if follower is not None and now_ms is not None:
             follower.broker_epoch = params.replica_epoch
             before = follower.log_end_offset
             start_before = follower.log_start_offset
@@ -437,24 +463,17 @@ class ReplicaManager:
                 self.delete_records_purgatory.check_and_complete(partition.key)
         return taken
 
-    def _should_leader_throttle(self, partition: Partition, broker_id: int) -> bool:
-        """Whether a follower that is not in the ISR gets no records now, due to the quota."""
-        throttle = self.leader_throttle
-        return (
-            throttle is not None
-            and broker_id not in partition.isr
-            and throttle.is_throttled(partition.topic, partition.index)
-            and throttle.is_exceeded(self.context.now_ms())
-        )
-
-    def _record_copied(self, partition: Partition, size: int) -> None:
-        throttle = self.leader_throttle
-        if (
-            throttle is not None
-            and size
-            and throttle.is_throttled(partition.topic, partition.index)
-        ):
-            throttle.record(size, self.context.now_ms())
+    def _throttled(
+        self, throttle: ReplicationQuota, partition: Partition, broker_id: int, size: int
+    ) -> int:
+        """How many of `size` bytes a follower gets: none if it is not in the ISR and the quota is
+        exceeded."""
+        if throttle.is_throttled(partition.topic, partition.index):
+            now_ms = self.context.now_ms()
+            if broker_id not in partition.isr and throttle.is_exceeded(now_ms):
+                return 0
+            throttle.record(size, now_ms)
+        return size
 
     def _follower_moved(self, partition: Partition, broker_id: int, before: int) -> None:
         follower = partition.followers[broker_id]

@@ -24,6 +24,7 @@ from ottla.storage.remote.remote_storage import (
 
 if TYPE_CHECKING:
     from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.broker.remote.statistics import RemoteStatistics
     from ottla.broker.replication.leader_endpoint import LeaderEndpoint
     from ottla.broker.replication.partition import Partition
     from ottla.broker.runtime.tasks import WorkerPool
@@ -58,6 +59,9 @@ class RemoteLogs(Protocol):
     @property
     def readers(self) -> WorkerPool: ...
 
+    @property
+    def statistics(self) -> RemoteStatistics: ...
+
     def partition(self, log: Log) -> TopicIdPartition | None: ...
 
 
@@ -84,6 +88,15 @@ class TierStateMachine:
         have deadlines. Raises RemoteStorageError, CorruptFile, KafkaError, LeaderUnreachable and
         the errors of `Log.truncate_fully_and_start_at`: the log is as it was then.
         """
+        statistics = self._remote.statistics.topic(partition.topic)
+        statistics.state_builds += 1
+        try:
+            await self._start(partition, leader_log_start_offset)
+        except Exception:
+            statistics.state_build_errors += 1
+            raise
+
+    async def _start(self, partition: Partition, leader_log_start_offset: int) -> None:
         log, leader_epoch = partition.log, partition.leader_epoch
         assert log is not None, "a follower has a log"
         segment = await self._segment_before_local_log(partition, log, leader_epoch)
@@ -165,11 +178,17 @@ class TieredFollowers:
                 self._build(partition, leader_log_start_offset), name=f"tier-{partition.key}"
             )
 
+    def end(self, key: TopicPartition) -> None:
+        """The partition is not followed any more: nothing of it is changed from now on."""
+        task = self.building.pop(key, None)
+        if task is not None:
+            task.cancel()
+        self._problems.pop(key, None)
+
     def stop(self) -> None:
         """Ends all of it."""
-        for task in self.building.values():
-            task.cancel()
-        self.building.clear()
+        for key in list(self.building):
+            self.end(key)
 
     async def _build(self, partition: Partition, leader_log_start_offset: int) -> None:
         failure: Exception | None = None
@@ -181,9 +200,9 @@ class TieredFollowers:
             await asyncio.sleep(_RETRY_SECONDS)
         except Exception as error:
             failure = error
-        finally:
-            self.building.pop(partition.key, None)
-            self._on_ended(partition, failure)
+        # Cancelled by `end`, it does not come here: the key may have another task by then.
+        self.building.pop(partition.key, None)
+        self._on_ended(partition, failure)
 
     def _report(self, partition: Partition, problem: str) -> None:
         """Logs a problem once, until it changes or ends."""

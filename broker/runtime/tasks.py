@@ -41,6 +41,22 @@ def spawn(coroutine: Coroutine[Any, Any, Result], *, name: str) -> asyncio.Task[
     return task
 
 
+async def gather_in_slices(coroutines: Sequence[Coroutine[Any, Any, object]], at_once: int) -> None:
+    """Run the coroutines, at most `at_once` of them beside each other; they do not raise."""
+    if len(coroutines) == 1:
+        await coroutines[0]  # needs no task
+        return
+    started = 0
+    try:
+        while started < len(coroutines):
+            part = coroutines[started : started + at_once]
+            started += len(part)
+            await asyncio.gather(*part)
+    finally:  # cancelled
+        for coroutine in coroutines[started:]:
+            coroutine.close()
+
+
 def running_tasks() -> list[asyncio.Task[Any]]:
     """The tasks started by `spawn` that have not ended; for shutdown and for leak checks."""
     return list(_tasks)

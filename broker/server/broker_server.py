@@ -30,6 +30,7 @@ from ottla.broker.server.start_checks import (
     check_rights,
 )
 from ottla.broker.server.znode_store import connect_store, make_root, open_store
+from ottla.controller.registration import check_advertised_addresses
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
 from ottla.storage.config import LogConfig
@@ -285,6 +286,7 @@ class BrokerServer:
             parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()
+            await parts.base.flush_workers.close()
             await parts.replicas.deferred_validation.close()
         await self._close_data(crash)
         if self._event_log is not None:
@@ -346,8 +348,10 @@ async def _join_cluster(parts: BrokerParts) -> None:
     ]
     parts.coordinators.startup(*counts)
     parts.network.request_channel.start()
-    parts.control.registration.unclean_shutdown = parts.base.logs.unclean_start
-    await parts.control.registration.register()
+    registration = parts.control.registration
+    registration.unclean_shutdown = parts.base.logs.unclean_start
+    await check_advertised_addresses(registration.store, registration.info)
+    await registration.register()
     await parts.control.controller.start()
 
 

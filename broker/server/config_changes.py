@@ -73,6 +73,11 @@ class ConfigChanges:
         self._apply_remote_storage(None)
         if self._replicas.remote_logs is not None:
             self._replicas.remote_logs.update_quotas(config)
+        remote_fetches = self._replicas.manager.remote_fetches
+        if remote_fetches is not None:
+            remote_fetches.reader.indexes.set_max_bytes(
+                config.remote_log_index_file_cache_total_size_bytes
+            )
         self._quotas.apply_connection_limits(config)
         self._control.controller.update_settings(controller_settings(config))
         if self._tls is not None:

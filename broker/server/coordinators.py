@@ -173,9 +173,12 @@ class Coordinators:
             self.share.on_replicas_deleted(partitions)
 
     def on_partitions_deleted(self, partitions: list[TopicPartition]) -> None:
-        """Partitions are gone from the cluster: their committed offsets are removed."""
+        """Partitions are gone from the cluster: their committed offsets are removed, and the
+        state that share groups have of them."""
         if partitions:
             self.groups.admin.on_partitions_deleted(partitions)
+            if self.groups.shares is not None:
+                self.groups.shares.on_topics_deleted({each.topic for each in partitions})
 
     def _drop_share_group(self, group_id: str) -> None:
         if self.share is not None:

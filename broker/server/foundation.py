@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
+from ottla.broker.replication.group_commit import SYNCS_MAX
 from ottla.broker.runtime.clock import Clock, SystemClock
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.broker.runtime.timer import Timer
@@ -34,6 +35,7 @@ class Foundation(NamedTuple):
     clock: Clock
     timer: Timer
     workers: WorkerPool
+    flush_workers: WorkerPool
     runtime: LoopRuntime
     events: BrokerEvents
     broker_epoch: BrokerEpoch
@@ -57,6 +59,7 @@ def build_foundation(
         clock=clock,
         timer=Timer(),
         workers=WorkerPool(threads=config.ottla_worker_threads),
+        flush_workers=WorkerPool(threads=SYNCS_MAX, name="flush"),
         runtime=runtime,
         events=events,
         broker_epoch=BrokerEpoch(),

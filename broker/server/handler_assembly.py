@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+    from ottla.broker.handlers.groups.consumer_groups_not_enabled import ConsumerGroupsNotEnabled
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
     from ottla.broker.replication.fetch_sessions import FetchSessions
@@ -220,11 +221,12 @@ def _share_partition_for(coordinators: Coordinators) -> Callable[[str], int] | N
 
 def _consumer_groups(
     coordinators: Coordinators, group_errors: GroupRequestErrorLog
-) -> ConsumerGroupHandlers | None:
-    """None where the newer group protocol is disabled."""
+) -> ConsumerGroupHandlers | ConsumerGroupsNotEnabled:
     consumers = coordinators.groups.consumers
     if consumers is None:
-        return None
+        from ottla.broker.handlers.groups import consumer_groups_not_enabled
+
+        return consumer_groups_not_enabled.ConsumerGroupsNotEnabled(group_errors)
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
     shares = coordinators.groups.shares

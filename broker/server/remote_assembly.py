@@ -71,6 +71,7 @@ def build_remote_fetches(
         threads=config.remote_log_reader_threads,
         max_pending_tasks=config.remote_log_reader_max_pending_tasks,
         index_cache_bytes=config.remote_log_index_file_cache_total_size_bytes,
+        statistics=remote_logs.statistics,
     )
     return RemoteFetches(
         reader, base.timer, lambda: config.remote_fetch_max_wait_ms, manager.partitions.get

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
-from ottla.storage.errors import DiskFull, ResourceExhausted, StorageError
+from ottla.storage.errors import DiskFull, ResourceExhausted
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -127,15 +127,11 @@ class BrokerScheduler:
         logs.update_free_bytes(await self._workers.run(logs.measure_free_bytes))
 
     async def _flush(self) -> None:
-        now_ms = self._clock.now_ms()
-        for log in self._log_manager.flushes_due(now_ms):
-            if log.is_closed:
-                continue  # it was deleted while another one was flushed
-            try:
-                await self._group_commit.flush(log.flusher)
-            except (DiskFull, ResourceExhausted):
-                continue  # logged once for the whole disk
-            except StorageError as error:
+        due = self._log_manager.flushes_due(self._clock.now_ms())
+        errors = await self._group_commit.flush(log.flusher for log in due)
+        for log, error in zip(due, errors, strict=True):
+            # Those two are logged once for the whole disk.
+            if error is not None and not isinstance(error, DiskFull | ResourceExhausted):
                 logger.error("Failed to flush %s, retrying at its next flush: %s", log.name, error)
 
     async def _expire(self) -> None:

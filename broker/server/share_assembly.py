@@ -83,6 +83,7 @@ class ShareParts:
                 config.share_coordinator_state_topic_prune_interval_ms,
                 config.share_coordinator_cold_partition_snapshot_interval_ms,
                 config.share_coordinator_state_topic_compression_codec,
+                config.share_coordinator_append_linger_ms,
             ),
             ReplicatedCoordinatorLog(
                 replica_manager,
@@ -92,6 +93,7 @@ class ShareParts:
             clock,
             defer,
             lambda index, offset: _delete_before(replica_manager, index, offset),
+            timer,
         )
         self._intervals_ms = (
             config.share_coordinator_state_topic_prune_interval_ms,

@@ -121,7 +121,7 @@ class Acquisition:
         if self._request.is_record_limit:
             last_offset = min(last_offset, first_offset + self._left - 1)
         part = self._window.batches.split(batch, first_offset, last_offset)
-        part.state = RecordState.ACQUIRED
+        self._window.batches.set_state(part, RecordState.ACQUIRED)
         part.delivery_count += 1
         part.member_id = self._request.member_id
         part.deadline_ms = self._request.now_ms + self._limits.lock_duration_ms

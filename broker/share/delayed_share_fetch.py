@@ -54,10 +54,11 @@ class DelayedShareFetch(DelayedOperation):
     B. the share partitions have `min_bytes` of records that the member can acquire;
     C. `max_wait_ms` have passed.
 
-    The records are acquired on completion, so a member never holds records while it waits.
+    The records are acquired on completion, so a member never holds records while it waits, and
+    none are acquired for a member that does not wait any more: they would stay locked.
     """
 
-    __slots__ = ("_callback", "_clock", "_items", "_params", "_shares")
+    __slots__ = ("_callback", "_clock", "_is_awaited", "_items", "_params", "_shares")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class DelayedShareFetch(DelayedOperation):
         items: list[ShareFetchItem],
         shares: SharePartitions,
         clock: Clock,
+        is_awaited: Callable[[], bool],
         callback: Callable[[list[ShareFetchResult]], None],
     ) -> None:
         super().__init__(params.max_wait_ms)
@@ -72,6 +74,7 @@ class DelayedShareFetch(DelayedOperation):
         self._items = items
         self._shares = shares
         self._clock = clock
+        self._is_awaited = is_awaited
         self._callback = callback
 
     def try_complete(self) -> bool:
@@ -96,14 +99,12 @@ class DelayedShareFetch(DelayedOperation):
         if not state.can_acquire():
             return 0
         offset = state.next_fetch_offset()
-        if offset > log.log_end_offset:
-            return most  # the log was truncated: the read returns the error
         return readable_bytes(log, offset, most, committed)
 
     def on_complete(self) -> None:
         left_records, left_bytes = self._params.max_records, self._params.max_bytes
         results = []
-        for item in self._items:
+        for item in self._items if self._is_awaited() else ():
             try:
                 records, acquired = self._fetch(item, left_records, left_bytes)
             except Exception as error:

@@ -17,6 +17,8 @@ from ottla.broker.share.persister import RecordState
 NO_MEMBER = ""
 NO_DEADLINE = -1
 
+_TERMINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
 _first_offset = attrgetter("first_offset")
 
 
@@ -63,16 +65,11 @@ class InFlightBatch:
     @property
     def is_terminal(self) -> bool:
         """Whether the records are delivered for good: acknowledged or archived."""
-        return self.state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+        return self.state in _TERMINAL
 
     @property
     def is_available(self) -> bool:
         return self.state == RecordState.AVAILABLE and not self.is_pending
-
-    def archive(self) -> None:
-        self.state = RecordState.ARCHIVED
-        self.member_id = NO_MEMBER
-        self.deadline_ms = NO_DEADLINE
 
     def __repr__(self) -> str:
         return (
@@ -82,10 +79,13 @@ class InFlightBatch:
 
 
 class InFlightBatches:
-    """The batches of one share partition, by offset."""
+    """The batches of one share partition, by offset; their states change here only."""
 
     def __init__(self) -> None:
         self._batches: list[InFlightBatch] = []
+        #: The records that are acknowledged or archived. Counted as it changes: each stored update
+        #: has it, and there can be thousands of batches.
+        self.terminal_records = 0
 
     def __iter__(self) -> Iterator[InFlightBatch]:
         return iter(self._batches)
@@ -105,6 +105,21 @@ class InFlightBatches:
         """Adds a batch whose offsets no other batch has."""
         index = bisect_left(self._batches, batch.first_offset, key=_first_offset)
         self._batches.insert(index, batch)
+        if batch.is_terminal:
+            self.terminal_records += batch.count
+
+    def set_state(self, batch: InFlightBatch, state: int) -> None:
+        """Changes the state of one of these batches."""
+        if batch.is_terminal:
+            self.terminal_records -= batch.count
+        batch.state = state
+        if batch.is_terminal:
+            self.terminal_records += batch.count
+
+    def archive(self, batch: InFlightBatch) -> None:
+        self.set_state(batch, RecordState.ARCHIVED)
+        batch.member_id = NO_MEMBER
+        batch.deadline_ms = NO_DEADLINE
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
         """The batches that have one of these offsets (both inclusive), in order."""
@@ -134,10 +149,23 @@ class InFlightBatches:
             *(batch.member_id, batch.deadline_ms),
         )
         rest.size_at_acquisition = batch.size_at_acquisition
+        if batch.is_terminal:
+            self.terminal_records -= rest.count
         batch.last_offset = offset - 1
         self.add(rest)
         return rest
 
     def remove_first(self, count: int) -> None:
         """Removes the `count` lowest batches."""
+        removed = self._batches[:count]
+        self.terminal_records -= sum(batch.count for batch in removed if batch.is_terminal)
         del self._batches[:count]
+
+    def remove_below(self, offset: int) -> None:
+        """Removes the records below `offset`."""
+        self.remove_first(sum(batch.last_offset < offset for batch in self._batches))
+        first = self.first
+        if first is not None and first.first_offset < offset:
+            if first.is_terminal:
+                self.terminal_records -= offset - first.first_offset
+            first.first_offset = offset

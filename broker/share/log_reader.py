@@ -54,14 +54,18 @@ def readable_bytes(log: Log, offset: int, max_bytes: int, is_read_committed: boo
 
 
 def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetched | None:
-    """Whole batches from the one with `offset` on; None when there is none.
+    """Whole batches from the one with `offset` on; None when there is none, also where the log was
+    truncated below `offset` by an unclean election, until it has grown to it again.
 
     The first batch is complete even if it is larger than `max_bytes`.
     """
+    bound = read_bound(log, isolation(is_read_committed))
+    if bound <= offset:
+        return None
     found = log.read(
         offset,
         min(max_bytes, MAX_PARTITION_BYTES),
-        up_to=read_bound(log, isolation(is_read_committed)),
+        up_to=bound,
         read_committed=is_read_committed,
     )
     if found.slice is None:

@@ -6,8 +6,8 @@ the connection that opened it: when that is closed, the session ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -72,7 +72,7 @@ class ShareSessions:
         added: Iterable[SharedPartition],
         forgotten: Iterable[SharedPartition],
     ) -> ShareSession | None:
-        """The session of a ShareFetch; None when it is the last one of the session.
+        """The session of a ShareFetch; None when it is the last one, which closes the session.
 
         Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
         """
@@ -84,6 +84,7 @@ class ShareSessions:
             return session
         session = self._known(key)
         if epoch == FINAL_EPOCH:
+            del self._sessions[key]
             return None
         self._advance(session, epoch)
         session.partitions.update(dict.fromkeys(added))
@@ -92,20 +93,23 @@ class ShareSessions:
         return session
 
     def acknowledge(self, key: SessionKey, epoch: int) -> None:
-        """The session of a ShareAcknowledge, which cannot open one. Raises as `fetch` does."""
+        """The session of a ShareAcknowledge, which can close but not open one. Raises as `fetch`
+        does."""
         if epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         session = self._known(key)
-        if epoch != FINAL_EPOCH:
+        if epoch == FINAL_EPOCH:
+            del self._sessions[key]
+        else:
             self._advance(session, epoch)
+
+    def is_current(self, key: SessionKey, session: ShareSession) -> bool:
+        """Whether the member has this session still, not a later one."""
+        return self._sessions.get(key) is session
 
     def has_group(self, group_id: str) -> bool:
         """Whether a member of the group has a session with this broker."""
         return any(key.group_id == group_id for key in self._sessions)
-
-    def remove(self, key: SessionKey) -> None:
-        """The session is closed."""
-        self._sessions.pop(key, None)
 
     def remove_disconnected(self, on_removed: Callable[[SessionKey], None]) -> None:
         """Ends the sessions whose connection is closed."""
@@ -127,14 +131,21 @@ class ShareSessions:
         session.epoch = epoch + 1 if epoch < _MAX_EPOCH else 1
 
 
-async def end_session(sessions: ShareSessions, shares: SharePartitions, key: SessionKey) -> None:
-    """Releases what the member has acquired; its session is removed before.
+def end_session(
+    sessions: ShareSessions, shares: SharePartitions, key: SessionKey
+) -> Coroutine[Any, Any, None]:
+    """Releases what the member has acquired at this call, which comes with the end of its session:
+    a session that it opens later is not affected. Durable when the coroutine returns.
 
     After the last session of the group here its share partitions are read again when a member comes
     back: the offsets of an empty group can be reset, by a coordinator that does not know who leads
     its partitions. Mirrors `onGroupEmpty` of Kafka's `SharePartitionManager`.
     """
-    sessions.remove(key)
-    await shares.release(key.member_id, key.group_id)
-    if not sessions.has_group(key.group_id):
-        shares.drop_group(key.group_id)
+    released = shares.release(key.member_id, key.group_id)
+
+    async def finish() -> None:
+        await released
+        if not sessions.has_group(key.group_id):
+            shares.drop_group(key.group_id)
+
+    return finish()

@@ -86,7 +86,7 @@ class SharePartition:
         self.key = key
         self.leader_epoch = leader_epoch
         self.state_epoch = state.state_epoch
-        #: Replaced when the settings of the group change; in effect for the next acquisition.
+        #: Replaced by the caller before each call, as the settings of a group can change.
         self.limits = limits
         self.window = InFlightWindow(start_offset)
         for first, last, record_state, delivery_count in state.batches:
@@ -140,7 +140,7 @@ class SharePartition:
                 left.append(each._replace(first_offset=last + 1))
             within = (max(first, each.first_offset), min(last, each.last_offset))
             for batch in self.window.batches.overlapping(*within):
-                self.window.batches.split(batch, *within).archive()
+                self.window.batches.archive(self.window.batches.split(batch, *within))
         return left
 
     # Acknowledging.
@@ -213,7 +213,9 @@ class SharePartition:
 
     def _begin(self, transition: Transition, batch: InFlightBatch, state: int) -> None:
         transition.parts.append(_Part(batch, batch.member_id))
-        batch.state = self._after_release(batch) if state == RecordState.AVAILABLE else state
+        if state == RecordState.AVAILABLE:
+            state = self._after_release(batch)
+        self.window.batches.set_state(batch, state)
         batch.member_id = NO_MEMBER
         batch.is_pending = True
         transition.batches.append(_stored(batch))
@@ -259,11 +261,14 @@ class SharePartition:
         the lock ended meanwhile."""
         for batch, member_id in transition.parts:
             batch.is_pending = False
+            if batch.last_offset < self.window.start_offset:
+                continue  # Deleted from the log meanwhile.
             if batch.deadline_ms > now_ms:
-                batch.state = RecordState.ACQUIRED
+                self.window.batches.set_state(batch, RecordState.ACQUIRED)
                 batch.member_id = member_id
             else:
                 self._end_lock(batch)
+        self.window.advance()
 
     # Locks.
 
@@ -294,7 +299,7 @@ class SharePartition:
         return ended
 
     def _end_lock(self, batch: InFlightBatch) -> None:
-        batch.state = self._after_release(batch)
+        self.window.batches.set_state(batch, self._after_release(batch))
         batch.member_id = NO_MEMBER
         batch.deadline_ms = NO_DEADLINE
         self.window.records_became_available()

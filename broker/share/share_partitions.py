@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.runtime.tasks import spawn
+from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.share.log_reader import reset_offset
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
@@ -42,11 +42,12 @@ _FENCED = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,  # the coordinator has no state: the group was deleted
     )
 )
 
 # The errors of a load that a share consumer does not expect, and the one after which it retries.
-_LOAD_ERRORS = dict.fromkeys(
+_LOAD_ERRORS: dict[int, int] = dict.fromkeys(
     (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -56,7 +57,7 @@ _LOAD_ERRORS = dict.fromkeys(
         ErrorCode.FENCED_STATE_EPOCH,
     ),
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
-)
+) | {ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 # The errors of a write that a share consumer does not expect, and the one that Kafka returns
 # instead. A write that was repeated because its response was lost can be stored all the same.
@@ -68,6 +69,9 @@ _WRITE_ERRORS = dict.fromkeys(
 # Members that retry at once do not cause a read each.
 _RETRY_LOAD_MS = 100
 
+# Share partitions of one member whose changes are stored at the same time.
+_STORES_AT_ONCE = 64
+
 
 class HostedPartition:
     """One share partition on this broker; `state` is None while it is loaded."""
@@ -77,6 +81,7 @@ class HostedPartition:
         "key",
         "leader_epoch",
         "lock_timer",
+        "lock_timer_ms",
         "partition",
         "state",
         "watch_key",
@@ -89,6 +94,8 @@ class HostedPartition:
         self.state: SharePartition | None = None
         self.failure: KafkaError | None = None
         self.lock_timer: TimerTask | None = None
+        #: The deadline for which the timer is set.
+        self.lock_timer_ms = 0
         self.watch_key = watch_key(key)
 
 
@@ -213,40 +220,64 @@ class SharePartitions:
 
     # Acknowledgements.
 
-    async def acknowledge(
+    def acknowledge(
         self,
         key: SharePartitionKey,
         topic: str,
         member_id: str,
         acknowledgements: list[Acknowledgement],
-    ) -> None:
-        """Acknowledges records; durable on return. Raises KafkaError."""
+    ) -> Coroutine[Any, Any, None]:
+        """Acknowledges records: decided by the locks at this call, durable when the coroutine
+        returns, which has to run. Both raise KafkaError."""
         hosted = self.find(key, topic)
         state = hosted.state
         if state is None:
             # Nothing is acquired from a share partition that this broker has just begun to load.
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE)
+        state.limits = self.settings.limits(key.group_id)
         transition = state.acknowledge(member_id, acknowledgements, self._clock.now_ms())
-        await self._store(hosted, state, transition)
-        self.statistics.acknowledged(key.group_id, acknowledgements)
+        return self._store_acknowledged(hosted, state, transition, acknowledgements)
 
-    async def release(self, member_id: str, group_id: str) -> None:
-        """Releases all records that a member has acquired; failures are logged."""
+    async def _store_acknowledged(
+        self,
+        hosted: HostedPartition,
+        state: SharePartition,
+        transition: Transition,
+        acknowledgements: list[Acknowledgement],
+    ) -> None:
+        await self._store(hosted, state, transition)
+        self.statistics.acknowledged(hosted.key.group_id, acknowledgements)
+
+    def release(self, member_id: str, group_id: str) -> Coroutine[Any, Any, None]:
+        """Releases all records that a member has acquired at this call; durable when the coroutine
+        returns, which has to run. Failures are logged."""
+        limits = self.settings.limits(group_id)
+        stores = []
         for hosted in self.of_group(group_id):
             state = hosted.state
-            if state is None:
-                continue
-            transition = state.release(member_id)
-            try:
-                await self._store(hosted, state, transition)
-            except KafkaError as error:
-                logger.info(
-                    "Records of member %s in %s stay locked until their locks end: %s",
-                    member_id,
-                    hosted.partition.key,
-                    error,
-                    extra={"group": group_id},
-                )
+            if state is not None:
+                state.limits = limits
+                transition = state.release(member_id)
+                stores.append(self._store_released(hosted, state, transition, member_id))
+        return gather_in_slices(stores, _STORES_AT_ONCE)
+
+    async def _store_released(
+        self,
+        hosted: HostedPartition,
+        state: SharePartition,
+        transition: Transition,
+        member_id: str,
+    ) -> None:
+        try:
+            await self._store(hosted, state, transition)
+        except KafkaError as error:
+            logger.info(
+                "Records of member %s in %s stay locked until their locks end: %s",
+                member_id,
+                hosted.partition.key,
+                error,
+                extra={"group": hosted.key.group_id},
+            )
 
     async def _store(
         self, hosted: HostedPartition, state: SharePartition, transition: Transition
@@ -259,6 +290,7 @@ class SharePartitions:
                 if error_code(error) in _FENCED:
                     self._drop(hosted)
                 self.schedule_locks(hosted)
+                self.complete_delayed(hosted)  # locks can have ended during the write
                 code = _WRITE_ERRORS.get(error_code(error))
                 if code is None:
                     raise
@@ -272,12 +304,19 @@ class SharePartitions:
     def schedule_locks(self, hosted: HostedPartition) -> None:
         """Calls `_end_locks` when the next lock ends."""
         state = hosted.state
-        if hosted.lock_timer is not None or state is None:
-            return  # a later deadline is scheduled when the timer runs
-        deadline_ms = state.next_deadline_ms()
-        if deadline_ms is None or self._hosted.get(hosted.key) is not hosted:
+        if state is None or self._hosted.get(hosted.key) is not hosted:
             return
-        delay_ms = max(0, deadline_ms - self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        if hosted.lock_timer is not None:
+            if hosted.lock_timer_ms <= now_ms + state.limits.lock_duration_ms:
+                return  # a later deadline is scheduled when the timer runs
+            hosted.lock_timer.cancel()  # the group has a shorter duration now
+            hosted.lock_timer = None
+        deadline_ms = state.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        hosted.lock_timer_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - now_ms)
         hosted.lock_timer = self._timer.schedule(delay_ms, lambda: self._end_locks(hosted))
 
     def _end_locks(self, hosted: HostedPartition) -> None:

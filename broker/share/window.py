@@ -26,7 +26,7 @@ class InFlightWindow:
     @property
     def delivery_complete_count(self) -> int:
         """The records from the start offset on that are acknowledged or archived."""
-        return sum(batch.count for batch in self.batches if batch.is_terminal)
+        return self.batches.terminal_records
 
     def records_became_available(self) -> None:
         self._may_have_available = True
@@ -69,7 +69,8 @@ class InFlightWindow:
                 self._add_archived(position, batch.first_offset - 1)
             position = batch.last_offset + 1
             if batch.is_available:
-                self.batches.split(batch, first_offset, end_offset - 1).archive()
+                part = self.batches.split(batch, first_offset, end_offset - 1)
+                self.batches.archive(part)
         if position < end_offset:
             self._add_archived(position, end_offset - 1)
 
@@ -96,11 +97,7 @@ class InFlightWindow:
             return False
         self.start_offset = log_start_offset
         self.end_offset = max(self.end_offset, log_start_offset)
-        removed = sum(batch.last_offset < log_start_offset for batch in self.batches)
-        self.batches.remove_first(removed)
-        first = self.batches.first
-        if first is not None and first.first_offset < log_start_offset:
-            first.first_offset = log_start_offset
+        self.batches.remove_below(log_start_offset)
         self.advance()
         self.records_became_available()
         return True

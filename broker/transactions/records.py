@@ -6,6 +6,7 @@ Keys have version 0. Values are written with version 0, as Kafka does without th
 
 import struct
 
+from ottla.broker.coordination.stored_records import UnreadableRecord
 from ottla.broker.transactions.state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -26,10 +27,6 @@ VALUE_VERSION = 0
 MAX_VALUE_VERSION = 1
 
 _SHORT = struct.Struct(">h")
-
-
-class UnreadableRecord(ValueError):
-    """A key or value is not in Kafka's format; the message has the reason."""
 
 
 def transaction_key(transactional_id: str) -> bytes:

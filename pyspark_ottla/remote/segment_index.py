@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.remote.metadata_records import (
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_batch
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -21,11 +26,6 @@ from ottla.broker.remote.metadata_records import (
     metadata_partition,
     topic_id_partition_of,
 )
-from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import BatchHeader
-from ottla.protocol.records.errors import RecordsError
-from ottla.protocol.records.reader import iterate_entries, read_batch
-from ottla.protocol.topics import TopicPartition
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

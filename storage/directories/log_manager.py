@@ -289,6 +289,7 @@ class LogManager:
                 write_partition_metadata(self.fs, log.metadata_path, topic_id)
             except OSError as error:
                 raise log.log_directory.write_failed(error) from error
+            log.local.directory.changes += 1
             log.topic_id = topic_id
         elif log.topic_id != topic_id:
             raise InconsistentMetadata(

@@ -9,7 +9,6 @@ same file.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 
 from ottla.storage.errors import CorruptFile
@@ -151,9 +150,10 @@ def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
         fields[name.strip()] = value.strip()
     if fields.get("version") != "0":
         raise CorruptFile(path, f"unknown version {fields.get('version')!r}")
+    text = fields.get("topic_id", "") + "=="
     try:
-        topic_id = base64.urlsafe_b64decode(fields.get("topic_id", "") + "==")
-    except binascii.Error:
+        topic_id = base64.b64decode(text, altchars=b"-_", validate=True)
+    except ValueError:  # also of a text that is not ASCII
         topic_id = b""
     if len(topic_id) != 16 or not any(topic_id):
         raise CorruptFile(path, f"invalid topic id {fields.get('topic_id')!r}")

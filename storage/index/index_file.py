@@ -30,7 +30,16 @@ BLOCK_BYTES = 4096
 class IndexFile:
     """A file of entries of `ENTRY_BYTES` bytes, whose content subclasses define."""
 
-    __slots__ = ("_blocks", "_fs", "_stored_bytes", "_tail", "base_offset", "max_bytes")
+    __slots__ = (
+        "_blocks",
+        "_fs",
+        "_stored_bytes",
+        "_tail",
+        "base_offset",
+        "changes",
+        "max_bytes",
+        "synced_changes",
+    )
 
     ENTRY_BYTES: int
 
@@ -47,6 +56,9 @@ class IndexFile:
         self._blocks = IndexBlocks(fs, path, self.ENTRY_BYTES, files)
         self._stored_bytes = stored_bytes
         self._tail = bytearray()
+        # Of the file: what an earlier process wrote may not be on disk.
+        self.changes = 1
+        self.synced_changes = 0
         self.base_offset = base_offset
         self.max_bytes = max_bytes - max_bytes % self.ENTRY_BYTES
 
@@ -84,6 +96,7 @@ class IndexFile:
         """Writes pending entries to the file, without a sync. Raises OSError."""
         if not self._tail:
             return
+        self.changes += 1
         descriptor = self._fs.open(self.path, CREATE)
         try:
             # A copy: the traceback of a failed write may keep a view of what it wrote, and the
@@ -97,6 +110,7 @@ class IndexFile:
     def create(self) -> None:
         """Creates the file, or empties an existing one."""
         self.discard()
+        self.changes += 1
         self._fs.close(self._fs.open(self.path, CREATE_EMPTY))
         self._stored_bytes = 0
 
@@ -136,6 +150,7 @@ class IndexFile:
             return
         self._tail = bytearray()
         self._blocks.close()
+        self.changes += 1
         self._fs.truncate(file.descriptor, size)
         self._stored_bytes = size
 
@@ -143,6 +158,7 @@ class IndexFile:
         """Truncates the file to no entries."""
         self._tail = bytearray()
         self._blocks.close()
+        self.changes += 1
         descriptor = self._fs.open(self.path, CREATE)
         try:
             self._fs.truncate(descriptor, 0)

@@ -36,12 +36,23 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ("_entries", "_fs", "_stored_bytes", "base_offset", "path")
+    __slots__ = (
+        "_entries",
+        "_fs",
+        "_stored_bytes",
+        "base_offset",
+        "changes",
+        "path",
+        "synced_changes",
+    )
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int) -> None:
         self._fs = fs
         self._entries: list[AbortedTransaction] | None = None if stored_bytes else []
         self._stored_bytes = stored_bytes
+        # Of the file, and of whether there is one. An earlier process may not have synced it.
+        self.changes = 1
+        self.synced_changes = 0
         self.path = path
         self.base_offset = base_offset
 
@@ -94,6 +105,7 @@ class TransactionIndex:
         entries, size = self.entries(), self._stored_bytes
         if entries and entries[-1].last_offset >= added[0].last_offset:
             raise ValueError(f"{added[0]} does not come after {entries[-1]}")
+        self.changes += 1
         file = OpenFile(self._fs, self.path, CREATE)
         content = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in added)
         undo = partial(self._keep, file, len(entries))
@@ -120,6 +132,7 @@ class TransactionIndex:
 
     def _keep(self, file: OpenFile, entries: int) -> None:
         """Removes all but the first `entries` entries, and what was written of more of them."""
+        self.changes += 1
         del self.entries()[entries:]
         self._stored_bytes = entries * TXN_ENTRY_BYTES
         if entries:
@@ -131,6 +144,7 @@ class TransactionIndex:
         """Removes all entries, valid or not."""
         self._entries = []
         if self._stored_bytes:
+            self.changes += 1
             self._fs.remove(self.path)
             self._stored_bytes = 0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from typing import Protocol
 
 from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import READ_ONLY
@@ -14,21 +16,34 @@ from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.producer.producer_state import ProducerState
 
 
+class Synced(Protocol):
+    """A file, or a directory, of which a flush syncs the changes."""
+
+    #: How often it was changed.
+    changes: int
+    #: `changes` of what the last flush that succeeded has synced.
+    synced_changes: int
+
+
 class Flush:
-    """Syncs every file that has data at or above the recovery point.
+    """Syncs every file that has data at or above the recovery point and was changed.
 
     Creating one, on the thread that owns the log, writes pending index entries. `run` syncs and
     stores an error for `LogFlusher.finish_flush`. After a successful run everything below `offset`
     is on disk. A truncation of the log meanwhile lowers `offset` (`LogOffsets.flushing`).
+
+    As Kafka's `LocalLog.flush` it syncs the segments above the recovery point, and the directory
+    only if there are new names in it. Other files are synced once after each change.
     """
 
     __slots__ = (
         "_directory",
-        "_epochs",
         "_files",
         "_fs",
-        "_optional",
+        "_paths",
         "_syncing",
+        "_syncs_names",
+        "_unsynced",
         "error",
         "offset",
     )
@@ -36,42 +51,56 @@ class Flush:
     def __init__(
         self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
     ) -> None:
-        self._fs = local.directory.fs
-        self._directory = local.directory.path
+        directory = local.directory
+        self._fs = directory.fs
+        self._directory = directory.path
         self._files: list[OpenFile] = []
-        self._optional: list[str] = []
+        self._paths: list[str] = []
+        # What is synced, and its `changes` now: those that come meanwhile are for the next flush.
+        self._unsynced: list[tuple[Synced, int]] = []
         self.offset = offsets.log_end_offset
-        self.error: OSError | None = None
+        self.error: OSError | None = OSError(errno.ECANCELED, "the flush has not run")
         self._syncing = False
-        self._epochs = epochs if epochs.unsynced else None
-        for segment in local.segments.from_offset(offsets.recovery_point):
-            segment.offset_index.write()
-            segment.time_index.write()
+        point = offsets.recovery_point
+        segments = local.segments.from_offset(point)
+        for segment in segments:
             self._files.append(segment.log.file())
-            self._optional += [segment.offset_index.path, segment.time_index.path]
-            if segment.txn_index.exists:
-                self._optional.append(segment.txn_index.path)
+            for index in (segment.offset_index, segment.time_index):
+                index.write()
+                if index.changes != index.synced_changes:
+                    self._add(index, index.path)
         # A snapshot matters as much as the segment it belongs to: with it, recovery does not read
         # the older segments again.
-        for offset in producers.snapshots:
-            if offset >= offsets.recovery_point:
-                self._optional.append(producers.snapshot_path(offset))
-        if epochs.unsynced:
-            self._optional.append(epochs.path)
-            epochs.unsynced = False
-        self._optional.append(local.directory.metadata_path)
+        snapshots = producers.snapshots_from(point)
+        self._paths += map(producers.snapshot_path, snapshots)
+        self._syncs_names = bool(snapshots)
+        for segment in segments:
+            aborted = segment.txn_index
+            if aborted.changes != aborted.synced_changes:
+                self._add(aborted, aborted.path if aborted.exists else None)
+                self._syncs_names = True
+        if epochs.changes != epochs.synced_changes:
+            self._add(epochs, epochs.path)
+            self._syncs_names = True
+        if directory.changes != directory.synced_changes:
+            self._add(directory, directory.metadata_path)
+            self._syncs_names = True
+
+    def _add(self, unsynced: Synced, path: str | None) -> None:
+        self._unsynced.append((unsynced, unsynced.changes))
+        if path is not None:
+            self._paths.append(path)
 
     def run(self) -> None:
         """Syncs. Safe in a worker thread while the log is appended to, rolled or truncated."""
         try:
             for file in self._files:
                 self._sync(file.descriptor)
-            for path in self._optional:
+            for path in self._paths:
                 self._sync_path(path)
-            try:
-                self._fs.sync_directory(self._directory)
-            except FileNotFoundError:
-                return  # the directory was renamed: the log is being deleted or moved
+            if self._syncs_names:
+                self._sync_directory()
+            self.error = None
         except OSError as error:
             self.error = error
 
@@ -80,27 +109,37 @@ class Flush:
         self._fs.sync(descriptor)
         self._syncing = False
 
-    def lacked_descriptors(self) -> bool:
-        """Whether a file could not even be opened to be synced: the next flush syncs it.
-
-        A sync itself that lacks memory is a failed one: the kernel may have dropped the pages.
-        """
-        if self.error is None or self._syncing or not is_exhausted(self.error):
-            return False
-        if self._epochs is not None:
-            self._epochs.unsynced = True
-        return True
-
     def _sync_path(self, path: str) -> None:
-        # These files may be renamed or deleted while this runs. Then they need not be on disk.
         try:
             descriptor = self._fs.open(path, READ_ONLY)
         except FileNotFoundError:
+            # Deleted or renamed meanwhile, then it need not be on disk; or the whole directory was.
+            self._syncs_names = True
             return
         try:
             self._sync(descriptor)
         finally:
             self._fs.close(descriptor)
+
+    def _sync_directory(self) -> None:
+        try:
+            self._fs.sync_directory(self._directory)
+        except FileNotFoundError:
+            # The directory was renamed: the log is being deleted or moved. If it is moved, the next
+            # flush syncs all.
+            self._unsynced.clear()
+
+    def lacked_descriptors(self) -> bool:
+        """Whether a file could not even be opened to be synced: the next flush syncs it.
+
+        A sync itself that lacks memory is a failed one: the kernel may have dropped the pages.
+        """
+        return self.error is not None and not self._syncing and is_exhausted(self.error)
+
+    def mark_synced(self) -> None:
+        """The next flush need not sync the same changes again. After a successful `run`."""
+        for each, changes in self._unsynced:
+            each.synced_changes = max(each.synced_changes, changes)
 
 
 FlushLater = Callable[["LogFlusher"], object]
@@ -157,7 +196,7 @@ class LogFlusher:
     def begin_flush(self) -> Flush | None:
         """`Log.begin_flush`."""
         offsets = self._offsets
-        if offsets.recovery_point >= offsets.log_end_offset and not self._epochs.unsynced:
+        if offsets.recovery_point >= offsets.log_end_offset and not self._epochs.requires_flush:
             offsets.flush_required = False
             return None
         try:
@@ -173,7 +212,7 @@ class LogFlusher:
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if flush in offsets.flushing:
             offsets.flushing.remove(flush)
-        if flush.error is not None:
+        if flush.error is not None or log_directory.is_offline:
             offsets.failed_flushes += 1
         if flush.lacked_descriptors():
             assert flush.error is not None
@@ -184,6 +223,7 @@ class LogFlusher:
             raise log_directory.fail(flush.error) from flush.error
         # The kernel reports a failed sync once: this one may have succeeded because another failed.
         log_directory.check_online()
+        flush.mark_synced()
         offsets.recovery_point = max(offsets.recovery_point, flush.offset)
         if offsets.flush_required:
             unflushed = offsets.log_end_offset - offsets.recovery_point

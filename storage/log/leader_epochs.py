@@ -21,10 +21,18 @@ class LeaderEpochs:
     """(epoch, start offset) pairs in ascending order.
 
     Changes are in the file when a method returns, but survive a power failure only after the next
-    flush (`unsynced`). Recovery reads the epochs of later batches from the batches themselves.
+    flush; `changes` counts them. Recovery reads the epochs of later batches from the batches.
     """
 
-    __slots__ = ("_epochs", "_fs", "_starts", "latest_epoch", "path", "unsynced")
+    __slots__ = (
+        "_epochs",
+        "_fs",
+        "_starts",
+        "changes",
+        "latest_epoch",
+        "path",
+        "synced_changes",
+    )
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
@@ -33,7 +41,14 @@ class LeaderEpochs:
         self._starts: list[int] = []
         # The newest epoch, or -1. Kept as an attribute because every append reads it.
         self.latest_epoch = NO_EPOCH
-        self.unsynced = False
+        self.changes = 0
+        # The next flush syncs what an earlier process wrote, but it requires none.
+        self.synced_changes = -1
+
+    @property
+    def requires_flush(self) -> bool:
+        """Whether there are changes since the file was loaded that are not on disk."""
+        return self.changes > max(self.synced_changes, 0)
 
     def load(self) -> None:
         """Reads the file. Raises CorruptFile, with nothing loaded, when it is corrupt."""
@@ -145,4 +160,4 @@ class LeaderEpochs:
 
     def _write(self) -> None:
         write_epoch_checkpoint(self._fs, self.path, self.entries, sync=False)
-        self.unsynced = True
+        self.changes += 1

@@ -135,6 +135,7 @@ class LocalLog:
         and a file of the new one would hide their records at the next start.
         """
         config = self.config
+        self.directory.changes += 1
         segment = self.directory.segment(base_offset, config, created_ms)
         try:
             segment.create_files(config.segment_bytes if config.preallocate else 0)
@@ -213,6 +214,7 @@ class LocalLog:
         their base offsets are retired too, except for the one at `keep_snapshot_of`. Raises
         OSError.
         """
+        self.directory.changes += 1
         for segment in segments:
             self.segments.remove(segment)
             segment.release()
@@ -268,6 +270,7 @@ class LocalLog:
         """The directory has been renamed to `path`."""
         self._deletions.rename_under(self.directory.path, path)
         self.directory.path = path
+        self.directory.changes += 1
         for segment in self.segments:
             segment.move_to(path)
         self._producers.directory = path

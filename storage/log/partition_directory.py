@@ -15,9 +15,21 @@ class PartitionDirectory:
     """Where the files of one log are. `path` changes when the directory is renamed.
 
     `name` is `topic-partition`, also while the directory has another name (`-future`, `-delete`).
+    `changes` counts those of its entries that a flush makes durable: segments that were created or
+    removed, `partition.metadata`, a rename of the directory.
     """
 
-    __slots__ = ("_files", "fs", "log_directory", "name", "partition", "path", "topic")
+    __slots__ = (
+        "_files",
+        "changes",
+        "fs",
+        "log_directory",
+        "name",
+        "partition",
+        "path",
+        "synced_changes",
+        "topic",
+    )
 
     def __init__(
         self, log_directory: LogDirectory, path: str, topic: str, partition: int, files: OpenFiles
@@ -29,6 +41,9 @@ class PartitionDirectory:
         self.partition = partition
         self.name = f"{topic}-{partition}"
         self._files = files
+        # An earlier process may not have synced it.
+        self.changes = 1
+        self.synced_changes = 0
 
     def __repr__(self) -> str:
         return f"PartitionDirectory({self.path})"

@@ -8,7 +8,7 @@ log is closed.
 from __future__ import annotations
 
 import logging
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -101,6 +101,11 @@ class ProducerState:
     def snapshots(self) -> list[int]:
         """The offsets of the snapshot files, ascending."""
         return list(self._snapshots)
+
+    def snapshots_from(self, offset: int) -> list[int]:
+        """The offsets of the snapshot files at or above `offset`, ascending."""
+        snapshots = self._snapshots
+        return snapshots[bisect_left(snapshots, offset) :]
 
     @property
     def is_empty(self) -> bool:

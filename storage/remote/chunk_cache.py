@@ -89,9 +89,18 @@ class ChunkCache:
             return
         self._chunks[key] = content
         self._bytes += len(content)
+        self._drop_excess()
+
+    def _drop_excess(self) -> None:
         while self._bytes > self._max_bytes:
             _, dropped = self._chunks.popitem(last=False)
             self._bytes -= len(dropped)
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Another limit, from now on."""
+        with self._lock:
+            self._max_bytes = max_bytes
+            self._drop_excess()
 
     def has(self, key: ChunkKey) -> bool:
         """Whether the chunk is in memory or on its way."""

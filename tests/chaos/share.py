@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -37,11 +38,12 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=20.0, help="seconds between two kills")
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="a directory for data and logs, kept")
     options = parser.parse_args()
     with (
-        tempfile.TemporaryDirectory() as name,
+        nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory() as directory,
         start_cluster(
-            Path(name),
+            Path(directory),
             min_insync_replicas=2,
             group_coordinator_rebalance_protocols="classic,consumer,share",
             share_coordinator_state_topic_prune_interval_ms=30_000,

@@ -88,6 +88,19 @@ class Life:
             assert place is not None
             assert place.base_offset <= offset <= place.last_offset
 
+    def kill(self) -> None:
+        """Of the process only: the next one has files that are not synced."""
+        end = self.log.log_end_offset
+        self.manager, self.log = self.start()
+        assert self.log.log_end_offset == end
+
+    def truncate(self) -> None:
+        log = self.log
+        log.offsets.high_watermark = 0
+        log.truncate_to(self.random.randint(0, log.log_end_offset))
+        log.update_high_watermark(log.log_end_offset)
+        self.durable = min(self.durable, log.log_end_offset)
+
     def stop(self) -> None:
         self.manager.shutdown(NOW_MS)
         self.durable = self.log.log_end_offset
@@ -177,7 +190,9 @@ def test_power_failures(seed: int) -> None:
     print(f"OTTLA_TEST_SEED={seed}")
     life = Life(seed)
     for _ in range(40):
-        (step,) = life.random.choices(("append", "flush", "fail", "stop"), (10, 4, 2, 1))
+        (step,) = life.random.choices(
+            ("append", "flush", "fail", "stop", "kill", "truncate"), (10, 4, 2, 1, 1, 1)
+        )
         getattr(life, step)()
     life.fail()
 

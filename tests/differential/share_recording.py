@@ -1,9 +1,10 @@
 """The share group conversations with Apache Kafka 4.3.1 and with Ottla, compared line by line.
 
-    python -m tests.differential.share_recording [--record]
+    python -m tests.differential.share_recording [--record] [--only NAME...]
 
 Both brokers are started. With `--record` what Kafka said is written to `share_responses.json`, with
-which CI compares Ottla (test_share_groups.py). Exit code 1 where the two differ.
+which CI compares Ottla (test_share_groups.py); that leaves out the slow conversations. Exit
+code 1 where the two differ.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.differential import share_access_scripts
-from tests.differential.share_scripts import LOCK_MS, SCRIPTS, prepare
+from tests.differential import share_access_scripts, share_scripts, share_trouble_scripts
+from tests.differential.share_scripts import LOCK_MS, Script, prepare
+from tests.differential.share_trouble_scripts import SLOW_SCRIPTS
 from tests.doubles.broker_process import start_broker
 from tests.doubles.kraft_kafka import VERSION, start_kraft
 from tests.doubles.transcript import Transcript
@@ -39,15 +43,26 @@ OTTLA = {
 }
 
 
+#: Of both brokers: the share coordinator appends late.
+SLOW: dict[str, Any] = {
+    "share_coordinator_append_linger_ms": share_trouble_scripts.WRITE_MS,
+    "share_coordinator_write_timeout_ms": 30_000,
+}
+SCRIPTS: tuple[Script, ...] = (
+    *share_scripts.SCRIPTS,
+    *share_access_scripts.SCRIPTS,
+    *share_trouble_scripts.SCRIPTS,
+)
+
 _EPOCHS = re.compile(r"group_epoch=([2-9]|\d\d+), assignment_epoch=\d+")
 
 
-def hold(bootstrap: str) -> dict[str, list[str]]:
+def hold(bootstrap: str, scripts: Sequence[Script] = SCRIPTS) -> dict[str, list[str]]:
     """Conversations with one new broker, by name."""
     with Transcript(bootstrap) as transcript:
         prepare(transcript)
     found = {}
-    for script in (*SCRIPTS, *share_access_scripts.SCRIPTS):
+    for script in scripts:
         with Transcript(bootstrap) as transcript:
             script(transcript)
             # Kafka has a message for other errors than Ottla; the codes are compared. It counts
@@ -70,19 +85,33 @@ def differences(kafka: dict[str, list[str]], ottla: dict[str, list[str]]) -> lis
     ]
 
 
+def with_both(
+    scripts: Sequence[Script], settings: dict[str, Any]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The conversations with Apache Kafka and with Ottla."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with start_kraft(directory / "kafka", **KAFKA, **settings) as bootstrap:
+            kafka = hold(bootstrap, scripts)
+        with start_broker(directory / "ottla", broker_id=1, **OTTLA, **settings) as broker:
+            return kafka, hold(broker.bootstrap, scripts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", action="store_true", help="write share_responses.json")
+    parser.add_argument("--only", nargs="*", help="the names of conversations")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        with start_kraft(directory / "kafka", **KAFKA) as bootstrap:
-            kafka = hold(bootstrap)
-        with start_broker(directory / "ottla", broker_id=1, **OTTLA) as broker:
-            ottla = hold(broker.bootstrap)
+    names = arguments.only
+    scripts = [each for each in SCRIPTS if not names or each.__name__ in names]
+    slow = [each for each in SLOW_SCRIPTS if not names or each.__name__ in names]
+    kafka, ottla = with_both(scripts, {}) if scripts else ({}, {})
     if arguments.record:
-        RESPONSES.write_text(json.dumps(kafka, indent=1) + "\n", encoding="ascii")
+        known = json.loads(RESPONSES.read_text(encoding="ascii")) if names else {}
+        RESPONSES.write_text(json.dumps(known | kafka, indent=1) + "\n", encoding="ascii")
     found = differences(kafka, ottla)
+    if slow:
+        found += differences(*with_both(slow, SLOW))
     print("\n".join(found) or f"the same responses as Apache Kafka {VERSION}")
     sys.exit(1 if found else 0)
 

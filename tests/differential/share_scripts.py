@@ -434,7 +434,16 @@ def _set_lock(t: Transcript, group: str, topic_id: bytes, duration_ms: int) -> N
     )
 
 
-def take(t: Transcript, group: str, member: str, epoch: int, topic_id: bytes | None = None) -> int:
+def take(
+    t: Transcript,
+    group: str,
+    member: str,
+    epoch: int,
+    topic_id: bytes | None = None,
+    *,
+    max_records: int = 1,
+    on: str = "main",
+) -> int:
     """The fetch that gets records; returns the next epoch of the session.
 
     Kafka can respond early without records, while it loads a share partition or releases records.
@@ -444,8 +453,10 @@ def take(t: Transcript, group: str, member: str, epoch: int, topic_id: bytes | N
     def is_acquired() -> bool:
         nonlocal epoch
         del t.lines[mark:]
-        request = fetch(group, member, epoch, topic_id, max_records=1, max_wait_ms=LONG_MS)
-        response = t.ask(request, 1)
+        request = fetch(
+            group, member, epoch, topic_id, max_records=max_records, max_wait_ms=LONG_MS
+        )
+        response = t.ask(request, 1, on)
         epoch += 1
         assert isinstance(response, fetching.ShareFetchResponse)
         return any(

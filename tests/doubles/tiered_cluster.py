@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from ottla.broker.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -28,6 +27,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import uuid_to_string
+from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from tests.doubles.tiered_partition import PARTITION, TieredPartition, append_transactions
 

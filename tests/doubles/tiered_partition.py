@@ -39,9 +39,7 @@ class TieredPartition:
         self.log = self.logs.get_or_create("t", 0, now_ms=NOW_MS)
         self.storage = MemoryRemoteStorage()
         self.topic = MemoryMetadataTopic(1)
-        self.metadata = RemoteLogMetadataManager(
-            self.topic, RemoteLogMetadataSettings(topic_num_partitions=1)
-        )
+        self.metadata = self._new_metadata()
         self.workers = WorkerPool(threads=1)
         self.quota = ReplicationQuota()
         self.is_leader = True
@@ -50,6 +48,13 @@ class TieredPartition:
             self.storage, self.metadata, self.workers, 1, lambda: self.now_ms
         )
         self.copier = self.new_copier()
+
+    def _new_metadata(self) -> RemoteLogMetadataManager:
+        manager = RemoteLogMetadataManager(
+            self.topic, RemoteLogMetadataSettings(topic_num_partitions=1)
+        )
+        manager.append_retry_seconds = 0
+        return manager
 
     def new_copier(self) -> SegmentCopier:
         return SegmentCopier(self.remote, PARTITION, self.quota, 8)
@@ -80,9 +85,7 @@ class TieredPartition:
     async def restart(self) -> None:
         """Another start of the broker: what was in memory about remote storage is lost."""
         await self.metadata.shutdown()
-        self.metadata = RemoteLogMetadataManager(
-            self.topic, RemoteLogMetadataSettings(topic_num_partitions=1)
-        )
+        self.metadata = self._new_metadata()
         self.remote = RemoteSegments(
             self.storage, self.metadata, self.workers, 1, lambda: self.now_ms
         )

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer
 
-from ottla.broker.remote.metadata_records import (
+from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogSegmentMetadataUpdate,
     encode_metadata,

@@ -227,6 +227,19 @@ async def test_20_the_id_of_another_broker(starts: Starts) -> None:
     await store.close()
 
 
+async def test_21_the_address_of_another_broker(starts: Starts) -> None:
+    store = ZooKeeperStore(f"{starts.zookeeper}/chroot")
+    await store.connect()
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "first.example", 9092)
+    await BrokerRegistration(store, BrokerInfo(7, (endpoint,)), lambda: 0).register()
+    code, line = await starts.fail(
+        "broker.id=8", "advertised.listeners=PLAINTEXT://first.example:9092"
+    )
+    assert (code, "Broker 7 is registered at PLAINTEXT://first.example:9092" in line) == (21, True)
+    assert await store.children("/brokers/ids") == ["7"]
+    await store.close()
+
+
 async def test_2_all_mistakes_of_the_settings_at_once(starts: Starts, tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("num.partitons=3\nconfluent.a=1\nlog.roll.hours=none\nlisteners=:9092\n")

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import Broker
 from tests.doubles.eventually import eventually
+from tests.doubles.tiered_topics import remote_logs
 
 PARTITIONS = 2
 TIERED = {
@@ -122,7 +123,7 @@ def test_a_consumer_reads_the_whole_topic(broker: Broker) -> None:
     sent = produce(broker, "whole", 2_000)
     wait_until_tiered(broker, "whole")
     assert consume(broker, "whole", len(sent)) == sent
-    assert broker.server.parts.replicas.manager.remote_fetches.reader.read_bytes > 0  # type: ignore[union-attr]
+    assert remote_logs(broker).statistics.total("read_bytes") > 0
     small = {"fetch.max.bytes": 1_000_000, "max.partition.fetch.bytes": 700}
     assert consume(broker, "whole", len(sent), **small) == sent
 
@@ -153,15 +154,14 @@ def test_a_store_that_is_away_delays_the_consumer(broker: Broker, store: Path) -
     create(broker, "away")
     sent = produce(broker, "away", 1_000)
     wait_until_tiered(broker, "away")
-    fetches = broker.server.parts.replicas.manager.remote_fetches
-    assert fetches is not None
     hidden = store.with_name("hidden")
     store.rename(hidden)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
     consumer.assign([TopicPartition("away", 0, 0)])
-    failed = fetches.reader.failed_reads
-    eventually(lambda: consumer.poll(0.1) is not None or fetches.reader.failed_reads > failed)
+    statistics = remote_logs(broker).statistics
+    failed = statistics.total("read_errors")
+    eventually(lambda: consumer.poll(0.1) is not None or statistics.total("read_errors") > failed)
     hidden.rename(store)
     consumer.close()
-    assert fetches.reader.failed_reads > failed
+    assert statistics.total("read_errors") > failed
     assert consume(broker, "away", len(sent)) == sent

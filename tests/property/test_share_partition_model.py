@@ -43,6 +43,8 @@ class Model:
         # Past the delivery limit, by the memory of this leader alone.
         self.exhausted: set[int] = set()
         self.held: dict[int, tuple[str, int]] = {}
+        #: The delivery count with which each record was last acquired.
+        self.counts: dict[int, int] = {}
         self.partition = self.elect()
 
     def elect(self) -> SharePartition:
@@ -82,6 +84,7 @@ class Model:
                 holder = self.held.get(each)
                 assert holder is None or holder[1] <= self.now_ms
                 self.held[each] = (member, self.now_ms + LIMITS.lock_duration_ms)
+                self.counts[each] = count
 
     def acknowledge(self) -> None:
         """A member acknowledges some of what it thinks it has, which may be wrong."""
@@ -125,6 +128,10 @@ class Model:
 
     def find_exhausted(self) -> None:
         """After a rollback: locks that ended meanwhile have ended in memory only."""
+        limit = LIMITS.max_delivery_count
+        below = range(self.partition.window.start_offset)
+        self.exhausted |= {each for each in below if self.counts.get(each) == limit}
+        self.exhausted -= self.accepted | self.rejected
         for batch in self.partition.window.batches:
             if batch.is_terminal:
                 done = set(range(batch.first_offset, batch.last_offset + 1))
@@ -154,6 +161,8 @@ class Model:
             assert batch.first_offset >= position
             position = batch.last_offset + 1
         assert position <= window.end_offset
+        terminal = sum(batch.count for batch in window.batches if batch.is_terminal)
+        assert window.delivery_complete_count == terminal
         assert window.in_flight_records <= LIMITS.max_in_flight_records + 12
         for offset in range(window.start_offset):
             assert offset in self.accepted | self.rejected | self.exhausted

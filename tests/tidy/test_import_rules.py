@@ -14,7 +14,17 @@ from tests.tidy.source_tree import PACKAGES, ROOT, circles, import_graph, import
 
 ALLOWED_OWN = {
     "protocol": ("ottla.protocol",),
-    "storage": ("ottla.storage", "ottla.protocol.records"),
+    "storage": (
+        "ottla.storage",
+        "ottla.protocol.records",
+        # The records of `__remote_log_metadata`: `storage/remote/metadata_records.py`.
+        "ottla.protocol.codec",
+        "ottla.protocol.errors",
+        "ottla.protocol.message",
+        "ottla.protocol.messages.stored",
+        "ottla.protocol.partitioner",
+        "ottla.protocol.primitives",
+    ),
     "controller": ("ottla.controller", "ottla.protocol"),
     "broker": ("ottla.broker", "ottla.protocol", "ottla.storage", "ottla.controller"),
     "cli": ("ottla.cli", "ottla.protocol", "ottla.storage", "ottla.broker", "ottla.controller"),
@@ -25,7 +35,6 @@ ALLOWED_OWN = {
         "ottla.storage.remote",
         "ottla.storage.errors",
         "ottla.storage.producer.producer_snapshot",
-        "ottla.broker.remote.metadata_records",
     ),
 }
 

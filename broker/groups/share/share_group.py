@@ -42,6 +42,8 @@ class ShareGroup:
         self.targets: dict[str, Topics] = {}
         #: The partitions whose state the share coordinator has.
         self.initialized: Topics = {}
+        #: Their names, as they were when the state was initialized.
+        self.topic_names: dict[bytes, str] = {}
 
     @property
     def state(self) -> str:
@@ -60,6 +62,7 @@ class ShareGroup:
         elif record.kind == records.STATE_PARTITIONS:
             rows = () if value is None else value.initialized_topics
             self.initialized = {row.topic_id: list(row.partitions) for row in rows}
+            self.topic_names = {row.topic_id: row.topic_name for row in rows}
         elif record.kind == records.TARGET:
             if value is None:
                 self.targets.pop(member_id, None)

@@ -4,7 +4,7 @@ Mirrors the share group parts of Kafka's `GroupMetadataManager`. Records first: 
 its records are committed. Requests of one group wait for each other.
 
 A member gets a partition when the share coordinator has its state. The first heartbeat for a new
-partition waits for that, INITIALIZE_TIMEOUT_S at the most; then the next heartbeat retries.
+partition waits for that, for a limited time (`StatePartitions`); then the next heartbeat retries.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,14 +20,10 @@ from ottla.broker.groups.share import records
 from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
+from ottla.broker.groups.share.state_partitions import StatePartitions
 from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.persister import (
-    UNINITIALIZED_START_OFFSET,
-    SharePartitionKey,
-    ShareStatePersister,
-    StateSummary,
-)
+from ottla.broker.share.persister import SharePartitionKey, ShareStatePersister, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 
-INITIALIZE_TIMEOUT_S = 10.0
 LEAVE_EPOCH = -1
 ASSIGNOR = "simple"
 KIND = "share"
@@ -85,7 +81,7 @@ class ShareGroups:
         self._appender = appender
         self._timer = timer
         self._catalog = catalog
-        self._persister = persister
+        self._states = StatePartitions(persister, catalog)
         # Groups with a request in progress.
         self._locks: KeyedLocks[str] = KeyedLocks()
         self._timers: dict[tuple[str, str], TimerTask] = {}
@@ -283,51 +279,19 @@ class ShareGroups:
                 self._watch(group.group_id, member_id)
 
     def on_unloaded(self, partition: GroupPartition) -> None:
-        for group_id in partition.share_groups or {}:
-            for key in [key for key in self._timers if key[0] == group_id]:
-                self._timers.pop(key).cancel()
+        groups = partition.share_groups or {}
+        for key in [key for key in self._timers if key[0] in groups]:
+            self._timers.pop(key).cancel()
 
     # The state of share partitions.
 
     async def _initialize(self, group: ShareGroup, names: frozenset[str]) -> None:
         """Lets the share coordinator create the state of partitions that have none."""
-        missing: list[SharePartitionKey] = []
-        initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
-        topics: dict[bytes, str] = {}
-        for name in sorted(names):
-            topic = self._catalog.describe(name)
-            if topic is None:
-                continue
-            topics[topic.topic_id] = name
-            known = initialized.setdefault(topic.topic_id, [])
-            missing += (
-                SharePartitionKey(group.group_id, topic.topic_id, index)
-                for index in range(topic.partition_count)
-                if index not in known
-            )
-        if not missing:
-            return
-        try:
-            async with asyncio.timeout(INITIALIZE_TIMEOUT_S):
-                for key in missing:
-                    await self._persister.initialize(key, 0, UNINITIALIZED_START_OFFSET)
-                    initialized[key.topic_id].append(key.partition)
-        except (KafkaError, TimeoutError) as error:
-            logger.info(
-                "Share group %s: %d partitions wait for the share coordinator: %s",
-                group.group_id,
-                len(missing),
-                str(error) or "timeout",
-                extra={"group": group.group_id},
-            )
-        names_by_id = self._names(initialized) | topics
-        record = records.state_partitions_record(group.group_id, initialized, names_by_id)
-        await self._store(group.group_id, [record])
-        # A group that is new here was added by the replay of the record.
-        group.initialized = initialized
-
-    def _names(self, topics: Topics) -> dict[bytes, str]:
-        return {topic_id: self._catalog.name_of(topic_id) or "" for topic_id in topics}
+        initialized = await self._states.initialize(group, names)
+        if initialized != group.initialized:
+            await self._store(group.group_id, [self._states.record(group.group_id, initialized)])
+            # A group that is new here was added by the replay of the record.
+            group.initialized = initialized
 
     def _empty_group(self, group_id: str) -> ShareGroup:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
@@ -342,16 +306,14 @@ class ShareGroups:
         """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
         async with self._locks.locked(group_id):
             group = self._empty_group(group_id)
-            for topic_id, indexes in group.initialized.items():
-                for index in indexes:
-                    await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
+            await self._states.delete(group_id, group.initialized)
             self._on_state_replaced(group_id)
             kinds = (records.STATE_PARTITIONS, records.TARGET_EPOCH, records.EPOCH)
             await self._store(group_id, [tombstone_record(kind, group_id) for kind in kinds])
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """The stored start offset of a share partition and its epochs. Raises KafkaError."""
-        return await self._persister.summary(key, -1)
+        return await self._states.summary(key)
 
     async def reset(self, group_id: str, offsets: dict[bytes, dict[int, int]]) -> None:
         """Sets the start offsets of an empty group, by topic id and partition; durable on return.
@@ -364,19 +326,10 @@ class ShareGroups:
             group = self._group_for(group_id, 0)
             if group.members:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-            initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
-            for topic_id, rows in offsets.items():
-                known = initialized.setdefault(topic_id, [])
-                for index, offset in rows.items():
-                    key = SharePartitionKey(group_id, topic_id, index)
-                    epoch = (await self.summary(key)).state_epoch + 1
-                    await self._persister.initialize(key, epoch, offset)
-                    if index not in known:
-                        known.append(index)
+            initialized = await self._states.reset(group, offsets)
             self._on_state_replaced(group_id)
             if initialized != group.initialized:
-                names = self._names(initialized)
-                changes = [records.state_partitions_record(group_id, initialized, names)]
+                changes = [self._states.record(group_id, initialized)]
                 if group.epoch == 0:  # a new group
                     changes.append(records.epoch_record(group_id, 1))
                     changes.append(records.target_epoch_record(group_id, 1))
@@ -388,16 +341,47 @@ class ShareGroups:
         Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         async with self._locks.locked(group_id):
-            group = self._empty_group(group_id)
-            initialized = dict(group.initialized)
-            for topic_id in topic_ids:
-                for index in initialized.pop(topic_id, []):
-                    await self._persister.delete(SharePartitionKey(group_id, topic_id, index))
+            await self._delete_topics(self._empty_group(group_id), frozenset(topic_ids))
             self._on_state_replaced(group_id)
-            if initialized != group.initialized:
-                names = self._names(initialized)
-                await self._store(
-                    group_id, [records.state_partitions_record(group_id, initialized, names)]
+
+    async def _delete_topics(self, group: ShareGroup, topic_ids: frozenset[bytes]) -> None:
+        gone = {each: rows for each, rows in group.initialized.items() if each in topic_ids}
+        if gone:
+            await self._states.delete(group.group_id, gone)
+            rest = {each: rows for each, rows in group.initialized.items() if each not in gone}
+            await self._store(group.group_id, [self._states.record(group.group_id, rest)])
+
+    def on_topics_deleted(self, names: AbstractSet[str]) -> None:
+        """Topics are gone from the cluster: the state of their share partitions is deleted."""
+        affected = [
+            (group.group_id, gone)
+            for group in self.all()
+            if (gone := self._deleted_topics(group, names))
+        ]
+        if affected:
+            spawn(self._forget_topics(affected), name="delete the state of deleted topics")
+
+    def _deleted_topics(self, group: ShareGroup, names: AbstractSet[str]) -> frozenset[bytes]:
+        """A topic of one of these names may exist again, with another id."""
+        return frozenset(
+            topic_id
+            for topic_id in group.initialized
+            if group.topic_names.get(topic_id) in names and self._catalog.name_of(topic_id) is None
+        )
+
+    async def _forget_topics(self, affected: list[tuple[str, frozenset[bytes]]]) -> None:
+        for group_id, topic_ids in affected:
+            try:
+                async with self._locks.locked(group_id):
+                    group = self.find(group_id)
+                    if group is not None:
+                        await self._delete_topics(group, topic_ids)
+            except KafkaError as error:
+                logger.info(
+                    "Share group %s keeps the state of deleted topics until it is deleted: %s",
+                    group_id,
+                    error,
+                    extra={"group": group_id},
                 )
 
     # Records.

@@ -61,6 +61,9 @@ _REASONS: dict[int, str] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id has another producer id",
     ErrorCode.NON_EMPTY_GROUP: "the group has members",
     ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist",
+    ErrorCode.UNSUPPORTED_VERSION: "the consumer protocol is not enabled: "
+    "group.coordinator.rebalance.protocols does not contain `consumer`, or the commit is of a "
+    "version that has no member epoch",
 }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.runtime.tasks import gather_in_slices
 from ottla.broker.share.persister import SharePartitionKey
 from ottla.broker.share.sessions import SessionKey, SharedPartition
 from ottla.broker.share.share_partition import Acknowledgement, AcknowledgeType
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.share.share_partitions import SharePartitions
 
 MAX_MEMBER_ID_LENGTH = 36  # of a UUID, as Kafka demands
+_STORES_AT_ONCE = 64  # partitions: each is a request to a share coordinator
 
 
 class AcknowledgeResult(NamedTuple):
@@ -65,16 +67,21 @@ def are_valid(acknowledgements: Iterable[Acknowledgement], may_renew: bool) -> b
     return True
 
 
-async def acknowledge(
+def acknowledge(
     shares: SharePartitions,
     key: SessionKey,
     acknowledgements: Acknowledgements,
     topic_names: dict[bytes, str],
     may_read: MayReadTopic,
     may_renew: bool,
-) -> AcknowledgeResults:
-    """Acknowledges records, partition by partition; an error of one does not stop the others."""
+) -> Coroutine[Any, Any, AcknowledgeResults]:
+    """Acknowledges records; an error of one partition does not stop the others.
+
+    The locks at this call decide, for all partitions: the write of one can take long, and the locks
+    of the next would end meanwhile. Durable when the coroutine returns, which has to run.
+    """
     results: AcknowledgeResults = {}
+    stores: list[Coroutine[Any, Any, None]] = []
     for where, batches in acknowledgements.items():
         topic = topic_names.get(where.topic_id)
         if topic is None:
@@ -85,9 +92,31 @@ async def acknowledge(
             results[where] = AcknowledgeResult(ErrorCode.INVALID_REQUEST)
         else:
             partition = SharePartitionKey(key.group_id, *where)
+            results[where] = AcknowledgeResult(ErrorCode.NONE)
             try:
-                await shares.acknowledge(partition, topic, key.member_id, batches)
-                results[where] = AcknowledgeResult(ErrorCode.NONE)
+                store = shares.acknowledge(partition, topic, key.member_id, batches)
             except Exception as error:
-                results[where] = AcknowledgeResult(error_code(error), error_message(error))
+                results[where] = _failed(error)
+            else:
+                stores.append(_stored(store, results, where))
+    return _finish(stores, results)
+
+
+async def _stored(
+    store: Coroutine[Any, Any, None], results: AcknowledgeResults, where: SharedPartition
+) -> None:
+    try:
+        await store
+    except Exception as error:
+        results[where] = _failed(error)
+
+
+async def _finish(
+    stores: list[Coroutine[Any, Any, None]], results: AcknowledgeResults
+) -> AcknowledgeResults:
+    await gather_in_slices(stores, _STORES_AT_ONCE)
     return results
+
+
+def _failed(error: Exception) -> AcknowledgeResult:
+    return AcknowledgeResult(error_code(error), error_message(error))

@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), versions 0 and 1 (KIP-848).
 
-Version 1 is of Kafka 4: subscriptions by regular expression, and the type of each member. Listed
-where `group.coordinator.rebalance.protocols` contains `consumer`.
+Version 1 is of Kafka 4: subscriptions by regular expression, and the type of each member. These
+serve brokers whose `group.coordinator.rebalance.protocols` contains `consumer`; for the others see
+`consumer_groups_not_enabled`.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 
 class ConsumerGroupHandlers:
     """Hands the requests to the group coordinator."""
+
+    #: Of both requests.
+    max_version = 1
 
     def __init__(
         self,

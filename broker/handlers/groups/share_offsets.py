@@ -80,8 +80,9 @@ class ShareOffsetsHandlers:
         if wanted.topics is None:
             initialized = {} if group is None else group.initialized
             topics = [
-                (snapshot.topic_names.get(topic_id, ""), indexes)
+                (snapshot.topic_names[topic_id], indexes)
                 for topic_id, indexes in initialized.items()
+                if topic_id in snapshot.topic_names  # else it was deleted
             ]
         else:
             topics = [(topic.topic_name, topic.partitions) for topic in wanted.topics]

@@ -89,6 +89,7 @@ class FetchHandler:
             params.min_bytes = min(params.min_bytes, params.max_bytes)
         snapshot = self._metadata.snapshot
         fetch = self._sessions.context(request, version, snapshot.topic_names, params.is_follower)
+        params.only_news = params.is_follower and not fetch.sends_all
         topics = snapshot.topics
         failed: list[FetchResult] = []
         wanted: list[FetchItem] = []

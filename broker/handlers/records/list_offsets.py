@@ -8,6 +8,7 @@ as in Kafka.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +45,10 @@ _DEBUGGER = -2  # This replica id may read from any replica, up to the log end o
 # How many large batches are read for one partition before the search continues without a bound. One
 # is enough, except after compaction removed the records with the timestamps of batch headers.
 _MAX_LARGE_BATCHES = 50
+
+# How long one request searches remote storage; the default of Kafka 4's
+# `remote.list.offsets.request.timeout.ms`.
+_SEARCH_SECONDS = 30.0
 
 
 class _Search(NamedTuple):
@@ -129,12 +134,20 @@ class ListOffsetsHandler:
         later: list[_Search],
         searches: list[_RemoteSearch],
     ) -> ListOffsetsResponse:
-        """Searches remote storage, and then the local log if all records there are older."""
+        """Searches remote storage, and then the local log if all records there are older.
+
+        All partitions together have the time of one: a store that does not answer gives the other
+        partitions an error that clients retry.
+        """
         remote = self._replica_manager.remote_fetches
         assert remote is not None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _SEARCH_SECONDS
         for topic, requested, response, times, log in searches:
             try:
-                found = await remote.offset_for_timestamp(log, requested.timestamp)
+                found = await remote.offset_for_timestamp(
+                    log, requested.timestamp, deadline - loop.time()
+                )
                 if found is None:
                     self._response(request, version, topic, requested, response, times, True)
                 else:

@@ -5,9 +5,11 @@ READ on the group and on each topic. An acknowledgement is durable when the resp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.share_acknowledgements import (
+    AcknowledgeResults,
     acknowledge,
     acknowledgements_of,
     session_key,
@@ -55,13 +57,8 @@ class ShareAcknowledgeHandler:
             return ShareAcknowledgeResponse(
                 error_code=error_code(error), error_message=error_message(error)
             )
-        spawn(self._acknowledge(context, request, key), name="ShareAcknowledge")
-        return DEFERRED
-
-    async def _acknowledge(
-        self, context: RequestContext, request: ShareAcknowledgeRequest, key: SessionKey
-    ) -> None:
-        results = await acknowledge(
+        # What happens to each record is decided now; the rest waits for the share coordinator.
+        acknowledged = acknowledge(
             self._shares,
             key,
             acknowledgements_of(request.topics),
@@ -69,8 +66,21 @@ class ShareAcknowledgeHandler:
             self._may_read(context, False),
             request.is_renew_ack,
         )
-        if request.share_session_epoch == FINAL_EPOCH:
-            await end_session(self._sessions, self._shares, key)
+        is_last = request.share_session_epoch == FINAL_EPOCH
+        ended = end_session(self._sessions, self._shares, key) if is_last else None
+        spawn(self._respond(context, key, acknowledged, ended), name="ShareAcknowledge")
+        return DEFERRED
+
+    async def _respond(
+        self,
+        context: RequestContext,
+        key: SessionKey,
+        acknowledged: Coroutine[Any, Any, AcknowledgeResults],
+        ended: Coroutine[Any, Any, None] | None,
+    ) -> None:
+        results = await acknowledged
+        if ended is not None:
+            await ended
         response = ShareAcknowledgeResponse(
             acquisition_lock_timeout_ms=self._shares.settings.limits(key.group_id).lock_duration_ms
         )

@@ -10,12 +10,11 @@ response of a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.share_acknowledgements import (
-    Acknowledgements,
     AcknowledgeResults,
     acknowledge,
     acknowledgements_of,
@@ -120,7 +119,17 @@ class ShareFetchHandler:
         call = _Call(context, request, key, session)
         if acknowledgements or session is None:
             call.is_acknowledging = True
-            spawn(self._acknowledge(call, acknowledgements), name="ShareFetch")
+            # What happens to each record is decided now.
+            acknowledged = acknowledge(
+                self._shares,
+                key,
+                acknowledgements,
+                self._metadata.snapshot.topic_names,
+                self._may_read(context, False),
+                request.is_renew_ack,
+            )
+            ended = end_session(self._sessions, self._shares, key) if session is None else None
+            spawn(self._acknowledge(call, acknowledged, ended), name="ShareFetch")
         self._fetch(call)
         return DEFERRED
 
@@ -135,18 +144,15 @@ class ShareFetchHandler:
                 "maxBytes, minBytes, maxRecords and maxWaitMs must be 0 if isRenewAck is true.",
             )
 
-    async def _acknowledge(self, call: _Call, acknowledgements: Acknowledgements) -> None:
-        context, request, key = call.context, call.request, call.key
-        call.acknowledged = await acknowledge(
-            self._shares,
-            key,
-            acknowledgements,
-            self._metadata.snapshot.topic_names,
-            self._may_read(context, False),
-            request.is_renew_ack,
-        )
-        if call.session is None:
-            await end_session(self._sessions, self._shares, key)
+    async def _acknowledge(
+        self,
+        call: _Call,
+        acknowledged: Coroutine[Any, Any, AcknowledgeResults],
+        ended: Coroutine[Any, Any, None] | None,
+    ) -> None:
+        call.acknowledged = await acknowledged
+        if ended is not None:
+            await ended
         call.is_acknowledging = False
         self._respond_when_complete(call)
 
@@ -183,6 +189,7 @@ class ShareFetchHandler:
         )
         operation = DelayedShareFetch(
             *(params, items, self._shares, self._clock),
+            lambda: self._is_awaited(call, session),
             lambda results: self._fetched(call, results + failed),
         )
         keys = [key for item in items for key in (watch_key(item.key), _log_key(item))]
@@ -190,6 +197,12 @@ class ShareFetchHandler:
             operation.force_complete()
         else:
             self._replica_manager.fetch_purgatory.try_complete_else_watch(operation, keys)
+
+    def _is_awaited(self, call: _Call, session: ShareSession) -> bool:
+        """Whether the member waits for the response: nothing would release what it acquires after
+        the end of its session."""
+        is_open = not call.context.connection.closed
+        return is_open and self._sessions.is_current(call.key, session)
 
     def _fetched(self, call: _Call, results: list[ShareFetchResult]) -> None:
         call.results = results

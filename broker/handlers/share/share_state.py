@@ -9,13 +9,12 @@ A change is durable when the response is sent.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import spawn
+from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.share.coordinator.state_requests import batch_of
 from ottla.broker.share.persister import SharePartitionKey, StateUpdate
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -33,7 +32,7 @@ _AT_ONCE = 64
 
 # Rows of five APIs: only Any can name them all.
 Row = Any
-Handle = Callable[[SharePartitionKey, Row, Row], Awaitable[None]]
+Handle = Callable[[SharePartitionKey, Row, Row], Coroutine[Any, Any, None]]
 """Handles a row of the request and fills in the row of the response."""
 
 
@@ -123,8 +122,7 @@ async def _handle_all(
             _handle_row(request.group_id, topic.topic_id, row, result, handle)
             for row, result in zip(topic.partitions, results, strict=True)
         ]
-        for start in range(0, len(calls), _AT_ONCE):
-            await asyncio.gather(*calls[start : start + _AT_ONCE])
+        await gather_in_slices(calls, _AT_ONCE)
         response.results.append(topic_row(topic.topic_id, results))
     context.respond(response)
 

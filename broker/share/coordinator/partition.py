@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from ottla.broker.share.coordinator.records import StateRecord, UnreadableRecord, read_record
+from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
+from ottla.broker.coordination.stored_records import StoredRecords
+from ottla.broker.share.coordinator.records import StateRecord, read_record
 from ottla.broker.share.coordinator.state import ShareState
 from ottla.broker.share.persister import SharePartitionKey
-from ottla.protocol.records.errors import RecordsError
-from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.protocol.records.record import Record
 
 logger = logging.getLogger("ottla.share")
-
-_MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 
 
 class ShareStatePartition:
@@ -24,16 +23,16 @@ class ShareStatePartition:
         "index",
         "leader_epoch",
         "pruned_offset",
-        "records_skipped",
         "snapshot_offsets",
         "states",
+        "stored",
         "updates",
     )
 
     def __init__(self, index: int, leader_epoch: int) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
-        self.records_skipped = 0
+        self.stored = StoredRecords(SHARE_STATE_TOPIC, index, "the state of share groups", logger)
         self.states: dict[SharePartitionKey, ShareState] = {}
         #: How many updates follow the last snapshot.
         self.updates: dict[SharePartitionKey, int] = {}
@@ -81,39 +80,16 @@ class ShareStatePartition:
             self.snapshot_offsets.pop(key, None)
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        for chunk in chunks:
-            data = bytes(chunk)
-            try:
-                for position, header in iterate_entries(data):
-                    for record in read_entry(data, position, header, check_crc=False):
-                        self._replay_stored(record.key, record.value, record.offset)
-            except RecordsError as problem:
-                self._skip(f"a batch is corrupt: {problem}")
-            yield
+        return self.stored.replay(chunks, self._replay_stored)
 
-    def _replay_stored(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        try:
-            record = None if key is None else read_record(key, value)
-            if record is not None:
-                self.replay(record, offset)
-        except UnreadableRecord as problem:
-            self._skip(str(problem))
-
-    def _skip(self, problem: str) -> None:
-        self.records_skipped += 1
-        if self.records_skipped <= _MAX_SKIPPED_LOGGED:
-            logger.warning(
-                "Loading the state of share groups from __share_group_state-%d: skipping a "
-                "record: %s",
-                self.index,
-                problem,
-                extra={"topic": "__share_group_state", "partition": self.index},
-            )
+    def _replay_stored(self, stored: Record) -> None:
+        record = None if stored.key is None else read_record(stored.key, stored.value)
+        if record is not None:
+            self.replay(record, stored.offset)
 
     @property
     def is_empty(self) -> bool:
-        return not self.states and not self.records_skipped
+        return not self.states and not self.stored.skipped
 
     def describe(self) -> str:
-        skipped = f", {self.records_skipped} unreadable records" if self.records_skipped else ""
-        return f"{len(self.states)} share partitions{skipped}"
+        return f"{len(self.states)} share partitions{self.stored.describe()}"

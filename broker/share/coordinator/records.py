@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from ottla.broker.coordination.stored_records import UnreadableRecord
 from ottla.broker.share.coordinator.state import ShareState
 from ottla.broker.share.persister import SharePartitionKey, StateBatch, StateUpdate
 from ottla.protocol.codec import decoder, encoder
@@ -22,10 +23,6 @@ _VALUE_VERSION = 0
 
 _SHORT = Struct(">h")
 _VERSION = _SHORT.pack(_VALUE_VERSION)
-
-
-class UnreadableRecord(ValueError):
-    """A key or value is not in Kafka's format; the message has the reason."""
 
 
 class StateRecord(NamedTuple):

@@ -1,7 +1,8 @@
 """Keeps the durable state of share partitions in `__share_group_state`.
 
 Mirrors Kafka's `ShareCoordinatorService`. Records first: the state changes when the record of the
-change is committed. Requests for one share partition wait for each other.
+change is committed. Requests for one share partition wait for each other; writes that wait become
+one record.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.coordination.ports import (
@@ -21,6 +22,7 @@ from ottla.broker.coordination.ports import (
 )
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.keyed_locks import KeyedLocks
+from ottla.broker.share.coordinator.appender import RecordAppender
 from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import (
     StateRecord,
@@ -28,7 +30,7 @@ from ottla.broker.share.coordinator.records import (
     tombstone,
     update_record,
 )
-from ottla.broker.share.coordinator.state import ShareState, first_state
+from ottla.broker.share.coordinator.state import ShareState, first_state, joined
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
     UNKNOWN_DELIVERY_COMPLETE_COUNT,
@@ -38,9 +40,11 @@ from ottla.broker.share.persister import (
     StateUpdate,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import NONE
 from ottla.protocol.uuids import uuid_to_string
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.share")
 
@@ -48,6 +52,11 @@ _NO_LEADER_EPOCH = -1
 
 
 DeleteBefore = Callable[[int, int], None]
+
+
+class _Write(NamedTuple):
+    update: StateUpdate
+    done: asyncio.Future[None]
 
 
 class ShareCoordinatorSettings(NamedTuple):
@@ -58,6 +67,7 @@ class ShareCoordinatorSettings(NamedTuple):
     prune_interval_ms: int = 300_000
     cold_snapshot_interval_ms: int = 300_000
     codec: int = NONE
+    append_linger_ms: int = -1
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
@@ -79,11 +89,12 @@ class ShareCoordinator:
         clock: Clock,
         defer: Defer,
         delete_before: DeleteBefore = lambda partition, offset: None,
+        timer: DelayQueue | None = None,
     ) -> None:
-        """`delete_before` deletes the records of a partition of the topic below an offset."""
+        """`delete_before` deletes the records of a partition of the topic below an offset.
+        `timer` is for `append_linger_ms`."""
         self._delete_before = delete_before
         self._settings = settings
-        self._log = log
         self._clock = clock
         self.partitions: CoordinatedPartitions[ShareStatePartition] = CoordinatedPartitions(
             SHARE_STATE_TOPIC,
@@ -95,6 +106,12 @@ class ShareCoordinator:
             lambda partition: None,
             lambda partition: None,
         )
+        self._appender = RecordAppender(
+            *(log, clock, settings.codec, self.partitions.is_active, timer),
+            settings.append_linger_ms,
+        )
+        # Writes that wait for a request of their key: one for each request of a member.
+        self._writes: dict[SharePartitionKey, list[_Write]] = {}
         # Keys with a request in progress.
         self._locks: KeyedLocks[SharePartitionKey] = KeyedLocks()
         # Keys whose last append has an unknown outcome: the next record is a snapshot.
@@ -185,18 +202,36 @@ class ShareCoordinator:
 
     async def write(self, key: SharePartitionKey, update: StateUpdate) -> None:
         """See `ShareStatePersister.write`."""
+        write = _Write(update, asyncio.get_running_loop().create_future())
+        waiting = self._writes.get(key)
+        if waiting is None:
+            self._writes[key] = [write]
+            await self._write_waiting(key)
+        else:
+            waiting.append(write)
+        await write.done
+
+    async def _write_waiting(self, key: SharePartitionKey) -> None:
+        """Stores the writes that have come when it is their turn, as one record."""
         async with self._locks.locked(key):
-            partition, state = self._find(key)
-            if state is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    "Write operation on uninitialized share partition not allowed.",
-                )
-            if _NO_LEADER_EPOCH < update.leader_epoch < state.leader_epoch:
-                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-            if -1 < update.state_epoch < state.state_epoch:
-                raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
-            await self._append_update(partition, key, state, update)
+            writes = self._writes.pop(key)
+            try:
+                partition, state = self._find(key)
+                if state is None:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        "Write operation on uninitialized share partition not allowed.",
+                    )
+                writes = _fenced(state, writes)
+                if writes:
+                    update = joined([write.update for write in writes])
+                    await self._append_update(partition, key, state, update)
+            except KafkaError as error:
+                for write in writes:
+                    write.done.set_exception(KafkaError(error.code, error.message))
+            else:
+                for write in writes:
+                    write.done.set_result(None)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """See `ShareStatePersister.delete`."""
@@ -268,15 +303,29 @@ class ShareCoordinator:
             if not done.done():
                 done.set_result(error_code)
 
-        row = (self._clock.now_ms(), key, value, None)
-        batch = build_batch([row], codec=self._settings.codec)
-        self._log.append(partition.index, batch, on_result)
+        self._appender.append(partition, key, value, on_result)
         code = await done
         if code == ErrorCode.NONE:
             return
         if code == ErrorCode.REQUEST_TIMED_OUT:
             self._uncertain.add(record.key)
         raise KafkaError(_response_code(code))
+
+
+def _fenced(state: ShareState, writes: list[_Write]) -> list[_Write]:
+    """The writes that may be stored; the others fail."""
+    accepted = []
+    leader_epoch = state.leader_epoch
+    for write in writes:
+        update = write.update
+        if _NO_LEADER_EPOCH < update.leader_epoch < leader_epoch:
+            write.done.set_exception(KafkaError(ErrorCode.FENCED_LEADER_EPOCH))
+        elif -1 < update.state_epoch < state.state_epoch:
+            write.done.set_exception(KafkaError(ErrorCode.FENCED_STATE_EPOCH))
+        else:
+            accepted.append(write)
+            leader_epoch = max(leader_epoch, update.leader_epoch)
+    return accepted
 
 
 def _is_repeated(state: ShareState, state_epoch: int, start_offset: int) -> bool:

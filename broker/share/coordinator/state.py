@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -50,6 +50,18 @@ def first_state(
     return ShareState(
         *(snapshot_epoch, state_epoch, 0, start_offset, UNKNOWN_DELIVERY_COMPLETE_COUNT),
         *(now_ms, now_ms, ()),
+    )
+
+
+def joined(updates: Sequence[StateUpdate]) -> StateUpdate:
+    """One update with the effect of all of them, in this order."""
+    last = updates[-1]
+    if len(updates) == 1:
+        return last
+    return last._replace(
+        leader_epoch=max(each.leader_epoch for each in updates),
+        start_offset=max(each.start_offset for each in updates),
+        batches=tuple(batch for each in updates for batch in each.batches),
     )
 
 

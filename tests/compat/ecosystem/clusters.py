@@ -15,6 +15,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
 
 from ottla.cli.zookeeper_server import free_port
 from tests.doubles.apache_kafka import KAFKA_VERSION, ApacheKafka, start_kafka, start_zookeeper
@@ -50,6 +51,7 @@ class KafkaNode:
         self._kafka: ApacheKafka | None = None
 
     def start(self) -> None:
+        self._wait_until_unregistered()
         self._kafka = self._running.enter_context(
             start_kafka(self._directory, zookeeper=self._zookeeper, **self._settings)
         )
@@ -61,6 +63,19 @@ class KafkaNode:
         assert self._kafka is not None, "the broker is not running"
         self._kafka.kill()
         self._running.close()
+
+    def _wait_until_unregistered(self) -> None:
+        """A broker of Kafka that starts before the session of its last process ended gives up."""
+        client = KazooClient(self._zookeeper)
+        client.start(timeout=START_SECONDS)
+        try:
+            eventually(
+                lambda: not client.exists(f"/brokers/ids/{self._settings['broker_id']}"),
+                "the session of the killed broker does not end",
+            )
+        finally:
+            client.stop()
+            client.close()
 
 
 class Cluster:

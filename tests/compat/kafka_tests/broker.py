@@ -12,7 +12,8 @@ process id is the response, a line of the standard output. Three more fields, `p
 `builders` and `authorizer`, are a loopback port, Java classes by prefix of a setting, and a Java
 class: the broker asks there who a client is and what it may do, where a test has a principal
 builder or an authorizer of its own. When the broker serves clients it writes `state`:
-{"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}.
+{"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}; when it has ended, the
+file `exit-code` beside it.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
 six. They end with it.
 """
@@ -129,6 +130,8 @@ class InspectedBroker(broker_server.BrokerServer):
         """Metrics of Kafka that tests sum up over the listeners of a broker."""
         statistics = self.parts.network.server.statistics
         return {
+            "successful-authentication-total": statistics.authentications,
+            "failed-authentication-total": statistics.failed_authentications,
             "expired-connections-killed-count": statistics.expired_sessions,
             "failed-reauthentication-total": failed_renewals.count,
             "unclean-leader-elections": self.parts.control.controller.unclean_elections_total,
@@ -147,6 +150,17 @@ class InspectedBroker(broker_server.BrokerServer):
         quota = getattr(self.parts.quotas.clients, kind)
         found = quota.table.find(user, client_id)
         return None if found is None else found[0]
+
+    def _show_connections(self, ip: str) -> object:
+        """The connections of an address, and how many it may open in a second."""
+        limits = self.parts.quotas.connections
+        rate = limits.ip_creation_rates.get(ip, limits.default_ip_creation_rate)
+        return {"count": limits._by_ip.get(ip, 0), "rate": rate}
+
+    def _show_logs(self) -> object:
+        """All logs, by topic and partition."""
+        logs = self.parts.base.logs.logs()
+        return {log.name: _shown_log(log) for log in logs}
 
     def _show_live_brokers(self) -> object:
         """The broker epochs that the active controller knows."""
@@ -223,6 +237,7 @@ def _shown_log(log: Log) -> object:
         "last_stable_offset": log.last_stable_offset,
         "size": log.size_in_bytes,
         "segments": len(log.segments),
+        "epochs": log.leader_epochs.entries,
         "producers": [
             [each.producer_id, each.epoch, each.last_sequence, each.last_offset]
             for each in log.producer_state.producers.values()
@@ -266,7 +281,6 @@ def accept_sha1() -> None:
 
 def _run_broker(order: dict[str, Any]) -> int:
     """One broker in this process, which is a fork."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with open(order["log"], "ab") as log, open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
@@ -282,7 +296,9 @@ def _run_broker(order: dict[str, Any]) -> int:
             PrincipalBuilders(jvm, order["builders"]).install()
         if "authorizer" in order:
             OwnAuthorizer(jvm, order["authorizer"]).install()
-    return start.main([order["properties"]])
+    code = start.main([order["properties"]])
+    Path(order["state"]).with_name("exit-code").write_text(str(code), "ascii")
+    return code
 
 
 def main() -> None:
@@ -293,12 +309,23 @@ def main() -> None:
     accept_sha1()
     failed_renewals.install()
     throttle_times.install()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # how a broker ended is not of interest here
+    started: set[int] = set()
+
+    def forget_ended(*_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while child := os.waitpid(-1, os.WNOHANG)[0]:
+                started.discard(child)
+
+    signal.signal(signal.SIGCHLD, forget_ended)
     gc.freeze()
-    started = []
     for line in sys.stdin:
+        # A broker that ended is not forgotten before it is known, or while all of them are killed:
+        # another process could have its id by then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
             code = 1
             try:
                 code = _run_broker(json.loads(line))
@@ -306,8 +333,10 @@ def main() -> None:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
-        started.append(child)
+        started.add(child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
         print(child, flush=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     for child in started:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)

@@ -36,6 +36,7 @@ _DEPENDENCIES = [
             "kafka-server-common",
             "kafka-raft",
             "kafka-metadata",
+            "kafka-storage-api",
         )
     ),
     (_KAFKA, "kafka-tools", KAFKA_VERSION, ""),

@@ -15,7 +15,8 @@ from tests.compat.kafka_tests.jars import class_path
 from tests.compat.kafka_tests.results import Row, parse_row
 from tests.doubles.apache_kafka import JVM_OPTIONS, REPOSITORY
 
-_LOG4J = "log4j.rootLogger=OFF\n"
+# No logger has an appender. One test compares levels of loggers below `kafka`.
+_LOG4J = "log4j.rootLogger=OFF\nlog4j.logger.kafka=WARN\n"
 
 
 def run_in_jvm(selectors: Sequence[str], broker: str, silence_s: float) -> Iterator[Row]:

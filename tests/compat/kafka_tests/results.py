@@ -50,6 +50,11 @@ def parse_row(line: str) -> Row | None:
     return Row(row["class"], Result(name, row["status"], row["seconds"], row["error"]))
 
 
+def did_not_begin(results: Iterable[Result]) -> bool:
+    """Whether a class did not run because threads of an earlier class are left in its JVM."""
+    return any("unexpected threads during @BeforeAll" in each.error for each in results)
+
+
 def first_line(error: str) -> str:
     """What an error says, in one line."""
     return error.splitlines()[0][:200].replace("\t", " ") if error else ""

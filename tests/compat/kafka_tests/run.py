@@ -29,6 +29,7 @@ from tests.compat.kafka_tests.results import (
     Kept,
     KeptResults,
     Result,
+    did_not_begin,
     first_line,
     read_reasons,
     reason_for,
@@ -55,18 +56,26 @@ def run_classes(
     selectors: Mapping[str, Sequence[str]], broker: str, silence_s: float
 ) -> Iterator[tuple[str, list[Result]]]:
     """Runs the selectors of each class on a broker; yields a class with its results when it has
-    ended, or when it was stopped because no test ended."""
+    ended, or when it was stopped because no test ended. A class that threads of an earlier one
+    disturb runs again in a new JVM."""
     waiting = list(selectors)
     while waiting:
         group = waiting[:_CLASSES_OF_A_JVM]
         found: dict[str, list[Result]] = {}
         chosen = [selector for name in group for selector in selectors[name]]
+        needs_new_jvm = False
         for class_name, result in run_in_jvm(chosen, broker, silence_s):
             if result is not None:
                 found.setdefault(class_name, []).append(result)
             elif class_name in waiting:
+                results = found.pop(class_name, [])
+                needs_new_jvm = class_name != group[0] and did_not_begin(results)
+                if needs_new_jvm:
+                    break
                 waiting.remove(class_name)
-                yield class_name, found.pop(class_name, [])
+                yield class_name, results
+        if needs_new_jvm:
+            continue
         # What is left began and did not end, or did not begin: the first does not run again.
         for class_name in [name for name in waiting if name in found] or waiting[:1]:
             if class_name in group:

@@ -23,7 +23,7 @@ needs. [Kafka's system-test tools](system-tests.md) have a page of their own.
 """
 
 # Clients of one implementation: two rows of the page, one client when they are counted.
-SAME = {"confluent-kafka": "librdkafka", "kcat": "librdkafka"}
+SAME = dict.fromkeys(("confluent-kafka", "confluent-kafka-javascript", "kcat"), "librdkafka")
 
 MARKS = {OK: "yes", FAILED: "**no**"}
 
@@ -58,7 +58,7 @@ def counted(results: Sequence[Result]) -> str:
     return (
         f"{len(names - tools)} client libraries and {' and '.join(sorted(tools)) or 'no tools'}. "
         "Versions of one client have columns of their\nown and count once, and so do "
-        "confluent-kafka and kcat, which are built on librdkafka."
+        "confluent-kafka, confluent-kafka-javascript and\nkcat, which are built on librdkafka."
     )
 
 

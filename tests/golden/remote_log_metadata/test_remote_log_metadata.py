@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-from ottla.broker.remote.metadata_records import (
+from ottla.protocol.uuids import uuid_from_string, uuid_to_string
+from ottla.storage.remote.metadata_records import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     decode_metadata,
@@ -18,7 +19,6 @@ from ottla.broker.remote.metadata_records import (
     metadata_partition,
     topic_id_partition_of,
 )
-from ottla.protocol.uuids import uuid_from_string, uuid_to_string
 from ottla.storage.remote.remote_storage import RemoteResourceNotFoundError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 

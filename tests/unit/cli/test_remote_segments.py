@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.broker.remote.metadata_records import (
+from ottla.cli.remote_segments import RemoteSegments
+from ottla.storage.remote.metadata_records import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
-from ottla.cli.remote_segments import RemoteSegments
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.doubles.remote_segments import TOPIC_ID, segment_metadata
 

@@ -24,14 +24,9 @@ def test_the_zip_holds_the_connector_and_what_it_needs_and_nothing_else(tmp_path
     assert {name.split("/")[0] for name in names} == {"ottla", "pyspark_ottla"}
     assert {name.split("/")[1] for name in names if name.startswith("ottla/")} == {
         "__init__.py",
-        "broker",
         "protocol",
         "storage",
     }
-    broker = [name for name in names if name.startswith("ottla/broker/")]
-    assert [name for name in broker if not name.endswith("__init__.py")] == [
-        "ottla/broker/remote/metadata_records.py"
-    ]
     assert all(name.endswith(".py") for name in names)
     for name in ("ottla/protocol/messages/fetch.py", "pyspark_ottla/read/task.py"):
         assert name in names

@@ -82,6 +82,26 @@ def test_a_class_that_hangs_does_not_hold_the_others(monkeypatch: pytest.MonkeyP
     assert ended[1][1] == [passed]
 
 
+def test_a_class_that_an_earlier_one_disturbs_runs_in_a_new_jvm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed = Result("one", PASSED, 1.0, "")
+    error = "java.lang.AssertionError: Found 1 unexpected threads during @BeforeAll: `x`"
+    disturbed = Result("Second", FAILED, 0.0, error)
+    runs: list[list[str]] = []
+
+    def run_in_jvm(selectors: list[str], broker: str, silence_s: float) -> Iterator[Row]:
+        runs.append(selectors)
+        for index, name in enumerate(selectors):
+            yield Row(name, disturbed if index else passed)
+            yield Row(name, None)
+
+    monkeypatch.setattr(run_module, "run_in_jvm", run_in_jvm)
+    ended = list(run_module.run_classes(by_class(["a.First", "a.Second"]), "ottla", 1.0))
+    assert ended == [("a.First", [passed]), ("a.Second", [passed])]
+    assert runs == [["a.First", "a.Second"], ["a.Second"]]
+
+
 def test_a_jvm_that_is_silent_is_stopped() -> None:
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as stream, os.fdopen(write_end, "wb", buffering=0) as writer:

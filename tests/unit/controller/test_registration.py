@@ -6,9 +6,11 @@ import pytest
 
 from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.registration import (
+    AdvertisedAddressTaken,
     BrokerIdTaken,
     BrokerRegistration,
     InconsistentClusterId,
+    check_advertised_addresses,
     check_cluster_id,
     create_persistent_paths,
     generate_broker_id,
@@ -188,3 +190,17 @@ async def test_replicas_are_checked_after_each_registration_until_it_succeeds(
     fails = [False]
     epoch = await made.register()
     assert checks == [epoch, epoch], "the registration itself was there already"
+
+
+async def test_address_of_another_broker_is_refused(ensemble: Ensemble) -> None:
+    other, store = await ensemble.open(), await ensemble.open()
+    await create_persistent_paths(store)
+    await registration(other, info(1234)).register()
+    endpoint = Endpoint("OUTSIDE", "SSL", "host", 1234)  # another listener, the same address
+    second = BrokerInfo(2, (Endpoint("PLAINTEXT", "PLAINTEXT", "host", 9092), endpoint))
+    with pytest.raises(AdvertisedAddressTaken) as taken:
+        await check_advertised_addresses(store, second)
+    for word in ("Broker 1", "PLAINTEXT://host:1234", "(2)", "advertised.listeners"):
+        assert word in str(taken.value)
+    await check_advertised_addresses(store, second._replace(endpoints=second.endpoints[:1]))
+    await check_advertised_addresses(store, info(1234))  # our own, of an earlier session

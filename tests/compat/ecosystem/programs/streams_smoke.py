@@ -90,7 +90,7 @@ PROGRAM = Program(
     _run,
     (
         "Three brokers. While the driver writes, one broker restarts, two are killed, and one of"
-        " two clients is killed. The driver verifies for six minutes: run it on a machine without"
-        " other load.",
+        " two clients is killed. A broker of Ottla starts at once after a kill; one of Kafka has to"
+        " wait until its last session has ended. Run it on a machine without other load.",
     ),
 )

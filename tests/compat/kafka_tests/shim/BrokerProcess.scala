@@ -3,6 +3,11 @@ package ottla.shim
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import kafka.security.authorizer.AclAuthorizer
+import kafka.zookeeper.ZooKeeperClientTimeoutException
+import org.apache.kafka.common.config.ConfigException
+import org.apache.kafka.common.errors.InconsistentClusterIdException
+import org.apache.kafka.common.utils.Exit
+import org.apache.zookeeper.KeeperException
 
 import java.io.{BufferedReader, File, InputStreamReader, OutputStreamWriter, PrintWriter, Writer}
 import java.net.{InetAddress, Socket}
@@ -58,11 +63,19 @@ object Launcher {
   }
 }
 
+object BrokerProcess {
+  /** The exit code of a broker whose log directories failed. */
+  val Failed = 1
+  val Killed = -1
+}
+
 /** One broker process, from its start to its end. */
 class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   private val directory = Launcher.newDirectory(brokerId)
   private val log = new File(directory, "broker.log")
   private val stateFile = new File(directory, "state.json")
+  private val exitCodeFile = new File(directory, "exit-code")
+  @volatile private var isToStop = false
   private val handle = launch()
   /** What the broker wrote when it began to serve clients. */
   val state: JsonNode = awaitState()
@@ -77,16 +90,21 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     found.asInt
   }
 
-  /** What a broker that was stopped had in its metadata cache. */
+  /** What a broker that was stopped had in its metadata cache, and its logs. */
   private var lastMetadata: Option[JsonNode] = None
+  private var lastLogs: JsonNode = Launcher.json.createObjectNode()
 
   /** The answer of the broker to a question: its metadata cache, the state of a partition. A broker
-    * that was stopped has the metadata of that moment and no partitions.
+    * that was stopped has the metadata and the logs of that moment and no partitions.
     */
   def ask(question: Any*): JsonNode = synchronized {
     if (!handle.isAlive) question.head match {
       case "metadata" if lastMetadata.nonEmpty => lastMetadata.get
-      case "partition" => Launcher.json.readTree("""{"partition": null, "log": null}""")
+      case "partition" =>
+        val shown = Launcher.json.createObjectNode()
+        val log = Option(lastLogs.get(s"${question(1)}-${question(2)}"))
+        shown.set[JsonNode]("partition", Launcher.json.nullNode)
+        shown.set[JsonNode]("log", log.getOrElse(Launcher.json.nullNode))
       case other => throw new IllegalStateException(s"broker $brokerId was stopped, no $other")
     } else exchange(question)
   }
@@ -110,8 +128,11 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
 
   /** Asks the broker to stop; kills it when it has not stopped after the timeout. */
   def stop(timeoutMs: Long): Unit = {
-    try lastMetadata = Some(ask("metadata"))
-    catch { case _: Exception => () } // it ended by itself, or is about to
+    try {
+      lastMetadata = Some(ask("metadata"))
+      lastLogs = ask("logs")
+    } catch { case _: Exception => () } // it ended by itself, or is about to
+    isToStop = true
     handle.destroy()
     if (!hasEnded(timeoutMs)) {
       System.err.println(s"broker $brokerId did not stop in $timeoutMs ms and is killed: $log")
@@ -160,13 +181,29 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   private def awaitState(): JsonNode = {
     val until = System.nanoTime() + TimeUnit.SECONDS.toNanos(60)
     while (!stateFile.exists()) {
-      if (!handle.isAlive) throw new org.apache.kafka.common.config.ConfigException(
-        s"the broker did not start: ${lastLines()}")
+      if (!handle.isAlive) throw failure()
       if (System.nanoTime() > until) throw new IllegalStateException(
         s"the broker is not ready after 60 s: ${lastLines()}")
       Thread.sleep(5)
     }
+    // Kafka's broker ends its JVM when it cannot go on.
+    handle.onExit().thenRun(() => if (!isToStop && exitCode() == BrokerProcess.Failed) Exit.halt(1, lastLines()))
     Launcher.json.readTree(stateFile)
+  }
+
+  private def exitCode(): Int =
+    if (exitCodeFile.exists()) Files.readString(exitCodeFile.toPath).toInt else BrokerProcess.Killed
+
+  /** The exception of Kafka's broker for what stopped the start. */
+  private def failure(): Exception = {
+    val reason = s"the broker did not start: ${lastLines()}"
+    exitCode() match {
+      case 10 | 21 => new IllegalArgumentException(reason)
+      case 15 => new InconsistentClusterIdException(reason)
+      case 16 => new ZooKeeperClientTimeoutException(reason)
+      case 20 => new KeeperException.NodeExistsException(reason)
+      case _ => new ConfigException(reason)
+    }
   }
 
   private def lastLines(): String =

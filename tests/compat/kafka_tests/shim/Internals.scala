@@ -18,11 +18,12 @@ import org.apache.kafka.common.requests.UpdateMetadataRequest
 import org.apache.kafka.common.security.auth.KafkaPrincipal
 import org.apache.kafka.common.security.token.delegation.TokenInformation
 import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
-import org.apache.kafka.common.utils.SecurityUtils
+import org.apache.kafka.common.utils.{SecurityUtils, Utils}
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
-import org.apache.kafka.storage.internals.log.{BatchMetadata, LogConfig, LogDirFailureChannel, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache
+import org.apache.kafka.storage.internals.log.{BatchMetadata, EpochEntry, FetchDataInfo, LogConfig, LogDirFailureChannel, LogOffsetMetadata, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
@@ -142,6 +143,9 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("highWatermark", _) => shown.get("high_watermark").asLong
     case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
     case ("logSegments", _) => segments(new File(shown.get("directory").asText))
+    case ("activeSegment", _) => segments(new File(shown.get("directory").asText)).asScala.last
+    case ("leaderEpochCache", _) => Some(leaderEpochs(shown.get("epochs")))
+    case ("flush", _) => () // what a process has written is in the file, which tests read
     case ("size", _) => shown.get("size").asLong
     case ("numberOfSegments", _) => shown.get("segments").asInt
     case ("roll$default$1", _) => None
@@ -153,8 +157,21 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
 
   private def segments(directory: File): util.List[LogSegment] =
     directory.listFiles.filter(_.getName.endsWith(".log")).sorted.map { file =>
-      only[LogSegment] { case ("log", _) => FileRecords.open(file, false) }
+      only[LogSegment] {
+        case ("log", _) => FileRecords.open(file, false)
+        case ("read", Seq(from: java.lang.Long, _)) => read(FileRecords.open(file, false), from)
+      }
     }.toList.asJava
+
+  private def read(records: FileRecords, from: Long): FetchDataInfo =
+    Option(records.searchForOffsetWithSize(from, 0)).map { first =>
+      new FetchDataInfo(new LogOffsetMetadata(from), records.slice(first.position, Int.MaxValue))
+    }.orNull
+
+  private def leaderEpochs(rows: JsonNode): LeaderEpochFileCache = only[LeaderEpochFileCache] {
+    case ("epochEntries", _) => rows.elements().asScala
+      .map(row => new EpochEntry(row.get(0).asInt, row.get(1).asLong)).toList.asJava
+  }
 
   private def producers(rows: JsonNode): ProducerStateManager = only[ProducerStateManager] {
     case ("activeProducers", _) =>
@@ -171,8 +188,10 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
   val logManager: LogManager = only[LogManager] {
     case ("getLog$default$2", _) => false
     case ("getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])
+    case ("logsByTopic", Seq(topic: String)) => metadataCache.getTopicPartitions(topic).toSeq.flatMap(logOf)
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("isLogDirOnline", directory +: _) => !isOffline(directory.asInstanceOf[String])
+    case ("directoryIdsSet", _) => directoryIds
     case ("cleaner", _) => null
     case ("initialDefaultConfig", _) => new LogConfig(util.Map.of("min.insync.replicas",
       process().ask("settings").get("min.insync.replicas").asText))
@@ -181,6 +200,12 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
       new ProducerStateManagerConfig(used.get("producer.id.expiration.ms").asInt,
         used.get("transaction.partition.verification.enable").asBoolean)
   }
+
+  /** The ids of log directories, which they get with a migration to KRaft. */
+  private def directoryIds: Set[Uuid] = config.logDirs.map(new File(_, "meta.properties"))
+    .filter(_.exists).flatMap { file =>
+      Option(Utils.loadProps(file.getPath).getProperty("directory.id")).map(Uuid.fromString)
+    }.toSet
 
   val replicaManager: ReplicaManager = only[ReplicaManager] {
     case ("localLog" | "getLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition])

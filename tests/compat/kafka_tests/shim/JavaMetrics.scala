@@ -15,7 +15,8 @@ import scala.jdk.CollectionConverters._
 class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
   @volatile private var averages = Map.empty[KafkaMetricName, Double]
 
-  Seq("expired-connections-killed-count", "failed-reauthentication-total").foreach { name =>
+  Seq("expired-connections-killed-count", "failed-reauthentication-total",
+    "successful-authentication-total", "failed-authentication-total").foreach { name =>
     val gauge: Gauge[Double] = (_, _) => JavaMetrics.value(process(), name)
     addMetric(metricName(name, "socket-server-metrics"), gauge)
   }

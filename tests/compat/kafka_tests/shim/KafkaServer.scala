@@ -5,7 +5,7 @@ import kafka.controller.KafkaController
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.LogManager
 import kafka.log.remote.RemoteLogManager
-import kafka.network.SocketServer
+import kafka.network.{ConnectionQuotas, SocketServer}
 import kafka.security.authorizer.AclAuthorizer
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
@@ -28,6 +28,7 @@ import org.apache.kafka.storage.internals.log.LogDirFailureChannel
 import org.apache.zookeeper.client.ZKClientConfig
 import ottla.shim.{BrokerProcess, Internals, JavaMetrics, ServerInternals}
 
+import java.net.InetAddress
 import java.time.Duration
 import java.util
 import java.util.Properties
@@ -158,7 +159,14 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   override lazy val socketServer: SocketServer = Internals.only[SocketServer] {
     case ("boundPort", listener +: _) => boundPort(listener.asInstanceOf[ListenerName])
     case ("config", _) => config
+    case ("metrics", _) => metrics
+    case ("connectionCount", Seq(address: InetAddress)) => connections(address).get("count").asInt
+    case ("connectionQuotas", _) => Internals.only[ConnectionQuotas] {
+      case ("connectionRateForIp", Seq(address: InetAddress)) => connections(address).get("rate").asInt
+    }
   }
+
+  private def connections(address: InetAddress) = running.ask("connections", address.getHostAddress)
 
   private def internal(name: String): Nothing = throw new ServerInternals(s"KafkaServer.$name")
   override def dataPlaneRequestHandlerPool: KafkaRequestHandlerPool = internal("dataPlaneRequestHandlerPool")

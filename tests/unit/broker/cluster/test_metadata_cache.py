@@ -17,9 +17,16 @@ ID = b"1" * 16
 OTHER_ID = b"2" * 16
 
 
-def state(index: int = 0, leader: int = 1, epoch: int = 0) -> UpdateMetadataPartitionState:
+def state(
+    index: int = 0, leader: int = 1, epoch: int = 0, version: int = 0
+) -> UpdateMetadataPartitionState:
     return UpdateMetadataPartitionState(
-        partition_index=index, leader=leader, leader_epoch=epoch, isr=[1], replicas=[1]
+        partition_index=index,
+        leader=leader,
+        leader_epoch=epoch,
+        isr=[1],
+        zk_version=version,
+        replicas=[1],
     )
 
 
@@ -65,6 +72,25 @@ def test_differences_leave_the_rest_as_it_is() -> None:
     assert cache.snapshot.partition("t", 0) is not None
     assert cache.snapshot.partition("u", 0) is not None
     assert cache.snapshot.partition("u", 1) is None
+
+
+def test_a_request_that_arrives_after_its_successor_changes_nothing_back() -> None:
+    """The controller timed out, sent it again over a new connection, and then the next one."""
+    cache = MetadataCache()
+    cache.update(update(("t", ID, [state(0, leader=2, version=9), state(1)])))
+    late = update(("t", ID, [state(0, leader=1, version=8), state(1, leader=3)]))
+    late.live_brokers = []
+    cache.update(late)
+    leaders = [each.leader for each in cache.snapshot.topics["t"].partitions.values()]
+    assert leaders == [2, 3], "an equal version has other offline replicas, perhaps"
+    assert 1 in cache.snapshot.brokers
+    # A new controller may know another tree: a restored one.
+    late.controller_epoch += 1
+    cache.update(late)
+    assert cache.snapshot.topics["t"].partitions[0].leader == 1
+    # A topic that was created again has other versions.
+    cache.update(update(("t", OTHER_ID, [state(0, leader=4)])))
+    assert cache.snapshot.topics["t"].partitions[0].leader == 4
 
 
 def test_a_deleted_partition_goes_and_with_the_last_one_the_topic() -> None:

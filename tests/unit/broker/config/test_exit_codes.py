@@ -17,7 +17,11 @@ from ottla.broker.config.errors import (
 from ottla.broker.config.exit_codes import EXIT_CODES, exit_code
 from ottla.broker.net.listener import ListenError, PortInUse
 from ottla.broker.server import start_checks
-from ottla.controller.registration import BrokerIdTaken, InconsistentClusterId
+from ottla.controller.registration import (
+    AdvertisedAddressTaken,
+    BrokerIdTaken,
+    InconsistentClusterId,
+)
 from ottla.controller.tree.store import StoreError, ZooKeeperUnreachable
 from ottla.storage.errors import DirectoryInUse
 
@@ -39,6 +43,7 @@ UNKNOWN, ADVERTISED = UnknownSetting("a"), AdvertisedAddressError("b")
         (ADVERTISED, 18),
         (start_checks.CertificateExpired(""), 19),
         (BrokerIdTaken(""), 20),
+        (AdvertisedAddressTaken(""), 21),
         (ConfigErrors([UNKNOWN, UnknownSetting("c")]), 17),
         (ConfigErrors([UNKNOWN, ADVERTISED]), 2),
         (ConfigError(""), 2),

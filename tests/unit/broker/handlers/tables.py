@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from ottla.broker.handlers.table import Handlers, build_table
 from ottla.broker.requests.request_channel import HandlerEntry
@@ -18,6 +18,18 @@ class _Placeholder:
         raise AssertionError("no handler is called here")
 
 
+class _Enabled(_Placeholder):
+    """Consumer groups, of which the table has the versions."""
+
+    max_version = 1
+
+
+def placeholders() -> Handlers:
+    """Handlers of everything that a broker can have."""
+    names = dict.fromkeys(Handlers._fields, cast(Any, _Placeholder()))
+    return Handlers(**{**names, "consumer_groups": _Enabled()})
+
+
 def whole_table() -> list[HandlerEntry]:
     """The table of a broker."""
-    return build_table(cast(Handlers, _Placeholder()))
+    return build_table(placeholders())

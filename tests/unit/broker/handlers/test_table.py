@@ -6,7 +6,7 @@ from ottla.protocol.registry import API
 from tests.unit.broker.handlers.tables import whole_table
 
 # The APIs that Kafka 3.9 lists in ZooKeeper mode, without those that depend on settings.
-OF_KAFKA = {*range(52), *range(56, 59), 60, 61, 65, 66, 67, 75}
+OF_KAFKA = {*range(52), *range(56, 59), 60, 61, 65, 66, 67, 68, 69, 75}
 
 
 def test_every_api_has_one_line_and_all_of_its_versions() -> None:

@@ -14,7 +14,7 @@ from ottla.broker.remote.lineage import (
     remote_log_start_offset,
 )
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-from ottla.broker.remote.metadata_records import RemoteLogSegmentMetadataUpdate
+from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache, last_offset_of_epoch
-from ottla.broker.remote.metadata_records import RemoteLogSegmentMetadataUpdate
+from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteResourceNotFoundError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,

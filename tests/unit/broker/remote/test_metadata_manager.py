@@ -12,14 +12,14 @@ from ottla.broker.remote.metadata_manager import (
     RemoteLogMetadataManager,
     RemoteMetadataNotReadyError,
 )
-from ottla.broker.remote.metadata_records import (
+from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+from ottla.storage.remote.metadata_records import (
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
     encode_metadata,
 )
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
@@ -171,8 +171,62 @@ async def test_store_ends_with_an_error_when_the_record_is_not_read_in_time() ->
     with pytest.raises(RemoteStorageError, match="not read within 0 ms"):
         await manager.store(added(partition, 0))
     topic.fail["append"] = UNREACHABLE
+    manager.append_retry_seconds = 0
     with pytest.raises(RemoteStorageError, match="reached"):
         await manager.store(added(partition, 0))
+
+
+async def test_an_append_that_fails_is_repeated() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    topic.fail["append"] = UNREACHABLE
+    await manager.store(added(partition, 0))
+    assert len(topic.values[0]) == 1
+
+
+async def test_a_stop_at_the_moment_of_a_write_ends_the_reading() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    manager.assign([partitions_of(manager, 0)[0]])
+    manager.startup()
+    await eventually_async(lambda: manager._wake._waiters)
+    manager._wake.set()
+    async with asyncio.timeout(60):
+        await manager.shutdown()
+
+
+async def test_a_new_leader_reads_what_is_committed() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    manager.assign([partition])
+    await manager.read_once()
+    put(topic, 0, added(partition, 0))
+    manager.startup()
+    await manager.catch_up(partition)
+    assert len(manager.cache(partition).segments()) == 1
+    await manager.catch_up(partition)
+    await manager.shutdown()
+    topic.leaders[0] = None
+    with pytest.raises(RemoteStorageError, match="no leader"):
+        await manager.catch_up(partition)
+
+
+async def test_reading_continues_after_an_unexpected_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.broker.remote.metadata_manager._IDLE_SECONDS", 0.001)
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    put(topic, 0, added(partition, 0))
+    manager.assign([partition])
+    topic.fail["offsets"] = IndexError("a response without partitions")
+    manager.startup()
+    await eventually_async(lambda: manager.is_initialized(partition))
+    await manager.shutdown()
+    assert "Unexpected error reading" in caplog.text
 
 
 async def test_writers_of_a_partition_that_leaves_get_an_error() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
 from ottla.controller.admin.topic_admin import NewTopic
@@ -26,6 +25,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
 

@@ -203,8 +203,8 @@ async def test_a_store_that_is_away_is_one_log_line(
     result = await remote_read(scene.reader, scene.log, params(0))
     assert result.error is None
     assert "Remote storage can be read again" in caplog.text
-    assert scene.reader.failed_reads == 3
-    assert scene.reader.read_bytes == len(content(result))
+    assert scene.reader.statistics.total("read_errors") == 3
+    assert scene.reader.statistics.total("read_bytes") == len(content(result))
 
 
 @pytest.mark.parametrize("damage", ["missing segment", "missing object", "snapshot"])
@@ -327,7 +327,7 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
     assert start > 100
     remote = 0
     for each, expected in before.items():
-        found = await scene.reader.offset_for_timestamp(log, each)
+        found = await scene.reader.offset_for_timestamp(log, each, 60)
         if expected is not None and expected[1] < start:
             remote += 1
             assert found == expected
@@ -335,13 +335,13 @@ async def test_timestamps_as_in_the_local_log(scene: Scene) -> None:
             assert found is None
     assert remote > 20
     log.delete_records_before(50)
-    found = await scene.reader.offset_for_timestamp(log, 0)
+    found = await scene.reader.offset_for_timestamp(log, 0, 60)
     assert found is not None
     assert found[1] == 50
     scene.storage.fail = ["fetch"]
     scene.reader.indexes._cache = ChunkCache(0)
     with pytest.raises(RemoteStorageError):
-        await scene.reader.offset_for_timestamp(log, 0)
+        await scene.reader.offset_for_timestamp(log, 0, 60)
 
 
 async def test_epochs_below_the_local_log_start_are_known(scene: Scene) -> None:

@@ -2,122 +2,40 @@
 
 from __future__ import annotations
 
-import threading
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.remote.remote_log_reader import RemoteLogReader
-from ottla.broker.replication.delayed_fetch import FetchParams
-from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
-from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
-from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.fetch import FetchPartition, PartitionData
+from ottla.protocol.messages.fetch import FetchPartition
 from tests.doubles.eventually import eventually_async
-from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
-from tests.doubles.tiered_history import RemoteLogsOf, append_history
-from tests.doubles.tiered_partition import TieredPartition
-
-WAIT_MS = 500
-
-
-class Scene:
-    """A broker that leads a tiered partition 0, and partition 1 with local records only."""
-
-    def __init__(self, path: Path) -> None:
-        self.tiered = TieredPartition(path)
-        self.replicas = Replicas()
-        self.manager = self.replicas.manager
-        self.partition = self.replicas.lead(0, replicas=[1, 2])
-        self.partition.log = self.log = self.tiered.log
-        self.replicas.lead(1)
-        self.quota = ReplicationQuota()
-        self.pools: list[WorkerPool] = []
-        self.set_limits(threads=2)
-
-    def set_limits(self, **limits: int) -> None:
-        workers = WorkerPool(threads=limits["threads"])
-        self.pools.append(workers)
-        logs = RemoteLogsOf(self.tiered)
-        reader = RemoteLogReader(logs, workers, self.quota, lambda: 1_000, **limits)
-        self.reader = reader
-        self.manager.remote_fetches = self.fetches = RemoteFetches(
-            reader, self.replicas.timer, lambda: WAIT_MS, self.manager.partitions.get
-        )
-
-    async def close(self) -> None:
-        self.reader.close()
-        for pool in self.pools:
-            await pool.close()
-        await self.tiered.stop()
-
-    async def tier(self) -> None:
-        await self.tiered.copy()
-        assert self.tiered.expire_locally() > 0
-
-    def block(self, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-        """Reads of segments wait for the event that this returns."""
-        go_on, fetch = threading.Event(), self.tiered.storage.fetch_log_segment
-
-        def blocked(*arguments: object) -> bytes:
-            assert go_on.wait(60)
-            return fetch(*arguments)  # type: ignore[arg-type]  # passed on
-
-        monkeypatch.setattr(self.tiered.storage, "fetch_log_segment", blocked)
-        return go_on
+from tests.doubles.remote_fetches import WAIT_MS, Fetched, RemoteFetchScene, at, content
+from tests.doubles.tiered_history import append_history
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    scene = Scene(tmp_path)
+async def scene(tmp_path: Path) -> AsyncIterator[RemoteFetchScene]:
+    scene = RemoteFetchScene(tmp_path)
     await scene.tiered.start()
     yield scene
     await scene.close()
 
 
-class Fetched:
-    """A fetch and its response."""
-
-    def __init__(self, scene: Scene, *positions: FetchPartition, **fields: int) -> None:
-        params = FetchParams()
-        params.max_bytes = 1 << 20
-        params.min_bytes = 1
-        params.max_wait_ms = 1_000
-        for name, value in fields.items():
-            setattr(params, name, value)
-        self.responses: list[list[FetchResult]] = []
-        items: list[FetchItem] = [(TOPIC, TOPIC_ID, position) for position in positions]
-        scene.manager.fetch_messages(params, items, self.responses.append)
-
-    async def data(self, number: int = 0) -> PartitionData:
-        await eventually_async(lambda: self.responses)
-        assert len(self.responses) == 1
-        return self.responses[0][number][2]
-
-
-def at(offset: int, index: int = 0, max_bytes: int = 1 << 20, **fields: int) -> FetchPartition:
-    return FetchPartition(
-        partition=index, fetch_offset=offset, partition_max_bytes=max_bytes, **fields
-    )
-
-
-def content(data: PartitionData) -> bytes:
-    records = data.records
-    assert records is not None
-    return records if isinstance(records, bytes) else records.read()  # type: ignore[union-attr]
-
-
-async def local(scene: Scene, position: FetchPartition, **fields: int) -> tuple[bytes, object]:
+async def local(
+    scene: RemoteFetchScene, position: FetchPartition, **fields: int
+) -> tuple[bytes, object]:
     data = await Fetched(scene, position, max_wait_ms=0, **fields).data()
     return content(data), data.aborted_transactions
 
 
 @pytest.mark.parametrize("isolation", [0, READ_COMMITTED])
-async def test_a_consumer_reads_the_bytes_of_the_local_log(scene: Scene, isolation: int) -> None:
+async def test_a_consumer_reads_the_bytes_of_the_local_log(
+    scene: RemoteFetchScene, isolation: int
+) -> None:
     append_history(scene.tiered, 30)
     positions = [at(0), at(13, max_bytes=700), at(40, max_bytes=10)]
     before = [await local(scene, each, isolation=isolation) for each in positions]
@@ -133,7 +51,7 @@ async def test_a_consumer_reads_the_bytes_of_the_local_log(scene: Scene, isolati
 
 
 async def test_the_loop_does_not_wait_for_the_store(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: RemoteFetchScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.tiered.append(3)
     await scene.tier()
@@ -149,7 +67,7 @@ async def test_the_loop_does_not_wait_for_the_store(
     assert scene.fetches.purgatory.delayed == 0
 
 
-async def test_local_partitions_come_with_the_first_remote_one(scene: Scene) -> None:
+async def test_local_partitions_come_with_the_first_remote_one(scene: RemoteFetchScene) -> None:
     scene.tiered.append(3)
     expected, _ = await local(scene, at(0))
     await scene.tier()
@@ -161,7 +79,7 @@ async def test_local_partitions_come_with_the_first_remote_one(scene: Scene) -> 
     assert (content(second_remote), second_remote.error_code) == (b"", 0)
 
 
-async def test_the_limit_of_the_response_includes_remote_records(scene: Scene) -> None:
+async def test_the_limit_of_the_response_includes_remote_records(scene: RemoteFetchScene) -> None:
     append_history(scene.tiered, 30)
     await scene.tier()
     for _ in range(50):
@@ -173,7 +91,7 @@ async def test_the_limit_of_the_response_includes_remote_records(scene: Scene) -
 
 
 async def test_a_fetch_that_waits_too_long_has_no_records_and_no_error(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: RemoteFetchScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.tiered.append(3)
     expected, _ = await local(scene, at(0))
@@ -189,12 +107,12 @@ async def test_a_fetch_that_waits_too_long_has_no_records_and_no_error(
     assert scene.fetches.purgatory.expired_total == 1
     # The next fetch has what the thread reads.
     again = Fetched(scene, at(0))
-    assert scene.reader.read_requests == 1
+    assert scene.reader.statistics.total("reads") == 1
     go_on.set()
     assert content(await again.data()) == expected
 
 
-async def test_a_store_that_is_away_is_a_retriable_error(scene: Scene) -> None:
+async def test_a_store_that_is_away_is_a_retriable_error(scene: RemoteFetchScene) -> None:
     scene.tiered.append(3)
     await scene.tier()
     scene.tiered.storage.fail = ["fetch"]
@@ -205,7 +123,7 @@ async def test_a_store_that_is_away_is_a_retriable_error(scene: Scene) -> None:
 
 
 async def test_too_many_reads_are_a_retriable_error(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: RemoteFetchScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.tiered.append(3)
     await scene.tier()
@@ -218,7 +136,7 @@ async def test_too_many_reads_are_a_retriable_error(
     assert len(content(await second.data())) > 0
 
 
-async def test_a_throttled_partition_does_not_complete_a_fetch(scene: Scene) -> None:
+async def test_a_throttled_partition_does_not_complete_a_fetch(scene: RemoteFetchScene) -> None:
     scene.tiered.append(3)
     await scene.tier()
     scene.quota.limit = 1
@@ -233,10 +151,10 @@ async def test_a_throttled_partition_does_not_complete_a_fetch(scene: Scene) -> 
     assert alone.responses == []
     scene.replicas.timer.advance(1_000)
     assert content(await alone.data()) == b""
-    assert scene.reader.read_requests == 0
+    assert scene.reader.statistics.total("reads") == 0
 
 
-async def test_a_follower_learns_that_the_offset_moved(scene: Scene) -> None:
+async def test_a_follower_learns_that_the_offset_moved(scene: RemoteFetchScene) -> None:
     scene.tiered.append(3)
     await scene.tier()
     follower = {"replica_id": 2, "isolation": READ_LOG_END}
@@ -245,13 +163,13 @@ async def test_a_follower_learns_that_the_offset_moved(scene: Scene) -> None:
     assert data.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     assert (data.log_start_offset, content(data)) == (0, b"")
     assert data.high_watermark == scene.log.high_watermark
-    assert scene.reader.read_requests == 0
+    assert scene.reader.statistics.total("reads") == 0
     below = await Fetched(scene, at(scene.log.local_log_start_offset), **follower).data()
     assert below.error_code == 0
 
 
 async def test_another_leader_completes_the_fetch_without_the_records(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: RemoteFetchScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.tiered.append(3)
     await scene.tier()
@@ -264,9 +182,41 @@ async def test_another_leader_completes_the_fetch_without_the_records(
     go_on.set()
 
 
-async def test_without_tiered_storage_such_an_offset_is_out_of_range(scene: Scene) -> None:
+async def test_without_tiered_storage_such_an_offset_is_out_of_range(
+    scene: RemoteFetchScene,
+) -> None:
     scene.tiered.append(3)
     await scene.tier()
     scene.manager.remote_fetches = None
     data = await Fetched(scene, at(0)).data()
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_the_records_of_completed_fetches_are_not_kept(scene: RemoteFetchScene) -> None:
+    """The purgatory keeps the operations of a thousand of them."""
+    scene.tiered.append(3)
+    await scene.tier()
+    fetched = Fetched(scene, at(0))
+    (read,) = scene.reader._reads.values()
+    task = weakref.ref(read._task)
+    assert len(content(await fetched.data())) > 0
+    assert scene.fetches.purgatory.watched == 1
+    del read, fetched
+    await eventually_async(lambda: gc.collect() >= 0 and task() is None)
+
+
+async def test_no_fetch_leaves_something_for_the_next_one(scene: RemoteFetchScene) -> None:
+    """A delayed fetch whose partition moves to remote storage meanwhile gets no records of it."""
+    scene.tiered.append(3)
+    await scene.tier()
+    scene.quota.limit = 1
+    scene.quota.record(100_000, 1_000)
+    throttled = Fetched(scene, at(0), at(0, 1))
+    scene.quota.limit = 1 << 60
+    scene.replicas.append(index=1)  # completes it, and reads both partitions again
+    assert content(await throttled.data(0)) == b""
+    assert len(content(await throttled.data(1))) > 0
+    assert scene.reader.statistics.total("reads") == 0
+    other = Fetched(scene, at(0, 1))
+    assert len(content(await other.data())) > 0
+    assert scene.reader.statistics.total("reads") == 0

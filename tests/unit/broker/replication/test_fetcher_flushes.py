@@ -54,7 +54,7 @@ def test_records_whose_flush_failed_are_not_reported() -> None:
         request, _ = await pair.next_fetch()
         assert [each.partition for each in request.topics[0].partitions] == [1]
         pair.following.logs.check_free_bytes()
-        await pair.following.group_commit.flush(log.flusher)
+        await pair.following.group_commit.flush([log.flusher])
         await pair.leader.response()
         assert (await pair.position())[0] == 3
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
+from ottla.broker.replication.group_commit import LOGS_AT_ONCE, SYNCS_MAX
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
@@ -202,7 +203,7 @@ def test_a_disk_that_does_not_respond_is_a_timeout() -> None:
     run(body)
 
 
-def test_flush_raises_what_wait_does_not() -> None:
+def test_flush_returns_errors_that_wait_does_not() -> None:
     async def body(scene: Scene) -> None:
         scene.lead()
         scene.append()
@@ -214,9 +215,9 @@ def test_flush_raises_what_wait_does_not() -> None:
             scene.free_workers.release()
         await scene.group_commit.wait([flusher])
         scene.files.fail("pwrite", errno.ENOSPC, path_part=".index")
-        with pytest.raises(DiskFull):
-            await scene.group_commit.flush(flusher)
-        await scene.group_commit.flush(flusher)
+        (error,) = await scene.group_commit.flush([flusher])
+        assert isinstance(error, DiskFull)
+        assert await scene.group_commit.flush([flusher]) == [None]
         assert scene.log().recovery_point == 2
         await scene.group_commit.wait([flusher])
 
@@ -242,6 +243,94 @@ def test_a_sync_after_a_failed_one_proves_nothing() -> None:
     run(body)
 
 
+def test_many_logs_are_handed_over_to_few_workers() -> None:
+    async def body(scene: Scene) -> None:
+        logs = 3 * SYNCS_MAX
+        for index in range(logs):
+            scene.lead(index)
+        for _ in range(2):
+            appended = [scene.append(index=index) for index in range(logs)]
+            scene.files.calls.clear()
+            await scene.run_flushes(SYNCS_MAX)
+            assert all(each.is_completed and not each.code for each in appended)
+        syncs = [path for operation, path in scene.files.calls if operation == "sync"]
+        assert len(syncs) == len(set(syncs)) == logs, "one of each log"
+        assert scene.syncs <= 2 * SYNCS_MAX
+
+    run(body)
+
+
+def test_a_failed_sync_fails_the_logs_that_are_finished_after_it() -> None:
+    async def body(scene: Scene) -> None:
+        for index in range(3):
+            scene.lead(index)
+        scene.files.fail("sync", errno.EIO, path_part=".log", after=1)
+        appended = [scene.append(index=index) for index in range(3)]
+        await scene.finish()
+        failed = ErrorCode.KAFKA_STORAGE_ERROR
+        assert [each.response.error_code for each in appended] == [0, failed, failed]
+        assert [scene.log(index).recovery_point for index in range(3)] == [1, 0, 0]
+
+    run(body)
+
+
+def test_more_logs_than_one_turn_handles() -> None:
+    async def body(scene: Scene) -> None:
+        logs = 2 * LOGS_AT_ONCE + 1
+        for index in range(logs):
+            scene.lead(index)
+        appended = [scene.append(index=index) for index in range(logs)]
+        await scene.run_flushes(4 * SYNCS_MAX)
+        assert all(each.is_completed and not each.code for each in appended)
+
+    run(body)
+
+
+def test_a_flush_that_begins_while_the_workers_end_is_not_forgotten() -> None:
+    """The thread has found no more log, and the loop does not know yet."""
+
+    async def body(scene: Scene) -> None:
+        for index in range(2):
+            scene.lead(index)
+        synced, known = asyncio.Event(), asyncio.Event()
+
+        async def run_later(job: Callable[[], None]) -> None:
+            job()
+            synced.set()
+            await known.wait()
+
+        scene.group_commit.run = run_later
+        first = [scene.append(index=0)]
+        await synced.wait()
+        for _ in range(SYNCS_MAX):
+            first.append(scene.append(index=1))
+            await asyncio.sleep(0)
+        assert not any(each.is_completed for each in first)
+        known.set()
+        await scene.group_commit.wait([scene.log(0).flusher, scene.log(1).flusher])
+        assert all(each.is_completed for each in first)
+
+    run(body)
+
+
+def test_an_unexpected_error_in_a_worker_acknowledges_nothing() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        scene.lead(1)
+
+        def broken(descriptor: int) -> None:
+            raise RuntimeError("no disk does this")
+
+        scene.files.sync = broken  # type: ignore[method-assign]
+        appended = [scene.append(), scene.append(index=1)]
+        await scene.finish()
+        for index, each in enumerate(appended):
+            assert each.code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert scene.log(index).recovery_point == 0
+
+    run(body)
+
+
 def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
     async def body(scene: Scene) -> None:
         scene.lead()
@@ -255,7 +344,7 @@ def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
 
         scene.group_commit.run = closed
         scene.append(index=1)
-        await scene.group_commit.flush(scene.log(1).flusher)
+        await scene.group_commit.flush([scene.log(1).flusher])
         assert scene.log(1).recovery_point == 0
 
     run(body)

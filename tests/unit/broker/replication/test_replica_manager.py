@@ -311,6 +311,25 @@ def test_a_fetch_from_before_the_followers_restart_is_stale() -> None:
     assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (-1, 1)
 
 
+def test_what_a_follower_has_is_said_by_its_last_fetch() -> None:
+    """An earlier one that waited says nothing new when it is completed."""
+    replicas = Replicas()
+    led = replicas.lead(replicas=[1, 2])
+    replicas.append(2)
+    fields = {"replica_id": 2, "isolation": READ_LOG_END}
+    waiting = Fetched(replicas, at(2), min_bytes=1_000, **fields)
+    follower = led.followers[2]
+    caught_up_ms = follower.last_caught_up_ms
+    replicas.append(1)
+    Fetched(replicas, at(3), max_wait_ms=5_000, **fields)
+    replicas.timer.advance(1_000)
+    assert waiting.is_completed
+    assert follower.log_end_offset == 3
+    # At the end of the log, too: its broker may be gone since it sent the fetch.
+    replicas.timer.advance(4_000)
+    assert follower.last_caught_up_ms == caught_up_ms
+
+
 def test_the_high_watermark_advances_after_a_broker_that_it_waited_for_is_gone() -> None:
     """A broker stops: it leaves the ISR first, and is waited for until the metadata changes. The
     remaining follower has fetched everything by then, and nothing else is appended."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from ottla.broker.remote.statistics import RemoteStatistics
 from ottla.broker.replication.leader_endpoint import EARLIEST_LOCAL, LeaderEndpoint
 from ottla.broker.replication.partition import Partition
 from ottla.broker.replication.tier_state_machine import TieredFollowers, TierStateMachine
@@ -51,6 +53,7 @@ class Scene:
         self.metadata = self.tiered.metadata
         self.storage = self.tiered.storage
         self.readers = self.tiered.workers
+        self.statistics = RemoteStatistics()
         self.leader = LocalLeader(self.tiered.log)
         self.replicas = Replicas(remote_storage_enable=True)
         self.follower: Partition = self.replicas.follow(2)
@@ -136,6 +139,8 @@ async def test_an_error_leaves_the_log_as_it_was(scene: Scene, damage: str) -> N
     assert scene.log.log_end_offset == 2
     assert scene.log.read(0, 100, up_to=2).slice is not None
     assert scene.truncated == []
+    assert scene.statistics.total("state_builds") == 1
+    assert scene.statistics.total("state_build_errors") == 1
 
 
 async def test_a_new_leader_ends_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +185,31 @@ async def test_one_attempt_at_a_time_and_one_log_line(
     followers.begin(scene.follower, 0)
     followers.stop()
     assert not followers.building
+
+
+@pytest.mark.parametrize("is_added_again", [False, True])
+async def test_a_partition_that_leaves_is_not_truncated(
+    scene: Scene, is_added_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted, for example, while a thread reads its state: its directory must not come back."""
+    go_on, fetch_index = threading.Event(), scene.storage.fetch_index
+
+    def blocked(*arguments: object) -> bytes:
+        assert go_on.wait(60)
+        return fetch_index(*arguments)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(scene.storage, "fetch_index", blocked)
+    scene.log.append_as_follower(bytes(batch_of(2)), now_ms=NOW_MS)
+    ended: list[Exception | None] = []
+    followers = TieredFollowers(scene.machine, lambda _, error: ended.append(error))
+    followers.begin(scene.follower, 0)
+    task = followers.building[scene.follower.key]
+    await eventually_async(lambda: scene.readers.accepted == 1)
+    followers.end(scene.follower.key)
+    if is_added_again:
+        followers.begin(scene.follower, 0)
+    go_on.set()
+    await eventually_async(task.done)
+    await eventually_async(lambda: not followers.building)
+    assert len(ended) == is_added_again
+    assert scene.log.log_end_offset == (9 if is_added_again else 2)

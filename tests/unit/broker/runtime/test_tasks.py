@@ -7,7 +7,14 @@ from functools import partial
 
 import pytest
 
-from ottla.broker.runtime.tasks import WorkerPool, run_in_threads, running_tasks, spawn, stop
+from ottla.broker.runtime.tasks import (
+    WorkerPool,
+    gather_in_slices,
+    run_in_threads,
+    running_tasks,
+    spawn,
+    stop,
+)
 from tests.doubles.eventually import eventually_async
 
 
@@ -197,3 +204,19 @@ async def test_a_failed_function_leaves_nothing_in_memory() -> None:
         assert seen[0]() is None
     finally:
         gc.enable()
+
+
+async def test_coroutines_run_in_slices() -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    async def work(number: int) -> None:
+        running.append(number)
+        most.append(len(running))
+        await asyncio.sleep(0)
+        running.remove(number)
+
+    await gather_in_slices([work(number) for number in range(5)], 2)
+    assert (len(most), max(most)) == (5, 2)
+    await gather_in_slices([work(5)], 2)
+    assert len(most) == 6

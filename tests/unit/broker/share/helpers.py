@@ -1,5 +1,6 @@
 """Share partitions for tests: without a log, without a share coordinator."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from ottla.broker.share.acquisition import (
@@ -77,12 +78,14 @@ def states(partition: SharePartition) -> list[tuple[int, int, int, int]]:
 
 
 class MemoryPersister:
-    """Satisfies `ShareStatePersister`; `next_error` fails the next call."""
+    """Satisfies `ShareStatePersister`; `next_error` fails the next call, and writes wait for `gate`
+    if it is set."""
 
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, dict[int, tuple[int, int]]] = {}
         self.start_offsets: dict[SharePartitionKey, int] = {}
         self.next_error = 0
+        self.gate: asyncio.Event | None = None
         self.delivery_complete_count = -1
         self.writes: list[StateUpdate] = []
 
@@ -102,6 +105,8 @@ class MemoryPersister:
         return PersistedState(0, start_offset, tuple(StateBatch(at, at, *row) for at, row in rows))
 
     async def write(self, key: SharePartitionKey, update: StateUpdate) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
         self._fail()
         self.writes.append(update)
         self.start_offsets[key] = update.start_offset
@@ -112,6 +117,7 @@ class MemoryPersister:
     async def delete(self, key: SharePartitionKey) -> None:
         self._fail()
         self.states.pop(key, None)
+        self.start_offsets.pop(key, None)
 
     async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
         self._fail()

@@ -36,7 +36,9 @@ def test_split() -> None:
 
 
 def test_archived_records_have_no_lock() -> None:
+    batches = InFlightBatches()
     batch = InFlightBatch(0, 1, RecordState.ACQUIRED, 1, "m", 1000)
-    batch.archive()
+    batches.add(batch)
+    batches.archive(batch)
     assert batch.is_terminal
     assert (batch.member_id, batch.deadline_ms) == ("", -1)

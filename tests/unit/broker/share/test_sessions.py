@@ -37,8 +37,9 @@ def test_epochs() -> None:
     wrong = code_of(sessions.fetch, KEY, 2, OPEN, [], [])
     assert wrong == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert code_of(sessions.acknowledge, KEY, 0) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert sessions.is_current(KEY, session)
     assert sessions.fetch(KEY, -1, OPEN, [], []) is None
-    sessions.remove(KEY)
+    assert not sessions.is_current(KEY, session)
     assert code_of(sessions.fetch, KEY, 3, OPEN, [], []) == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
@@ -91,6 +92,8 @@ async def test_the_last_session_of_a_group_drops_its_share_partitions() -> None:
     other = SessionKey("group", "other")
     opened(sessions)
     opened(sessions, other)
+    sessions.acknowledge(other, -1)
     await end_session(sessions, shares, other)
+    sessions.acknowledge(KEY, -1)
     await end_session(sessions, shares, KEY)
     assert calls == [("release", "other"), ("release", "member"), "group"]

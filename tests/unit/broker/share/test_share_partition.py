@@ -60,6 +60,16 @@ def test_a_failed_write_leaves_the_records_with_their_member() -> None:
     assert partition.window.start_offset == 10
 
 
+def test_a_failed_write_of_records_that_are_deleted_meanwhile() -> None:
+    partition = share_partition()
+    acquire(partition, LOG)
+    transition = partition.acknowledge("m", [Acknowledgement(0, 9, [ACCEPT])], 0)
+    assert partition.window.delivery_complete_count == 10
+    partition.window.advance_to(10)
+    partition.rollback(transition, 1)
+    assert partition.window.delivery_complete_count == 0
+
+
 def test_a_failed_write_after_the_end_of_the_lock() -> None:
     partition = share_partition()
     acquire(partition, LOG)
@@ -163,3 +173,14 @@ def test_adjacent_batches_are_stored_as_one() -> None:
     rows = [StateBatch(0, 1, 2, 1), StateBatch(2, 2, 2, 1), StateBatch(4, 4, 2, 1)]
     assert list(merged(rows)) == [(0, 2, 2, 1), (4, 4, 2, 1)]
     assert list(merged([])) == []
+
+
+def test_a_rollback_after_the_last_lock_makes_room() -> None:
+    """Nothing else would move the start offset: all records are in flight."""
+    limits = GroupLimits(max_in_flight_records=1, max_delivery_count=1, lock_duration_ms=100)
+    partition = share_partition(limits=limits)
+    acquire(partition, log_batches(1))
+    transition = partition.acknowledge("m", [Acknowledgement(0, 0, [RELEASE])], 0)
+    partition.rollback(transition, 100)
+    assert partition.can_acquire()
+    assert partition.next_fetch_offset() == 1

@@ -11,14 +11,19 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from tests.doubles.replicas import TOPIC, run_now
 from tests.unit.broker.share.scene import KEY, ShareScene
 
-ACCEPT = 1
+ACCEPT, RENEW = 1, 4
 
 
 def fetched(scene: ShareScene, member: str = "m", max_records: int = 500) -> ShareFetchResult:
     results: list[ShareFetchResult] = []
     params = ShareFetchParams("g", member, 0, 1, 1 << 20, max_records, 500, False)
     DelayedShareFetch(
-        params, [ShareFetchItem(KEY, TOPIC)], scene.shares, scene.clock, results.extend
+        params,
+        [ShareFetchItem(KEY, TOPIC)],
+        scene.shares,
+        scene.clock,
+        lambda: True,
+        results.extend,
     ).force_complete()
     (result,) = results
     return result
@@ -68,6 +73,39 @@ def test_a_failed_write_keeps_the_records_with_the_member() -> None:
     acknowledge(scene, 0, 1, ACCEPT)
 
 
+def test_a_shorter_lock_duration_is_in_effect_for_the_next_lock() -> None:
+    """While a longer lock is held, whose end comes later."""
+    scene = ShareScene()
+    scene.append(1)
+    fetched(scene)
+    scene.configs["share.record.lock.duration.ms"] = "1000"
+    scene.append(1)
+    fetched(scene)
+    scene.timer.advance(1001)
+    assert fetched(scene, "other").acquired == [(1, 1, 2)]
+    scene.timer.advance(29_000)
+    assert fetched(scene, "other").acquired == [(0, 0, 2), (1, 1, 3)]
+
+
+def test_renewals_that_are_turned_off_are_refused_at_once() -> None:
+    scene = ShareScene()
+    scene.append(1)
+    fetched(scene)
+    scene.configs["share.renew.acknowledge.enable"] = "false"
+    with pytest.raises(KafkaError) as refused:
+        acknowledge(scene, 0, 0, RENEW)
+    assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_delivery_limit_that_is_lowered_is_in_effect_for_the_next_release() -> None:
+    scene = ShareScene()
+    scene.append(1)
+    fetched(scene)
+    scene.configs["share.delivery.count.limit"] = "1"
+    run_now(scene.shares.release("m", "g"))
+    assert scene.persister.states[KEY] == {0: (4, 1)}
+
+
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH])
 def test_a_fenced_write_reads_the_state_again(code: int) -> None:
     scene = ShareScene()
@@ -79,6 +117,39 @@ def test_a_fenced_write_reads_the_state_again(code: int) -> None:
     assert found.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert len(scene.shares) == 0
     assert fetched(scene).acquired == [(0, 1, 1)]
+
+
+def test_a_group_that_was_deleted_reads_the_state_again() -> None:
+    scene = ShareScene()
+    scene.append(2)
+    fetched(scene)
+    scene.persister.next_error = ErrorCode.INVALID_REQUEST
+    with pytest.raises(KafkaError):
+        acknowledge(scene, 0, 1, ACCEPT)
+    assert len(scene.shares) == 0
+
+
+def test_a_share_partition_without_state() -> None:
+    """`KafkaShareConsumer` fails at INVALID_REQUEST; after this error it fetches again."""
+    scene = ShareScene()
+    scene.append(1)
+    scene.persister.next_error = ErrorCode.INVALID_REQUEST
+    assert fetched(scene).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    scene.timer.advance(200)
+    assert fetched(scene).acquired == [(0, 0, 1)]
+
+
+def test_a_start_offset_beyond_the_log_waits_for_records() -> None:
+    """An unclean election truncated the log: `KafkaShareConsumer` fails at OFFSET_OUT_OF_RANGE."""
+    scene = ShareScene()
+    scene.append(1)
+    scene.persister.start_offsets[KEY] = 3
+    for _ in range(2):
+        found = fetched(scene)
+        assert (found.error_code, found.acquired) == (ErrorCode.NONE, [])
+        scene.append(1)
+    scene.append(2)
+    assert fetched(scene).acquired == [(3, 4, 1)]
 
 
 def test_a_new_leader_epoch_reads_the_state_again() -> None:

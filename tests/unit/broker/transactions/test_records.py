@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.broker.coordination.stored_records import UnreadableRecord
 from ottla.broker.transactions.records import (
-    UnreadableRecord,
     read_key,
     read_value,
     transaction_key,

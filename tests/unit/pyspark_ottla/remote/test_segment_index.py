@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.remote.metadata_records import (
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.remote.metadata_records import (
     RemoteLogMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
     encode_metadata,
 )
-from ottla.protocol.errors import ErrorCode
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.remote.segment_index import SegmentIndex, place_of

@@ -88,7 +88,8 @@ def test_partition_metadata(fs: MemoryFileSystem) -> None:
 
 @pytest.mark.parametrize(
     "text", ["version: 1\ntopic_id: qM9qB_CbQAGy36FhhlrwQg", "version: 0\ntopic_id: abc", "junk",
-             "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"],
+             "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", "version: 0\ntopic_id: qM\xff",
+             "version: 0\ntopic_id: qM9qB_CbQAGy36Fhhlr43w\x01\x02"],
 )  # fmt: skip
 def test_damaged_partition_metadata(fs: MemoryFileSystem, text: str) -> None:
     with pytest.raises(CorruptFile):

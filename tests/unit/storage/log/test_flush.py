@@ -2,6 +2,10 @@
 
 import errno
 
+import pytest
+
+from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -12,6 +16,8 @@ from tests.doubles.storage_logs import (
     manager_on,
     new_log,
 )
+
+LOG, INDEX, TIME_INDEX = (f"{0:019d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
 
 
 def test_after_a_power_failure_everything_flushed_is_there() -> None:
@@ -121,3 +127,133 @@ def test_starting_again_meanwhile_leaves_what_was_written_after_it_unflushed() -
     append(log, 10)
     log.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 3
+
+
+def syncs(fs: MemoryFileSystem, log: Log) -> list[str]:
+    """What a flush of the log syncs, by the ends of the names."""
+    fs.calls.clear()
+    log.flush()
+    found = [each for each in fs.calls if each[0] in ("sync", "sync_directory")]
+    return sorted(path.removeprefix(log.path).rpartition("/0")[2] for _, path in found)
+
+
+def test_a_flush_syncs_only_what_was_changed_since_the_last_one() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, index_interval_bytes=200)
+    log = manager.get_or_create("t", 0, topic_id=b"i" * 16, now_ms=NOW_MS)
+    append(log)
+    assert len(syncs(fs, log)) == 6, "with the epochs, partition.metadata and the directory"
+    append(log)
+    assert syncs(fs, log) == [LOG]
+    append(log)
+    append(log)
+    assert syncs(fs, log) == [INDEX, LOG, TIME_INDEX], "the indexes have an entry now"
+    append(log)
+    log.assign_epoch(3, log.log_end_offset)
+    assert syncs(fs, log) == ["", "/leader-epoch-checkpoint", LOG]
+    log.append(batch_of(), leader_epoch=3, now_ms=NOW_MS)
+    assert syncs(fs, log) == [LOG]
+
+
+def test_the_files_of_a_new_segment_and_their_names_are_synced() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.flush()
+    log.roll(NOW_MS)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=1)
+    one = LOG[:-5] + "1"
+    names = [f"{one}.index", f"{one}.log", f"{one}.snapshot", f"{one}.timeindex"]
+    assert syncs(fs, log) == ["", *names]
+    append(log)
+    assert syncs(fs, log) == [f"{one}.log"]
+
+
+def test_an_aborted_transaction_is_synced_once_and_again_when_it_is_truncated() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log)
+    log.flush()
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 7, committed=False)
+    aborted = LOG.replace(".log", ".txnindex")
+    assert syncs(fs, log) == ["", LOG, aborted]
+    append(log)
+    assert syncs(fs, log) == [LOG]
+    log.offsets.high_watermark = 0
+    log.truncate_to(1)
+    append(log)
+    assert syncs(fs, log) == ["", LOG], "the index is gone"
+
+
+def test_removed_segments_do_not_come_back_after_a_power_failure() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, segment_bytes=300)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log)
+    append(log)
+    append(log)
+    append(log)
+    log.flush()
+    assert len(log.segments) > 1
+    log.offsets.high_watermark = 0
+    log.truncate_to(1)
+    append(log)
+    log.flush()
+    manager.checkpoint_all()
+    again = manager_on(fs.after_power_failure(), segment_bytes=300).get("t", 0)
+    assert again is not None
+    assert again.log_end_offset == 2
+
+
+def test_what_was_changed_during_a_flush_is_synced_by_the_next_one() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs, index_interval_bytes=0)
+    append(log, 3)
+    append(log, 3)
+    flush = log.begin_flush()
+    assert flush is not None
+    flush.run()
+    log.offsets.high_watermark = 0
+    log.truncate_to(3)
+    log.finish_flush(flush, NOW_MS)
+    append(log)
+    assert INDEX in syncs(fs, log)
+
+
+def test_a_log_that_moved_during_a_flush_is_synced_whole_by_the_next_one() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log)
+    flush = log.begin_flush()
+    assert flush is not None
+    fs.replace(log.path, "/disk/elsewhere")
+    log.move_to("/disk/elsewhere")
+    flush.run()
+    log.finish_flush(flush, NOW_MS)
+    append(log)
+    # There is no partition.metadata.
+    assert len(syncs(fs, log)) == 5
+
+
+def test_what_an_earlier_process_has_not_synced_is_synced() -> None:
+    fs = MemoryFileSystem()
+    append(manager_on(fs).get_or_create("t", 0, now_ms=NOW_MS), 3)
+    again = manager_on(fs).get("t", 0)
+    assert again is not None
+    append(again)
+    again.flush()
+    after = fs.after_power_failure()
+    segment = again.active_segment
+    for path in (*segment.paths()[:3], again.leader_epochs.path):
+        assert after.content(path) == fs.content(path)
+
+
+def test_a_flush_that_has_not_run_is_not_a_success() -> None:
+    log = new_log()
+    append(log)
+    flush = log.begin_flush()
+    assert flush is not None
+    with pytest.raises(LogDirectoryOffline):
+        log.finish_flush(flush, NOW_MS)
+    assert log.recovery_point == 0

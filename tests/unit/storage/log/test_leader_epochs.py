@@ -24,7 +24,7 @@ def test_assigning_is_written_at_once(epochs: LeaderEpochs) -> None:
     assert again.entries == epochs.entries
     assert epochs.latest_epoch == 7
     assert len(epochs) == 3
-    assert epochs.unsynced
+    assert epochs.requires_flush
 
 
 def test_the_newest_epoch_again_changes_nothing(epochs: LeaderEpochs) -> None:
@@ -118,7 +118,7 @@ def test_a_file_out_of_order_is_not_believed(epochs: LeaderEpochs, lines: bytes)
     with pytest.raises(CorruptFile, match="out of order"):
         again.load()
     assert again.entries == []
-    assert not again.unsynced
+    assert not again.requires_flush
 
 
 def test_what_changes_nothing_writes_nothing(epochs: LeaderEpochs) -> None:

@@ -151,14 +151,14 @@ def test_a_flush_that_could_not_open_a_file_is_made_again() -> None:
     _, log = filled(fs)
     flush = log.begin_flush()
     assert flush is not None
-    assert not log.leader_epochs.unsynced
     fs.fail("open", errno.EMFILE)
     flush.run()
     with pytest.raises(ResourceExhausted):
         log.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 0
-    assert log.leader_epochs.unsynced
+    assert log.leader_epochs.requires_flush
     log.flush()
+    assert not log.leader_epochs.requires_flush
     assert log.recovery_point == log.log_end_offset
 
 

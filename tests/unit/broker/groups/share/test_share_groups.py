@@ -115,10 +115,10 @@ async def test_new_partitions_are_assigned() -> None:
 
 
 async def test_partitions_wait_for_the_share_coordinator() -> None:
-    scene = Scene()
+    scene = Scene(partitions=1)
     scene.persister.next_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await scene.beat("a") == Heartbeat(1, {})
-    assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0, 1]})
+    assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0]})
 
 
 async def test_errors() -> None:
@@ -190,3 +190,57 @@ async def test_a_share_group_has_no_committed_offsets() -> None:
         if expected:
             assert results[1] == {partition: expected}
     assert scene.coordinator.partitions.find("g") is None
+
+
+async def test_the_state_of_a_deleted_topic_is_deleted() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.catalog.delete("t")
+    scene.catalog.create("t", 1)  # again, with another id
+    scene.groups.on_topics_deleted({"other"})
+    assert not running_tasks()
+    scene.groups.on_topics_deleted({"t"})
+    for task in running_tasks():
+        await task
+    group = scene.groups.find("g")
+    assert group is not None
+    assert (group.initialized, scene.persister.start_offsets) == ({}, {})
+    created = (2).to_bytes(16)
+    assert await scene.beat("a", 1) == Heartbeat(2, {created: [0]})
+    scene.groups.on_topics_deleted({"t"})  # the news of the first one come again
+    assert not running_tasks()
+    assert group.initialized == {created: [0]}
+
+
+async def test_a_group_keeps_the_state_of_a_deleted_topic_that_cannot_be_deleted() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.catalog.delete("t")
+    scene.persister.next_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    scene.groups.on_topics_deleted({"t"})
+    for task in running_tasks():
+        await task
+    group = scene.groups.find("g")
+    assert group is not None
+    assert group.initialized == {TOPIC: [0, 1]}
+
+
+async def test_a_deletion_that_fails_in_between_leaves_a_group_that_works() -> None:
+    """One of two partitions has lost its state; the next member lets it be created."""
+    scene = Scene()
+    await scene.beat("a")
+    await scene.beat("a", -1)
+    scene.persister.next_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await code_of(scene.groups.delete("g")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert {key.partition for key in scene.persister.start_offsets} == {0}
+    assert (await scene.beat("b")).assignment == {TOPIC: [0, 1]}
+    assert {key.partition for key in scene.persister.start_offsets} == {0, 1}
+
+
+async def test_sessions_end_with_the_coordinator_of_the_group() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    await scene.beat("b", group="h")
+    scene.coordinator.on_resigned(0)
+    scene.timer.advance(50_000)
+    assert not running_tasks()

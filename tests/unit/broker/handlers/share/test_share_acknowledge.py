@@ -4,6 +4,7 @@ import asyncio
 from typing import cast
 
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
+from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.share_acknowledge import (
     AcknowledgementBatch,
@@ -12,6 +13,7 @@ from ottla.protocol.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
 )
+from tests.doubles.eventually import eventually_async
 from tests.doubles.replicas import TOPIC_ID
 from tests.doubles.request_context import FakeContext
 from tests.unit.broker.handlers.share.test_share_fetch import acquired, fetch
@@ -29,8 +31,7 @@ async def acknowledge(
     if response is not DEFERRED:
         assert isinstance(response, ShareAcknowledgeResponse)
         return response
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await eventually_async(lambda: context.responses)
     (late,) = context.responses
     assert isinstance(late, ShareAcknowledgeResponse)
     return late
@@ -63,3 +64,19 @@ async def test_the_last_request_of_a_session() -> None:
     await fetch(scene, 0)
     await acknowledge(scene, -1, (0, 0, [1]))
     assert acquired(await fetch(scene, 0, member="other", max_wait_ms=100)) == [(1, 1, 2)]
+
+
+async def test_a_session_that_opens_while_the_last_acknowledgement_is_stored() -> None:
+    """The end of the former session leaves it and its records alone."""
+    scene = ShareScene()
+    scene.append(2)
+    await fetch(scene, 0, max_records=2)
+    scene.persister.gate = asyncio.Event()
+    last = spawn(acknowledge(scene, -1, (0, 1, [1])), name="the last acknowledgement")
+    await asyncio.sleep(0)
+    scene.append(1)
+    assert acquired(await fetch(scene, 0)) == [(2, 2, 1)]
+    scene.persister.gate.set()
+    await last
+    assert (await fetch(scene, 1)).error_code == ErrorCode.NONE
+    assert acquired(await fetch(scene, 0, member="other")) == []

@@ -44,7 +44,7 @@ def test_a_tombstone() -> None:
 def test_records_that_cannot_be_read_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         partition = replayed((b"\0", b""), snapshot_record(KEY, STATE))
-    assert (len(partition.states), partition.records_skipped) == (1, 1)
+    assert (len(partition.states), partition.stored.skipped) == (1, 1)
     assert "skipping a record" in caplog.text
 
 

@@ -1,8 +1,8 @@
 import pytest
 
+from ottla.broker.coordination.stored_records import UnreadableRecord
 from ottla.broker.share.coordinator.records import (
     StateRecord,
-    UnreadableRecord,
     read_record,
     snapshot_record,
     tombstone,

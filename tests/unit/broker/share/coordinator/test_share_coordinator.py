@@ -20,6 +20,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import GZIP
 from ottla.protocol.records.reader import iterate_entries
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.eventually import eventually_async
 
 KEY = SharePartitionKey("group", bytes(16), 2)
 ACCEPTED = StateBatch(0, 4, 2, 1)
@@ -234,3 +235,43 @@ async def test_records_that_cannot_be_deleted(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level("INFO"):
         made.prune()
     assert "are not deleted" in caplog.text
+
+
+async def test_writes_that_wait_become_one_record() -> None:
+    """They would wait for one append after the other, on a partition with many members."""
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.hold = True
+    before = log.appends
+    rows = [StateBatch(offset, offset, 2, 1) for offset in range(20)]
+    tasks = [
+        spawn(made.write(KEY, StateUpdate(0, 1, 0, row.first_offset, (row,))), name="write")
+        for row in rows
+    ]
+    stale = spawn(made.write(KEY, update(-1, 0)), name="a write of the leader before")
+    await eventually_async(lambda: log.held)
+    log.hold = False
+    log.commit_all()
+    await asyncio.gather(*tasks)
+    assert log.appends == before + 2
+    assert await code_of(stale) == ErrorCode.FENCED_LEADER_EPOCH
+    expected = PersistedState(0, 0, (StateBatch(0, 19, 2, 1),))
+    assert await made.read(KEY, 1) == expected
+    again = coordinator(log)
+    assert await again.read(KEY, 1) == expected
+    assert (await again.summary(KEY, 1)).delivery_complete_count == 19
+
+
+async def test_writes_that_wait_fail_together() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.hold = True
+    tasks = [spawn(made.write(KEY, update()), name="write") for _ in range(3)]
+    await eventually_async(lambda: log.held)
+    log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    log.commit_all()
+    await tasks[0]
+    for task in tasks[1:]:
+        assert await code_of(task) == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.remote.metadata_records import (
+from ottla.storage.remote.metadata_records import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, PartitionKey
+from ottla.broker.replication.partition import READ_LOG_END, Partition
+from ottla.protocol.messages.fetch import FetchPartition
+from tests.doubles.replicas import TOPIC, Replicas
+
+
+class Scene:
+    """A follower waits for three empty partitions; `checked`: what was read."""
+
+    def __init__(self, min_bytes: int) -> None:
+        self.replicas = Replicas()
+        self.checked: list[int] = []
+        self.completed = 0
+        params = FetchParams()
+        params.replica_id = 2
+        params.isolation = READ_LOG_END
+        params.min_bytes = min_bytes
+        positions = {}
+        for index in range(3):
+            self.replicas.lead(index, replicas=[1, 2])
+            positions[TOPIC, index] = FetchPartition(
+                partition=index, current_leader_epoch=0, partition_max_bytes=1_000
+            )
+        self.fetch = DelayedFetch(params, positions, self._partition, self._complete)  # type: ignore[arg-type]  # a topic is str | None
+
+    def _partition(self, key: PartitionKey) -> Partition | None:
+        self.checked.append(key[1])
+        return self.replicas.manager.partitions.get(key)
+
+    def _complete(self) -> None:
+        self.completed += 1
+
+
+def test_a_change_checks_its_own_partition_only() -> None:
+    """A follower waits for thousands."""
+    scene = Scene(min_bytes=1)
+    assert not scene.fetch.try_complete()
+    assert scene.checked == [0, 1, 2]
+    scene.replicas.append(1, index=1)
+    scene.checked.clear()
+    assert not scene.fetch.try_complete_for((TOPIC, 2))
+    assert scene.fetch.try_complete_for((TOPIC, 1))
+    assert scene.checked == [2, 1]
+    assert scene.completed == 1
+
+
+def test_min_bytes_are_those_of_all_partitions() -> None:
+    scene = Scene(min_bytes=100)
+    scene.replicas.append(1, index=1)
+    assert not scene.fetch.try_complete_for((TOPIC, 1))
+    scene.replicas.append(1, index=2)
+    assert scene.fetch.try_complete_for((TOPIC, 2))
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100])
+def test_a_partition_that_is_gone_completes_it(min_bytes: int) -> None:
+    scene = Scene(min_bytes)
+    del scene.replicas.manager.partitions[TOPIC, 1]
+    assert scene.fetch.try_complete_for((TOPIC, 1))

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ottla.broker.replication.delayed_fetch import FetchParams
+from ottla.broker.replication.fetch_news import has_no_news
+from ottla.broker.replication.fetch_sessions import SessionPartition
+from ottla.broker.replication.partition import READ_LOG_END
+from ottla.protocol.messages.fetch import FetchPartition
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+
+FOLLOWER = 2
+
+
+class Scene:
+    """A leader with one record, which its only follower has, and the follower's fetch session."""
+
+    def __init__(self) -> None:
+        self.replicas = Replicas()
+        self.partition = self.replicas.lead(replicas=[1, FOLLOWER])
+        self.replicas.append(1)
+        self.params = FetchParams()
+        self.params.replica_id = FOLLOWER
+        self.params.replica_epoch = 40
+        self.params.isolation = READ_LOG_END
+        self.params.max_bytes = 1 << 20
+        self.position = SessionPartition(
+            TOPIC,
+            TOPIC_ID,
+            FetchPartition(fetch_offset=1, current_leader_epoch=0, last_fetched_epoch=0),
+        )
+        self.respond()
+        # The high watermark has advanced since that read.
+        self.respond()
+        self.params.only_news = True
+
+    def read(self) -> list[object]:
+        items = [(TOPIC, TOPIC_ID, self.position)]
+        results, *_ = self.replicas.manager.read(self.params, items)  # type: ignore[arg-type]  # a position
+        return [data for _, _, data in results]
+
+    def respond(self) -> None:
+        (data,) = self.read()
+        self.position.update_returned(data)  # type: ignore[arg-type]  # of the only result
+
+    def has_no_news(self, now_ms: int | None = None) -> bool:
+        return has_no_news(self.partition, self.position, self.params, now_ms)
+
+    def move(self, **fields: int) -> None:
+        """The follower's next request has another position."""
+        row = FetchPartition(
+            **{"fetch_offset": 1, "current_leader_epoch": 0, "last_fetched_epoch": 0, **fields}
+        )
+        self.position.update(row)
+
+
+def test_a_partition_in_which_nothing_happened_is_left_out_of_the_response() -> None:
+    scene = Scene()
+    assert scene.has_no_news()
+    assert scene.read() == []
+    scene.params.only_news = False
+    (data,) = scene.read()
+    assert not scene.position.update_returned(data), "a read comes to the same"  # type: ignore[arg-type]
+
+
+def test_the_fetch_counts_as_one_of_a_follower_that_has_caught_up() -> None:
+    scene = Scene()
+    follower = scene.partition.followers[FOLLOWER]
+    before = follower.last_caught_up_ms
+    assert scene.has_no_news(None)
+    assert follower.last_caught_up_ms == before, "the fetch is completed later"
+    assert scene.has_no_news(before + 700)
+    assert follower.last_caught_up_ms == follower.last_fetch_ms == before + 700
+
+
+def _high_watermark_behind(scene: Scene) -> None:
+    scene.replicas.append(1)
+    scene.move(fetch_offset=2)
+    scene.position.is_settled = True
+
+
+def _open_transaction(scene: Scene) -> None:
+    scene.replicas.append(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    scene.params.only_news = False
+    scene.move(fetch_offset=2)
+    scene.respond()
+    scene.respond()
+
+
+NEWS: dict[str, Callable[[Scene], object]] = {
+    "a record": lambda scene: scene.replicas.append(1),
+    "another position": lambda scene: scene.move(fetch_offset=0),
+    "the first fetch of a position": lambda scene: scene.move(),
+    "another log start of the follower": lambda scene: scene.move(log_start_offset=1),
+    "a log start": lambda scene: scene.replicas.log().delete_records_before(1),
+    "a leader epoch": lambda scene: scene.replicas.order(1, epoch=1, replicas=[1, FOLLOWER]),
+    "another leader": lambda scene: scene.replicas.order(3, epoch=1, replicas=[1, FOLLOWER, 3]),
+    "no log directory": lambda scene: setattr(scene.partition, "offline", True),
+    "a restart of the follower": lambda scene: setattr(scene.params, "replica_epoch", 41),
+    "another replica": lambda scene: setattr(scene.params, "replica_id", 3),
+    "the ISR": lambda scene: scene.partition.set_isr(frozenset([1])),
+    "the high watermark is behind": _high_watermark_behind,
+    "an open transaction": _open_transaction,
+}
+
+
+@pytest.mark.parametrize("what", NEWS)
+def test_anything_else_is_read(what: str) -> None:
+    scene = Scene()
+    NEWS[what](scene)
+    assert not scene.has_no_news()
+
+
+def test_a_partition_that_is_not_here_is_read() -> None:
+    scene = Scene()
+    assert not has_no_news(None, scene.position, scene.params, None)
