@@ -1,9 +1,8 @@
-"""Tiered segments straight from an S3 server: failing requests, wrong credentials, streams."""
+"""Tiered segments straight from an S3 server: failing requests and wrong credentials."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition as Place
@@ -13,8 +12,7 @@ from pyspark.sql import SparkSession
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
 from tests.doubles.s3_server import Fault, S3Server, s3_server
-from tests.spark.streams import Job, stream
-from tests.spark.support import load, rows_by_place
+from tests.spark.support import load
 from tests.spark.test_tiered_read import (
     SEGMENT_BYTES,
     TOPIC,
@@ -99,23 +97,3 @@ def test_wrong_credentials(spark: SparkSession, tiered: Tiered, s3: S3Server) ->
     sentence = r"the store denies access \(SignatureDoesNotMatch\)\. Check the credentials"
     with pytest.raises(Exception, match=sentence):
         failing.collect()
-
-
-def test_available_now_reads_its_backlog_from_the_store(
-    spark: SparkSession, tiered: Tiered, s3: S3Server, tmp_path: Path
-) -> None:
-    level = {"kafka_isolation_level": "read_committed", "includeHeaders": "true"}
-    expected = rows_by_place(load(spark, tiered.bootstrap, subscribe=TOPIC, **level))
-    job = Job(spark, tmp_path)
-    with task_reports() as (address, reports):
-        wanted = options(
-            s3,
-            startingOffsets="earliest",
-            maxOffsetsPerTrigger=400,
-            taskMetricsAddress=address,
-            ottla_remote_onError="fail",
-        )
-        batches = job.run(stream(spark, tiered.bootstrap, **wanted))
-        assert len([batch for batch in batches if batch["numInputRows"] > 0]) >= 3
-        eventually(lambda: sum(r["remote_bytes"] for r in reports) > 5 * SEGMENT_BYTES, reports)
-    assert job.rows() == expected

@@ -1,8 +1,8 @@
 """`make tiered-large`: a topic of 10 GB of which the broker's disk has 256 MB, read as a whole.
 
 One broker copies the segments to a folder and deletes them locally. The records are numbered. Then
-a consumer reads the topic through the broker, and Spark reads it from the folder with executors'
-tasks side by side. Both have to find each record once, in order, with the bytes that were
+a consumer reads the topic through the broker, and Spark reads it from the folder, as a batch and as
+a stream with AvailableNow. Each has to find every record once, in order, with the bytes that were
 written. In the end the topic is deleted, and the store has to be empty.
 
     python -m tests.spark.tiered_large [--megabytes 10240] [--local-megabytes 256]
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
 from confluent_kafka import TopicPartition as Place
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ottla.protocol.topics import TopicPartition
@@ -37,6 +37,7 @@ from pyspark_ottla.remote.planning import EARLIEST_LOCAL, special_offset
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
 from tests.spark.conftest import build_session, spark_environment
+from tests.spark.streams import stream
 from tests.spark.support import create_topic, delete_topic, load
 
 TOPIC = "large"
@@ -190,20 +191,21 @@ def read_through_broker(broker: BrokerProcess, size: Size) -> Found:
     return Found(records, crc_sum, misplaced)
 
 
-def read_with_spark(
-    spark: SparkSession, broker: BrokerProcess, store: Path, partitions: int
-) -> Found:
-    """Straight from the store: an object that cannot be read fails the query."""
+def direct(store: Path, **more: object) -> dict[str, object]:
+    """Options: an object that cannot be read fails the query."""
     prefix = "ottla_remote_rsm_config_storage"
-    options: dict[str, object] = {
+    return {
         "subscribe": TOPIC,
         "ottla_remote_read": "direct",
         "ottla_remote_onError": "fail",
         f"{prefix}_backend_class": "filesystem",
         f"{prefix}_root": store,
+        **more,
     }
-    schema = "partition int, offset long, value binary"
-    rows = load(spark, broker.bootstrap, schema, **options)
+
+
+def checked(rows: DataFrame, partitions: int) -> Found:
+    """One walk over rows with partition, offset and value."""
     # A task reads offsets of one partition, without gaps here: in order, the offset of each row and
     # its place in the task are always the same apart.
     ahead = f.col("offset") - f.monotonically_increasing_id()
@@ -226,8 +228,36 @@ def read_with_spark(
     )
 
 
+def read_with_spark(spark: SparkSession, broker: BrokerProcess, store: Path, size: Size) -> Found:
+    schema = "partition int, offset long, value binary"
+    return checked(load(spark, broker.bootstrap, schema, **direct(store)), size.partitions)
+
+
+def stream_with_spark(spark: SparkSession, broker: BrokerProcess, store: Path, size: Size) -> Found:
+    """The same in four batches or more of a stream with AvailableNow."""
+    options = direct(
+        store, startingOffsets="earliest", maxOffsetsPerTrigger=max(1, size.records // 4)
+    )
+    batches: list[Found] = []
+    query = (
+        stream(spark, broker.bootstrap, **options)
+        .writeStream.foreachBatch(lambda rows, _: batches.append(checked(rows, size.partitions)))
+        .option("checkpointLocation", str(store.parent / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert len(batches) >= 4, batches
+    return Found(*(sum(numbers) for numbers in zip(*batches, strict=True)))
+
+
 def run(
-    directory: Path, size: Size, session: Callable[[], SparkSession], report: Callable[[str], None]
+    directory: Path,
+    size: Size,
+    session: Callable[[], SparkSession],
+    report: Callable[[str], None],
+    *,
+    with_stream: bool,
 ) -> None:
     """All of it. Raises AssertionError with what is not as it was written."""
     store = directory / "store"
@@ -244,13 +274,15 @@ def run(
         assert tiered > 0
         expected = Found(size.records, crc_sum, 0)
         spark = session()
-        for name, read in (
-            ("a consumer through the broker", lambda: read_through_broker(broker, size)),
-            (
-                "Spark from the store",
-                lambda: read_with_spark(spark, broker, store, size.partitions),
-            ),
-        ):
+        readers = {
+            "a consumer through the broker": lambda: read_through_broker(broker, size),
+            "Spark from the store": lambda: read_with_spark(spark, broker, store, size),
+        }
+        if with_stream:
+            readers["a stream from the store"] = lambda: stream_with_spark(
+                spark, broker, store, size
+            )
+        for name, read in readers.items():
             begun = time.monotonic()
             found = read()
             seconds = time.monotonic() - begun
@@ -284,7 +316,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tiered-large") as name:
         directory = Path(name)
         os.environ.update(spark_environment(directory))
-        run(directory, size, lambda: build_session(directory), lambda text: print(text, flush=True))
+        run(
+            *(directory, size, lambda: build_session(directory)),
+            lambda text: print(text, flush=True),
+            with_stream=True,
+        )
 
 
 if __name__ == "__main__":
