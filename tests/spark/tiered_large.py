@@ -33,7 +33,7 @@ from pyspark.sql import functions as f
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.cluster.connections import cluster_of
 from pyspark_ottla.options.options import parse_source_options
-from pyspark_ottla.remote.planning import EARLIEST_LOCAL, special_offset
+from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special_offset
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
 from tests.spark.conftest import build_session, spark_environment
@@ -133,7 +133,17 @@ def write(broker: BrokerProcess, size: Size) -> int:
     # What is closed and above the limit is deleted as soon as it is copied.
     limit = size.local_bytes + 2 * size.segment_bytes * size.partitions
     eventually(lambda: local_bytes(broker) <= limit, "the local log is too large", seconds=600)
+    eventually(lambda: is_copied(broker, size), "closed segments are not copied", seconds=600)
     return crc_sum
+
+
+def is_copied(broker: BrokerProcess, size: Size) -> bool:
+    """All but the active segment of each partition: no copy runs any more."""
+    active = [
+        max(int(path.stem) for path in broker.data_directory.glob(f"{TOPIC}-{partition}/*.log"))
+        for partition in range(size.partitions)
+    ]
+    return special_offsets(broker, size, LATEST_TIERED) == [offset - 1 for offset in active]
 
 
 def local_bytes(broker: BrokerProcess) -> int:
@@ -147,16 +157,16 @@ def local_bytes(broker: BrokerProcess) -> int:
     return found
 
 
-def tiered_records(broker: BrokerProcess, size: Size) -> int:
-    """Records that are in remote storage only."""
+def special_offsets(broker: BrokerProcess, size: Size, timestamp: int) -> list[int]:
+    """By partition, of one of the timestamps that stand for the bounds of the tiered part."""
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC}
     )
     with cluster_of(options) as cluster:
-        return sum(
-            special_offset(cluster, TopicPartition(TOPIC, partition), EARLIEST_LOCAL)
+        return [
+            special_offset(cluster, TopicPartition(TOPIC, partition), timestamp)
             for partition in range(size.partitions)
-        )
+        ]
 
 
 def read_through_broker(broker: BrokerProcess, size: Size) -> Found:
@@ -212,12 +222,18 @@ def checked(rows: DataFrame, partitions: int) -> Found:
     number = f.conv(f.hex(f.substring("value", 1, NUMBER_BYTES)), 16, 10).cast("long")
     is_wrong = number != f.col("offset") * partitions + f.col("partition")
     tasks = (
-        rows.groupBy(f.spark_partition_id())
+        rows.select(
+            f.spark_partition_id().alias("task"),
+            ahead.alias("ahead"),
+            is_wrong.cast("long").alias("is_wrong"),
+            f.crc32("value").alias("crc"),
+        )
+        .groupBy("task")
         .agg(
             f.count("*").alias("records"),
-            f.sum(f.crc32("value")).alias("crc_sum"),
-            f.sum(is_wrong.cast("long")).alias("wrong"),
-            (f.max(ahead) - f.min(ahead)).alias("disorder"),
+            f.sum("crc").alias("crc_sum"),
+            f.sum("is_wrong").alias("wrong"),
+            (f.max("ahead") - f.min("ahead")).alias("disorder"),
         )
         .collect()
     )
@@ -265,7 +281,7 @@ def run(
     with large_broker(directory, store) as broker:
         begun = time.monotonic()
         crc_sum = write(broker, size)
-        tiered = tiered_records(broker, size)
+        tiered = sum(special_offsets(broker, size, EARLIEST_LOCAL))
         report(
             f"{size.log_bytes / 1e6:.0f} MB written in {time.monotonic() - begun:.0f} s,"
             f" {local_bytes(broker) / 1e6:.0f} MB are on the local disk,"
