@@ -86,6 +86,9 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
 
+bench-tiered: $(STAMP) ## tiered history: copies, scans, and the tail beside scans (minutes)
+	@$(RUN) -m benchmarks.bench_tiered $(ARGUMENTS)
+
 bench-tiered-spark: $(STAMP) ## tiered history read by Spark: from the store and through the broker (minutes)
 	@$(RUN) -m benchmarks.bench_tiered_spark $(ARGUMENTS)
 
@@ -127,6 +130,9 @@ spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of
 	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
 compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
 	@$(RUN) -m pytest -q tests/spark/pages.py
+
+tiered-large: $(STAMP) ## a topic of 10 GB with 256 MB of it on the local disk, read by a consumer and by Spark (minutes; 13 GB of disk)
+	@$(RUN) -m tests.spark.tiered_large $(ARGUMENTS)
 
 test-s3-seaweedfs: $(STAMP) ## tiered storage's store with SeaweedFS instead of moto (downloads it once; a minute)
 	@OTTLA_TEST_S3=seaweedfs $(RUN) -m pytest -q tests/integration/test_remote_storage_s3.py

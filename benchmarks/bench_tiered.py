@@ -1,17 +1,28 @@
-"""Scans of history from remote storage, beside the same scan of the local log.
+"""`make bench-tiered`: scans of history from remote storage, beside the same scan of the local log.
 
 One broker with a folder as remote store and two topics with the same records: one is on the local
-disk, of the other one only the last segment is. Each is scanned by a client that counts records.
-Then the latency of records at the tail of a third topic is measured without and during scans.
+disk, of the other one only the last segment is. Measured are
 
-    python -m benchmarks.bench_tiered [--megabytes 200] [--seconds 5]
+- a copy of a segment to the store, in this process: megabytes a second, and the part of a core;
+- scans by a client that counts records, in turns: local, remote; the first remote scan is cold;
+- the latency of records at the tail of a third topic, in turns: alone, during scans of the local
+  topic, during scans of the remote one.
+
+Medians of the rounds are printed, and their ratios.
+
+    python -m benchmarks.bench_tiered [--megabytes 200] [--seconds 5] [--rounds 3]
 """
 
 import argparse
 import multiprocessing
+import random
+import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
@@ -20,14 +31,18 @@ from rich.table import Table
 from benchmarks import latency, wire
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.records.reader import iterate_entries
+from ottla.storage.remote.open_remote_storage import open_remote_storage
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.remote_segments import segment_files, segment_metadata
 
 SEGMENT_BYTES = 32 << 20
 BATCH_RECORDS = 100
 RECORD_BYTES = 1_000
 FETCH_VERSION = 12
 RATE = 1_000
+#: Megabytes a second, at which the processor time of copies is stated.
+TARGET_COPY_RATE = 200
 
 
 def settings(store: Path) -> dict[str, str]:
@@ -81,11 +96,87 @@ def _scan_on(bootstrap: str, topic: str, end: int) -> None:
         scan(bootstrap, topic, end)
 
 
-def measure(megabytes: int, seconds: float) -> dict[str, float]:
+def measure_copy(directory: Path, megabytes: int) -> dict[str, float]:
+    """A segment of this size to a folder: read, checksums of its chunks, written and synced."""
+    store = directory / "copies"
+    store.mkdir()
+    content = random.Random(1).randbytes(megabytes << 20)
+    files = segment_files(directory / "segment", content)
+    prefix = "rsm_config_"
+    settings_of_store = {
+        name.removeprefix(prefix).replace("_", "."): value
+        for name, value in settings(store).items()
+        if name.startswith(prefix)
+    }
+    storage = open_remote_storage(settings_of_store)
+    rates, loads = [], []
+    for number in range(4):
+        metadata = segment_metadata(len(content), segment_id=UUID(int=number))
+        begun, used = time.perf_counter(), time.process_time()
+        storage.copy_log_segment(metadata, files)
+        seconds = time.perf_counter() - begun
+        rates.append(len(content) / 1e6 / seconds)
+        loads.append(100 * (time.process_time() - used) * TARGET_COPY_RATE / (len(content) / 1e6))
+        storage.delete_log_segment(metadata)
+    return {
+        "copy to a folder, MB/s": statistics.median(rates),
+        f"copies at {TARGET_COPY_RATE} MB/s, % of a core": statistics.median(loads),
+    }
+
+
+@contextmanager
+def scans(address: str, topic: str, end: int) -> Iterator[None]:
+    """While it is open, another process scans the topic, again and again. "" scans nothing."""
+    if not topic:
+        yield
+        return
+    process = multiprocessing.Process(target=_scan_on, args=(address, topic, end))
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def measure_scans(address: str, end: int, rounds: int) -> dict[str, float]:
+    scan(address, "local", end)
+    found = {"first remote scan, MB/s": scan(address, "remote", end)}
+    rates: dict[str, list[float]] = {"local": [], "remote": []}
+    for _ in range(rounds):
+        for topic in ("local", "remote", "remote", "local"):
+            rates[topic].append(scan(address, topic, end))
+    medians = {topic: statistics.median(each) for topic, each in rates.items()}
+    found |= {f"{topic} scan, MB/s": rate for topic, rate in medians.items()}
+    found["remote scan : local scan"] = medians["remote"] / medians["local"]
+    return found
+
+
+def measure_tail(address: str, end: int, rounds: int, seconds: float) -> dict[str, float]:
+    """The tail is that of a new topic; a client scans another topic as fast as it can."""
+    cases = {"alone": "", "during local scans": "local", "during remote scans": "remote"}
+    p99: dict[str, list[float]] = {name: [] for name in cases}
+    for number in range(rounds):
+        for name in sorted(cases, reverse=number % 2 == 1):
+            tail = f"tail-{number}-{name.replace(' ', '-')}"
+            create(address, tail)  # the client expects that its records are the first ones
+            with scans(address, cases[name], end):
+                p99[name].append(latency.latencies_ms(address, tail, RATE, seconds)["p99"])
+    medians = {name: statistics.median(each) for name, each in p99.items()}
+    found = {f"tail p99 {name}, ms": value for name, value in medians.items()}
+    remote = medians["during remote scans"]
+    found["tail p99 during remote scans : alone"] = remote / medians["alone"]
+    found["tail p99 during remote scans : during local scans"] = (
+        remote / medians["during local scans"]
+    )
+    return found
+
+
+def measure(megabytes: int, seconds: float, rounds: int) -> dict[str, float]:
     batches = megabytes * 1_000_000 // (BATCH_RECORDS * RECORD_BYTES)
     end = batches * BATCH_RECORDS
-    found: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-tiered") as folder:
+        found = measure_copy(Path(folder), min(megabytes, 256))
         store = Path(folder) / "store"
         store.mkdir()
         with start_broker(Path(folder), **settings(store)) as broker:
@@ -97,26 +188,12 @@ def measure(megabytes: int, seconds: float) -> dict[str, float]:
                 "local.retention.bytes": "1",
             }
             create(address, "remote", **tiered)
-            create(address, "tail")
             fill(address, "local", batches)
             fill(address, "remote", batches)
             log = broker.data_directory / "remote-0"
             eventually(lambda: len(list(log.glob("*.log"))) == 1, seconds=300)
-            found["local scan, MB/s"] = scan(address, "local", end)
-            found["first remote scan, MB/s"] = scan(address, "remote", end)
-            found["second remote scan, MB/s"] = scan(address, "remote", end)
-            wire.check(address, wire.produce_request("tail", 0, wire.records(1, 100)))
-            alone = latency.latencies_ms(address, "tail", RATE, seconds)
-            found["tail p99 alone, ms"] = alone["p99"]
-            for topic in ("local", "remote"):
-                process = multiprocessing.Process(target=_scan_on, args=(address, topic, end))
-                process.start()
-                try:
-                    during = latency.latencies_ms(address, "tail", RATE, seconds)
-                finally:
-                    process.kill()
-                    process.join()
-                found[f"tail p99 during {topic} scans, ms"] = during["p99"]
+            found |= measure_scans(address, end, rounds)
+            found |= measure_tail(address, end, rounds, seconds)
     return found
 
 
@@ -124,9 +201,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    found = measure(arguments.megabytes, arguments.seconds, arguments.rounds)
     table = Table("measurement", "value")
-    for name, value in measure(arguments.megabytes, arguments.seconds).items():
+    for name, value in found.items():
         table.add_row(name, f"{value:.2f}")
     Console().print(table)
 

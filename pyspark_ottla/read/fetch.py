@@ -60,6 +60,8 @@ class FetchedData(NamedTuple):
     start: int
     records: memoryview
     aborted: list[tuple[int, int]]
+    #: The CRCs of the batches are verified already.
+    is_verified: bool = False
 
 
 class Brokers(Protocol):

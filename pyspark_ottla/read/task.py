@@ -110,7 +110,7 @@ def _batches(
         start=response.start,
         end=wanted.end,
         skip=AbortedFilter(response.aborted if options.client.read_committed else []),
-        check_crcs=options.client.check_crcs,
+        check_crcs=options.client.check_crcs and not response.is_verified,
         decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
     )
     try:

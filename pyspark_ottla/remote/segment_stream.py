@@ -1,21 +1,22 @@
 """The record batches of one tiered segment, straight from the store, as fetch responses have them.
 
-Reads forward in pieces of whole chunks. Whatever the store returns is checked before it is handed
-on: checksums of chunks (or CRCs of batches, in segments that Aiven's plugin copied), sizes, and the
-offsets of batches. After an error nothing is missing of what was yielded before.
+Reads forward, by the offset index in pieces of whole batches. Whatever the store returns is checked
+before it is handed on: the CRC of each batch, sizes, and the offsets of batches. A piece that is
+wrong is read once more, then with the checksums of its chunks. After an error nothing is missing of
+what was yielded before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, check_crc, read_header
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries
-from ottla.storage.errors import CorruptFile
+from ottla.storage.errors import CorruptFile, StorageError
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.object_keys import ObjectKind
 from ottla.storage.remote.remote_storage import (
@@ -28,6 +29,7 @@ from pyspark_ottla.read.fetch import FetchedData
 from pyspark_ottla.remote.segment import PlannedSegment, metadata_of
 
 if TYPE_CHECKING:
+    from ottla.storage.remote.chunk_index import ChunkIndex
     from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 
 _INDEX_ENTRY = Struct(">ii")
@@ -74,19 +76,25 @@ class SegmentStream:
             )
         aborted = self._aborted(start, end)
         position = self._position_before(start)
+        # Of a compressed segment each chunk is read once, whole.
+        boundaries = [] if manifest.compression else self._boundaries()
         content: bytes | memoryview = b""
         following = segment.start if position == 0 else -1
         yielded, is_done = start, False
         while not is_done and position + len(content) < segment.size_bytes:
             begin = position + len(content)
-            # To the end of a chunk: each one is read once.
-            stop = begin + max(1, self._fetch_bytes)
-            stop = -(-stop // chunks.original_chunk_size) * chunks.original_chunk_size
-            more = self._fetch(begin, min(stop, segment.size_bytes))
-            content = b"".join((content, more)) if content else more
-            first, length, following, is_done = self._whole_batches(
-                content, position, (yielded, end), following, manifest.checksums is None
-            )
+            stop = min(self._stop(boundaries, begin, chunks), segment.size_bytes)
+            wanted = (yielded, end)
+            try:
+                more = self._fetch_unchecked(begin, stop)
+                joined = b"".join((content, more)) if content else more
+                walked = self._whole_batches(joined, position, wanted, following)
+            except RemoteObjectCorruptError:
+                # A fault on the way is gone with the next read; otherwise this says what is wrong.
+                joined = self._fetch(position, stop)
+                walked = self._whole_batches(joined, position, wanted, following)
+            content = joined
+            first, length, following, is_done = walked
             if length > first and following > yielded:
                 data = FetchedData(
                     yielded,
@@ -96,6 +104,7 @@ class SegmentStream:
                         for each in aborted
                         if each.last >= yielded and each.first < following
                     ],
+                    is_verified=True,
                 )
                 yielded = following
                 yield data
@@ -104,13 +113,29 @@ class SegmentStream:
         if content and not is_done:
             raise self._corrupt(f"it ends within a batch at position {position}")
 
+    def _stop(self, boundaries: Sequence[int], begin: int, chunks: ChunkIndex) -> int:
+        """Where the next piece ends: between two batches, if the index says where that is."""
+        stop = begin + max(1, self._fetch_bytes)
+        place = bisect_right(boundaries, stop) - 1
+        if place >= 0 and begin < boundaries[place]:
+            return boundaries[place]
+        return -(-stop // chunks.original_chunk_size) * chunks.original_chunk_size
+
+    def _boundaries(self) -> list[int]:
+        """Positions of batches, by the offset index; none if it cannot be read, or is of no use."""
+        try:
+            index = self._storage.fetch_index(self._metadata, RemoteIndexType.OFFSET)
+        except StorageError:
+            return []
+        whole = len(index) - len(index) % _INDEX_ENTRY.size
+        return [position for _, position in _INDEX_ENTRY.iter_unpack(memoryview(index)[:whole])]
+
     def _whole_batches(
         self,
         content: bytes | memoryview,
         position: int,
         wanted: tuple[int, int],
         following: int,
-        check_crcs: bool,
     ) -> tuple[int, int, int, bool]:
         """Where the first batch with wanted offsets begins, where the last one ends, the offset
         after it, and whether there are no more of them."""
@@ -131,8 +156,7 @@ class SegmentStream:
                     raise self._corrupt(
                         f"a batch with offset {header.base_offset} at position {position + at}"
                     )
-                if check_crcs:
-                    check_crc(content, at, header)
+                check_crc(content, at, header)
                 length, following = at + header.size_in_bytes, header.next_offset
                 if first < 0 and following > start:
                     first = at
@@ -156,6 +180,10 @@ class SegmentStream:
         if not 0 <= found < self._segment.size_bytes:
             raise self._corrupt(f"its offset index has the position {found}")
         return found
+
+    def _fetch_unchecked(self, start: int, end: int) -> bytes | memoryview:
+        content = self._storage.fetch_unchecked(self._metadata, start, end)
+        return self._fetch(start, end) if content is None else content
 
     def _fetch(self, start: int, end: int) -> bytes | memoryview:
         content = self._storage.fetch_log_segment(self._metadata, start, end)

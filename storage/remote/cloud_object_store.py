@@ -7,6 +7,7 @@ uploaded in parts, which are visible only when the last request has joined them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -43,6 +44,11 @@ _PARTS_AT_ONCE = 2
 # A body that breaks off is read once more; obstore retries only what had no response.
 _BODY_ATTEMPTS = 3
 _LIST_CHUNK = 1000
+# What obstore says of a response with status 401 or 403, and the code in its body.
+_DENIED = re.compile(r"status code: (40[13] \w+)")
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+# Where obstore looks for the credentials of a virtual machine when it has found no others.
+_METADATA_SERVICE = "169.254.169.254"
 
 _READ = "read"
 _WRITE = "write"
@@ -169,11 +175,15 @@ class _Parts:
             raise
 
 
+class _AccessDeniedError(RemoteStorageError):
+    """The credentials are wrong, or do not allow the request."""
+
+
 def _with_attempts(read: Callable[[], bytes]) -> bytes:
     for _ in range(_BODY_ATTEMPTS - 1):
         try:
             return read()
-        except RemoteResourceNotFoundError:
+        except (RemoteResourceNotFoundError, _AccessDeniedError):
             raise
         except RemoteStorageError:
             continue
@@ -194,7 +204,22 @@ def _mapped_errors(action: str, key: str) -> Iterator[None]:
         raise
     except Exception as error:  # obstore raises its own errors, OSError and ValueError
         message = str(error).split("\n", 1)[0]
-        raise RemoteStorageError(f"Cannot {action} the object {key}: {message}") from error
+        what = f"Cannot {action} the object {key}"
+        if _METADATA_SERVICE in message:
+            raise _AccessDeniedError(
+                f"{what}: there are no credentials. Set them in the settings of the store, or in"
+                " the environment"
+            ) from None
+        denied = _DENIED.search(message)
+        if denied is not None:
+            # The text of the response may have the access key and what was signed.
+            code = _CODE.search(message)
+            reason = code[1] if code else denied[1]
+            raise _AccessDeniedError(
+                f"{what}: the store denies access ({reason}). Check the credentials and what they"
+                " allow"
+            ) from None
+        raise RemoteStorageError(f"{what}: {message}") from error
 
 
 def open_cloud_object_store(settings: StoreSettings) -> CloudObjectStore:

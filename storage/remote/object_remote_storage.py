@@ -147,6 +147,20 @@ class ObjectRemoteStorage:
         self._start_read_ahead(key, manifest, numbers)
         return _part(contents, start_position, end_position, numbers, index.original_chunk_size)
 
+    def fetch_unchecked(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> bytes | None:
+        """As `fetch_log_segment`, without checksums and chunks: for a caller that verifies the CRC
+        of each batch. Any range is one request. None if the segment is compressed."""
+        manifest = self.manifest(metadata)
+        if manifest.compression:
+            return None
+        end = min(end_position, manifest.chunk_index.original_file_size)
+        if start_position >= end:
+            return b""
+        key = self.keys.key(metadata, ObjectKind.LOG)
+        return self.store.get_range(key, start_position, end - start_position)
+
     def _start_read_ahead(self, key: str, manifest: SegmentManifest, numbers: range) -> None:
         if self._read_ahead is None or not numbers:
             return

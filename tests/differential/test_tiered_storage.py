@@ -3,11 +3,16 @@ settings, and the offsets of a topic whose segments were copied and left the loc
 
 from __future__ import annotations
 
+import random
+import re
+import string
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Place
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (
@@ -34,7 +39,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tests.differential.asking import Pair
-from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY, start_kafka
+from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY, run_tool, start_kafka
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
 from tests.doubles.maven import ALONE, fetch_jars
@@ -83,6 +88,10 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredPair]:
         "zookeeper_session_timeout_ms": 60_000,
     }
     ottla_settings = {
+        "transaction_state_log_num_partitions": "1",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+    } | {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in settings.items()
     }
@@ -258,3 +267,100 @@ def test_retention_of_remote_segments(tiered: TieredPair) -> None:
         alter(bootstrap, name, "retention.ms", 1_000)
         by_time = [(0, -1, 8, 0), (0, -1, 8, 0), (0, -1, 7, -1)]
         wait_for(tiered, broker, name, (by_time, 0))
+
+
+Record = tuple[int, str]
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+def produce_transactions(bootstrap: str, topic: str, count: int) -> dict[str, list[Record]]:
+    """Transactions of two batches, each third one aborted. Returns (offset, value) of the records,
+    by the isolation level that reads them."""
+    text = random.Random(1)
+    committed: list[Record] = []
+    everything: list[Record] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(60)
+    for number in range(count):
+        sent: list[Record] = []
+
+        def delivered(error: object, message: object, sent: list[Record] = sent) -> None:
+            assert error is None, error
+            sent.append((message.offset(), message.value().decode()))  # type: ignore[attr-defined]
+
+        producer.begin_transaction()
+        for _ in range(2):
+            value = "".join(text.choices(string.ascii_letters, k=600))
+            producer.produce(topic, value, partition=0, on_delivery=delivered)
+            assert producer.flush(60) == 0
+        everything += sent
+        if number % 3 == 1:
+            producer.abort_transaction(60)
+        else:
+            committed += sent
+            producer.commit_transaction(60)
+    return {"read_committed": committed, "read_uncommitted": everything}
+
+
+def read_by_java(bootstrap: str, topic: str, level: str, count: int) -> list[Record]:
+    output = run_tool(
+        *(CONSOLE, "--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0"),
+        *("--offset", "earliest", "--isolation-level", level, "--max-messages", str(count)),
+        *("--timeout-ms", "60000", "--property", "print.offset=true"),
+    )
+    return [(int(at), value) for at, value in re.findall(r"^Offset:(\d+)\t(\w+)$", output, re.M)]
+
+
+def read_by_librdkafka(bootstrap: str, topic: str, level: str) -> list[Record]:
+    """Until the end of the partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": level,
+        }
+    )
+    consumer.assign([Place(topic, 0, 0)])
+    found: list[Record] = []
+
+    def is_at_end() -> bool:
+        message = consumer.poll(1.0)
+        if message is None:
+            return False
+        error, value, offset = message.error(), message.value(), message.offset()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            return True
+        assert value is not None
+        assert offset is not None
+        found.append((offset, value.decode()))
+        return False
+
+    eventually(is_at_end, lambda: f"{len(found)} records", pause_seconds=0)
+    consumer.close()
+    return found
+
+
+def test_clients_read_history_across_the_boundary(tiered: Pair) -> None:
+    """The Java console consumer and librdkafka, at both isolation levels, from both brokers."""
+    name = new_name()
+    tiered.compare(create(name, TIERED_TOPIC), [4])
+    written = {}
+    for bootstrap in (tiered.kafka, tiered.ottla):
+        written[bootstrap] = produce_transactions(bootstrap, name, 15)
+    assert written[tiered.kafka] == written[tiered.ottla]
+    eventually(
+        lambda: (
+            offsets(tiered.kafka, name) == offsets(tiered.ottla, name)
+            and offsets(tiered.ottla, name)[1][2] > 35
+        ),
+        lambda: (offsets(tiered.kafka, name), offsets(tiered.ottla, name)),
+    )
+    assert offsets(tiered.ottla, name)[1][2] < 45, "the last records are on the local disk"
+    for level, expected in written[tiered.ottla].items():
+        for bootstrap in (tiered.kafka, tiered.ottla):
+            assert read_by_librdkafka(bootstrap, name, level) == expected
+            assert read_by_java(bootstrap, name, level, len(expected)) == expected

@@ -28,6 +28,7 @@ class Fault(Enum):
     LOST = "the request is carried out, and the connection is closed without a response"
     TRUNCATED = "the connection is closed in the middle of the body"
     CORRUPT = "a byte of the body is another one"
+    DENIED = "403, the signature is wrong"
     STALLED = "no response comes"
 
 
@@ -133,6 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = s3.next_fault(f"{self.command} {self.path} {keys}".strip())
         if fault is Fault.UNAVAILABLE:
             self._respond(503, {}, b"")
+            return
+        if fault is Fault.DENIED:
+            self._respond(403, {}, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
             return
         if fault is Fault.STALLED:
             s3.stopped.wait(60)

@@ -162,3 +162,26 @@ def test_nothing_is_lost_and_no_wrong_bytes_are_returned(
     delete_orphans(storage, take_inventory(storage, [copied], 1 << 50).orphans)
     inventory = take_inventory(storage, [copied], 1 << 50)
     assert (inventory.live_objects, inventory.orphans, inventory.foreign) == (3, [], 0)
+
+
+def test_wrong_credentials_are_one_sentence(
+    s3: S3Server,
+) -> None:
+    storage = opened(s3)
+    for call in (
+        lambda: storage.store.get_range("a", 0, 1),
+        lambda: storage.store.put("a", [b"b"]),
+        lambda: list(storage.store.list("")),
+    ):
+        s3.requests.clear()
+        s3.faults = [Fault.DENIED] * 9
+        with pytest.raises(RemoteStorageError) as raised:
+            call()
+        assert str(raised.value).endswith(
+            "the store denies access (SignatureDoesNotMatch). Check the credentials and what they"
+            " allow"
+        )
+        assert len(s3.requests) <= 2, "it is not repeated"
+    s3.faults = [Fault.DENIED]
+    with pytest.raises(RemoteStorageError, match=r"denies access \(403 Forbidden\)"):
+        storage.store.size("a")  # the response has no body

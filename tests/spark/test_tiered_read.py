@@ -47,12 +47,9 @@ class Tiered(NamedTuple):
         }
 
 
-@pytest.fixture(scope="module")
-def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
-    directory = tmp_path_factory.mktemp("tiered")
-    store = directory / "store"
-    store.mkdir()
-    settings = {
+def broker_settings(store: dict[str, str]) -> dict[str, str]:
+    """Those of a broker whose tasks run without delay."""
+    return {
         "remote_log_storage_system_enable": "true",
         "remote_log_storage_manager_class_name": "aiven",
         "remote_log_manager_task_interval_ms": "100",
@@ -60,14 +57,24 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
         "log_initial_task_delay_ms": "200",
         "rlmm_config_remote_log_metadata_topic_num_partitions": "3",
         "rlmm_config_remote_log_metadata_topic_replication_factor": "1",
-        "rsm_config_storage_backend_class": "filesystem",
-        "rsm_config_storage_root": str(store),
-        "rsm_config_chunk_size": "4096",
         "transaction_state_log_num_partitions": "1",
         "transaction_state_log_replication_factor": "1",
         "transaction_state_log_min_isr": "1",
+        **{f"rsm_config_{name.replace('.', '_')}": value for name, value in store.items()},
     }
-    with start_broker(directory, **settings) as broker:
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
+    directory = tmp_path_factory.mktemp("tiered")
+    store = directory / "store"
+    store.mkdir()
+    folder = {
+        "storage.backend.class": "filesystem",
+        "storage.root": str(store),
+        "chunk.size": "4096",
+    }
+    with start_broker(directory, **broker_settings(folder)) as broker:
         tiered = Tiered(broker.bootstrap, store, directory)
         write_history(tiered)
         yield tiered

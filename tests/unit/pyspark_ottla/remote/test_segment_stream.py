@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from ottla.protocol.records.builder import build_batch
+from ottla.storage.remote.chunk_index import Chunk
+from ottla.storage.remote.manifest import SegmentManifest
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
@@ -28,14 +31,25 @@ class Copied:
     """A segment with these bytes in a folder; its indexes are no real ones."""
 
     def __init__(
-        self, path: Path, content: bytes, *, end_offset: int, with_checksums: bool
+        self,
+        path: Path,
+        content: bytes,
+        *,
+        end_offset: int,
+        with_checksums: bool = True,
+        offset_index: bytes | None = None,
+        compressed: bool = False,
     ) -> None:
         (path / "remote").mkdir()
-        self.storage = open_remote_storage(store_settings(path))
+        settings = store_settings(path) | {"compression.enabled": str(compressed).lower()}
+        self.storage = open_remote_storage(settings)
         metadata = segment_metadata(len(content), start_offset=0, segment_id=UUID(int=1))
         self.metadata: RemoteLogSegmentMetadata = metadata
         self.end_offset = end_offset
-        self.storage.copy_log_segment(metadata, segment_files(path / "local", content))
+        files = segment_files(path / "local", content)
+        if offset_index is not None:
+            files.offset_index.write_bytes(offset_index)
+        self.storage.copy_log_segment(metadata, files)
         if not with_checksums:
             manifest = self.storage.manifest(metadata)
             object.__setattr__(manifest, "checksums", None)
@@ -94,6 +108,73 @@ def test_without_checksums_the_crc_of_each_batch_is_checked(tmp_path: Path) -> N
     copied = Copied(tmp_path, bytes(content), end_offset=6, with_checksums=False)
     with pytest.raises(RemoteObjectCorruptError, match="corrupt"):
         copied.read(0, 6)
+
+
+def indexed(batches: list[bytes], every: int) -> bytes:
+    """The offset index of batches of three records, with an entry for some of them."""
+    entries, position = [], 0
+    for number, content in enumerate(batches):
+        if number and number % every == 0:
+            entries.append(pack(">ii", 3 * number + 2, position))
+        position += len(content)
+    return b"".join(entries)
+
+
+def test_pieces_end_where_the_offset_index_has_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [batch(3 * n, 3) for n in range(40)]
+    content = b"".join(batches)
+    copied = Copied(tmp_path, content, end_offset=120, offset_index=indexed(batches, 2))
+    ranges: list[tuple[int, int]] = []
+    fetch = copied.storage.fetch_unchecked
+
+    def noted(metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes | None:
+        ranges.append((start, end))
+        return fetch(metadata, start, end)
+
+    monkeypatch.setattr(copied.storage, "fetch_unchecked", noted)
+    found = copied.read(0, 120)
+    assert b"".join(data.records for data in found) == content
+    assert len(found) == len(ranges) > 10
+    size = len(batches[0])
+    assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert [end % size for _, end in ranges] == [0] * len(ranges)
+    assert all(data.is_verified for data in found)
+
+
+def test_bytes_that_were_wrong_on_the_way_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [batch(3 * n, 3) for n in range(40)]
+    content = b"".join(batches)
+    copied = Copied(tmp_path, content, end_offset=120, offset_index=indexed(batches, 2))
+    fetch = copied.storage.fetch_unchecked
+
+    def damaged(metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes | None:
+        found = fetch(metadata, start, end)
+        assert found is not None
+        return found[:100] + bytes([found[100] ^ 1]) + found[101:]
+
+    monkeypatch.setattr(copied.storage, "fetch_unchecked", damaged)
+    assert b"".join(data.records for data in copied.read(0, 120)) == content
+
+
+def test_each_chunk_of_a_compressed_segment_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [batch(3 * n, 3) for n in range(40)]
+    content, index = b"".join(batches), indexed(batches, 2)
+    copied = Copied(tmp_path, content, end_offset=120, offset_index=index, compressed=True)
+    read, numbers = copied.storage.read_chunk, []
+
+    def noted(key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+        numbers.append(chunk.number)
+        return read(key, manifest, chunk)
+
+    monkeypatch.setattr(copied.storage, "read_chunk", noted)
+    assert b"".join(data.records for data in copied.read(0, 120)) == content
+    assert numbers == list(range(len(copied.storage.manifest(copied.metadata).chunk_index)))
 
 
 def test_a_segment_of_another_size(tmp_path: Path) -> None:

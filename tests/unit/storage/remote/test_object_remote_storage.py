@@ -228,6 +228,21 @@ def test_the_chunks_after_a_continued_read_are_read_ahead(tmp_path: Path) -> Non
     assert store.reads == []
 
 
+def test_a_range_without_checksums_is_one_request(tmp_path: Path) -> None:
+    store = CountingStore(tmp_path / "remote")
+    remote = storage(store)
+    remote.copy_log_segment(METADATA, segment_files(tmp_path / "log", CONTENT))
+    remote.manifest(METADATA)
+    store.reads.clear()
+    assert remote.fetch_unchecked(METADATA, 1000, 2100) == CONTENT[1000:2100]
+    assert len(store.reads) == 1
+    assert remote.fetch_unchecked(METADATA, SIZE - 5, SIZE + 5) == CONTENT[-5:]
+    assert remote.fetch_unchecked(METADATA, SIZE, SIZE + 5) == b""
+    compressed = storage(store, compression_enabled="true")
+    compressed.copy_log_segment(METADATA, segment_files(tmp_path / "log", CONTENT))
+    assert compressed.fetch_unchecked(METADATA, 0, 10) is None
+
+
 def test_what_is_in_memory_is_read_without_a_request(tmp_path: Path) -> None:
     store = CountingStore(tmp_path / "remote")
     remote = storage(store)
