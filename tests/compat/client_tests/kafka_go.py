@@ -40,7 +40,7 @@ SUITE = Suite(
     pattern_of,
     "All tests of its packages `kafka`, `sasl` and `topics`, those without a broker included.",
     (
-        "`TestReaderConsumerGroup` panics in its helper `getOffsets`, on Kafka, too; its tests that "
+        "`TestReaderConsumerGroup` panics in its helper `getOffsets`, on Kafka, too; tests that "
         "run at the same time fail with it.",
     ),
 )
