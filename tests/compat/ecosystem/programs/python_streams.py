@@ -144,7 +144,8 @@ FAUST = _program(
     Job("faust", ("faust-streaming==0.15.3",), exactly_once=False, has_changelog=False),
     "faust-streaming",
     "On aiokafka, at least once: a count may be there again. Its table is restored from a "
-    "changelog topic at each start.",
+    "changelog topic at each start. Its producer is not idempotent: in two runs on Kafka, counts "
+    "were missing or out of order after the broker was killed.",
 )
 BYTEWAX = _program(
     Job(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,9 +114,10 @@ def _started(script: Script, cluster: Cluster, name: str, text: str) -> Iterator
 
 
 def _append(script: Script, start: int) -> None:
+    now_ns = time.time_ns()  # the records get these timestamps, which retention compares
     with (script.directory / "lines.txt").open("a") as sink:
         for number in range(start, start + COUNT):
-            sink.write(f"measured value={number}i {1_700_000_000_000_000_000 + number}\n")
+            sink.write(f"measured value={number}i {now_ns + number}\n")
 
 
 def _numbers(texts: list[str]) -> list[int]:
