@@ -62,7 +62,9 @@ class DelayedFetch(DelayedOperation):
     A. a partition was deleted, has another leader or leader epoch, or is offline;
     B. the fetch offset is out of range (the log was truncated or its records deleted meanwhile);
     C. the partitions together have `min_bytes` to read;
-    D. `max_wait_ms` have passed.
+    D. what a partition has to read is in a segment before the end: a read ends with its segment,
+       so that waiting adds nothing;
+    E. `max_wait_ms` have passed.
 
     In each case the partitions are read again for the response.
     """
@@ -108,9 +110,12 @@ class DelayedFetch(DelayedOperation):
             if bound > offset:
                 if needed > 1:
                     try:
-                        needed -= _readable_bytes(log, position, bound)
+                        size, is_older = _readable(log, position, bound)
                     except OffsetOutOfRange:
                         return self.force_complete()  # B
+                    if is_older:
+                        return self.force_complete()  # D
+                    needed -= size
                 else:
                     needed = 0  # A record is at least a byte.
                 if needed <= 0:
@@ -175,8 +180,12 @@ def read_records(
     return len(read.slice)
 
 
-def _readable_bytes(log: Log, position: FetchPosition, bound: int) -> int:
+def _readable(log: Log, position: FetchPosition, bound: int) -> tuple[int, bool]:
+    """(bytes that can be read, whether they are in a segment before that of `bound`)."""
     read = log.read(
         position.fetch_offset, position.partition_max_bytes, up_to=bound, min_one_batch=True
     )
-    return 0 if read.slice is None else min(len(read.slice), position.partition_max_bytes)
+    if read.slice is None:
+        return 0, False
+    is_older = log.is_older_segment(read.first_batch_base_offset, bound)
+    return min(len(read.slice), position.partition_max_bytes), is_older

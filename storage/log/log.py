@@ -392,6 +392,10 @@ class Log:
         """
         return self._reader.read(offset, max_bytes, up_to, min_one_batch, read_committed)
 
+    def is_older_segment(self, offset: int, end: int) -> bool:
+        """Whether the segment of `offset` is before that of `end`, an offset above it."""
+        return self.segments.floor(offset) is not self.segments.floor(end)
+
     def aborted_transactions(self, offset: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that overlap [offset, end) and have their marker on this disk.
 

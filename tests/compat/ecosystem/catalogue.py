@@ -10,8 +10,11 @@ from tests.compat.ecosystem.programs import (
     connect_standalone,
     debezium,
     flink,
+    group_exporter,
     mirror_maker,
+    python_streams,
     streams_smoke,
+    telegraf,
     word_count,
 )
 
@@ -24,7 +27,12 @@ PROGRAMS: tuple[Program, ...] = (
     apicurio.PROGRAM,
     debezium.PROGRAM,
     flink.PROGRAM,
+    python_streams.QUIXSTREAMS,
+    python_streams.FAUST,
+    python_streams.BYTEWAX,
+    telegraf.PROGRAM,
     burrow.PROGRAM,
+    group_exporter.PROGRAM,
 )
 
 #: Programs without a row of results, and why.
@@ -33,5 +41,6 @@ NOT_RUN: tuple[tuple[str, str], ...] = (
     ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
     ("kafka_exporter, kminion", "not available from the Go module proxy"),
     ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
-    ("Vector, Telegraf, Logstash", "not in Debian"),
+    ("Vector, Logstash", "not in Debian"),
+    ("ruby-kafka, rdkafka-ruby", "not in Debian"),
 )

@@ -89,7 +89,7 @@ def _run(script: Script) -> None:
         create_topics(cluster.bootstrap, ["orders"], partitions=1)
         produce(cluster.bootstrap, "orders", [str(number) for number in range(100)])
         for offset in (10, 20, 30, 60):
-            _commit(cluster, offset)
+            commit_offset(cluster, offset)
         _wait_for_zookeeper(zookeeper)
         port = free_port()
         text = _CONFIGURATION.format(
@@ -130,11 +130,12 @@ def _steps(script: Script, cluster: Cluster, url: str) -> None:
         _wait(url, "/consumer/readers/lag", lambda found: found["status"]["totallag"] == 40)
     with script.check("the lag after further commits"):
         for offset in (80, 100):
-            _commit(cluster, offset)
+            commit_offset(cluster, offset)
         _wait(url, "/consumer/readers/lag", lambda found: found["status"]["totallag"] == 0)
 
 
-def _commit(cluster: Cluster, offset: int) -> None:
+def commit_offset(cluster: Cluster, offset: int) -> None:
+    """The group `readers` commits an offset of `orders`."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "readers"})
     consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
     consumer.close()

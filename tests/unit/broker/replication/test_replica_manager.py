@@ -199,6 +199,30 @@ def test_a_fetch_waits_for_min_bytes_over_all_partitions() -> None:
     assert (fetched.size(0), fetched.size(1)) == (BATCH, BATCH)
 
 
+def test_a_fetch_from_an_older_segment_does_not_wait_for_min_bytes() -> None:
+    replicas = Replicas()
+    partition = replicas.lead()
+    replicas.append()
+    waiting = Fetched(replicas, at(0), min_bytes=10 * BATCH)
+    assert not waiting.is_completed
+    assert partition.log is not None
+    partition.log.roll(0)
+    replicas.append()
+    assert waiting.size() == BATCH, "a read ends with its segment"
+    assert Fetched(replicas, at(0), min_bytes=10 * BATCH).size() == BATCH
+    assert not Fetched(replicas, at(1), min_bytes=10 * BATCH).is_completed
+
+
+def test_a_fetch_of_a_segment_that_was_just_rolled_does_not_wait() -> None:
+    replicas = Replicas()
+    partition = replicas.lead()
+    replicas.append()
+    assert partition.log is not None
+    partition.log.roll(0)
+    assert Fetched(replicas, at(0), min_bytes=10 * BATCH).size() == BATCH
+    assert not Fetched(replicas, at(1), min_bytes=10 * BATCH).is_completed
+
+
 def test_the_first_batch_comes_whole_and_the_rest_within_the_limits() -> None:
     replicas = Replicas()
     replicas.lead(0)

@@ -1,0 +1,1 @@
+"""The test suites that client libraries bring, against Ottla and Apache Kafka."""

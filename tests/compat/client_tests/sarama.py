@@ -1,0 +1,92 @@
+"""Sarama's functional tests: five brokers, each behind a proxy that the tests cut and slow."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.compat.client_tests.docker_stand_in import stand_in
+from tests.compat.client_tests.five_brokers import five_brokers
+from tests.compat.client_tests.go_tests import (
+    Package,
+    compile_tests,
+    install,
+    module_directory,
+    pattern_of,
+    run_tests,
+)
+from tests.compat.client_tests.model import Request, Suite
+
+MODULE, VERSION = "github.com/IBM/sarama", "v1.61.1"
+PROXY, PROXY_VERSION = "github.com/Shopify/toxiproxy/v2/cmd/server", "v2.5.0"
+PROXY_PORT = 8474
+RUN_SECONDS = 2400.0
+
+
+def _prepare() -> None:
+    compile_tests(MODULE, VERSION, ("",), "functional")
+    _proxy()
+
+
+def _proxy() -> Path:
+    return install(PROXY, PROXY_VERSION, "toxiproxy")
+
+
+def functional_tests() -> str:
+    """A pattern of the tests in its files functional_*_test.go; the others need no broker."""
+    names: list[str] = []
+    for path in sorted(module_directory(MODULE, VERSION).glob("functional_*_test.go")):
+        names += re.findall(r"^func (Test\w+)\(", path.read_text("utf-8"), re.MULTILINE)
+    return f"^({'|'.join(name for name in names if name != 'TestMain')})$"
+
+
+@contextmanager
+def _proxies(directory: Path) -> Iterator[None]:
+    """Toxiproxy, which has no proxies yet."""
+    with (directory / "toxiproxy.log").open("wb") as sink:
+        command = [str(_proxy()), "-host", "127.0.0.1", "-port", str(PROXY_PORT)]
+        process = subprocess.Popen(command, stdout=sink, stderr=sink)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _run(request: Request) -> dict[str, str]:
+    with ExitStack() as stack:
+        stack.enter_context(_proxies(request.directory))
+        brokers: dict[int, Any] = stack.enter_context(
+            five_brokers(request.kind, request.directory, f"127.0.0.1:{PROXY_PORT}")
+        )
+        command = stack.enter_context(stand_in(request.directory, brokers))
+        return run_tests(
+            Package(MODULE, VERSION, ""),
+            request.directory / "tests.log",
+            pattern=request.pattern or functional_tests(),
+            seconds=RUN_SECONDS,
+            before=command.start_all,
+            variables={
+                "KAFKA_VERSION": "3.9.1",
+                "TOXIPROXY_ADDR": f"http://127.0.0.1:{PROXY_PORT}",
+                "PATH": f"{command.place}{os.pathsep}{os.environ['PATH']}",
+            },
+        )
+
+
+SUITE = Suite(
+    "sarama",
+    "Sarama",
+    VERSION.removeprefix("v"),
+    ("go", "java", "mvn", "unshare"),
+    _prepare,
+    _run,
+    pattern_of,
+    "Its functional tests, on five brokers behind Toxiproxy, which cuts and delays connections.",
+    ("`TestJava...` and `TestFuncJavaInterop...` run Kafka's tools in a container: skipped.",),
+)
