@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # The zip has the records of tiered storage's metadata of the broker, and nothing else of it.
-NOT_THERE = ("cramjam", "crc32c", "lz4", "ottla.broker.server")
+NOT_THERE = ("cramjam", "crc32c", "lz4", "ottla.broker")
 
 
 def present() -> list[str]:

@@ -94,6 +94,8 @@ def test_wrong_credentials(spark: SparkSession, tiered: Tiered, s3: S3Server) ->
     # The broker has what it copied: nothing else sends requests now.
     s3.faults = [Fault.DENIED] * 1000
     failing = load(spark, tiered.bootstrap, **options(s3, ottla_remote_onError="fail"))
-    sentence = r"the store denies access \(SignatureDoesNotMatch\)\. Check the credentials"
+    sentence = (
+        r"the store denies access \((SignatureDoesNotMatch|403 Forbidden)\)\. Check the credentials"
+    )
     with pytest.raises(Exception, match=sentence):
         failing.collect()
