@@ -169,7 +169,7 @@ class DiskTroubles:
         node.kill(power=True, loses_unsynced=self.world.shape.power_loss)
         await asyncio.sleep(1)  # for what it has sent to the controller
         if is_quick:
-            may_erase = all(self._has_survivor(state, node) for _, state in self._states())
+            may_erase = self.has_survivors(node)
         else:
             may_erase = await self._until(lambda: not self._has_isrs(node))
         epochs: dict[TopicPartition, int] = {}
