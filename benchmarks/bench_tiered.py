@@ -100,7 +100,8 @@ def measure_copy(directory: Path, megabytes: int) -> dict[str, float]:
     """A segment of this size to a folder: read, checksums of its chunks, written and synced."""
     store = directory / "copies"
     store.mkdir()
-    content = random.Random(1).randbytes(megabytes << 20)
+    source = random.Random(1)
+    content = b"".join(source.randbytes(1 << 20) for _ in range(megabytes))
     files = segment_files(directory / "segment", content)
     prefix = "rsm_config_"
     settings_of_store = {
