@@ -29,6 +29,8 @@ _FIXED = Struct(">hhi")
 _FIXED_WITH_CLIENT_ID = Struct(">hhih")
 _SIZE = Struct(">i")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
+# A copy of more costs more than a part of its own.
+_LARGE_BYTES = 64 << 10
 _CORRELATION_ID = Struct(">i")
 
 _REQUEST_HEADER = "request header"
@@ -224,11 +226,22 @@ def encode_response_header(api_key: int, version: int, correlation_id: int) -> b
     return head + b"\x00" if API[api_key].response_header_version(version) else head
 
 
+def _with_large_views(pieces: list[Any], cuts: list[int]) -> list[int]:
+    """The cuts, and the records that are a view of what is kept in memory: they are not copied."""
+    views = (
+        index
+        for index, piece in enumerate(pieces)
+        if type(piece) is memoryview and len(piece) > _LARGE_BYTES
+    )
+    return sorted([*cuts, *views])
+
+
 def encode_response(
     api_key: int, version: int, correlation_id: int, message: Message
 ) -> list[bytes | Sliceable]:
     """A whole response. The first part begins with the size of all parts together; parts that are
-    not bytes are records that were given as something else, such as a part of a file."""
+    not bytes are records that were given as something else, such as a part of a file, or as a large
+    view of memory."""
     pieces: list[Any] = [b""]
     cuts: list[int] = []
     raw_encoder(type(message), version)(message, pieces, cuts)
@@ -236,6 +249,8 @@ def encode_response(
     size = sum(map(len, pieces)) + (5 if tagged else 4)
     head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
     pieces[0] = head + b"\x00" if tagged else head
+    if size > _LARGE_BYTES:
+        cuts = _with_large_views(pieces, cuts)
     return join_parts(pieces, cuts)
 
 
@@ -250,6 +265,8 @@ def encode_response_in_steps(
     size = sum(map(len, pieces)) + (5 if tagged else 4)
     head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
     pieces[0] = head + b"\x00" if tagged else head
+    if size > _LARGE_BYTES:
+        cuts = _with_large_views(pieces, cuts)
     return join_parts(pieces, cuts)
 
 

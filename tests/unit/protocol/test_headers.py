@@ -151,6 +151,28 @@ def test_responses_count_the_parts_that_are_not_bytes(version: int) -> None:
     assert int.from_bytes(first[4:8], "big") == 9
 
 
+def test_large_views_of_memory_are_not_copied() -> None:
+    kept = memoryview(bytes(range(256)) * 1024)
+    response = FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic="t",
+                partitions=[
+                    PartitionData(0, records=kept[:100_000]),
+                    PartitionData(1, records=kept[:9]),
+                ],
+            )
+        ]
+    )
+    parts = encode_response(ApiKey.FETCH, 11, 9, response)
+    assert [part.obj is kept.obj for part in parts if isinstance(part, memoryview)] == [True]
+    data = b"".join(parts)  # type: ignore[arg-type]
+    assert int.from_bytes(data[:4]) == len(data) - 4
+    decoded = decode_response(data[4:], ApiKey.FETCH, 11)[1]
+    assert decoded.responses[0].partitions[0].records == kept[:100_000]
+    assert decoded.responses[0].partitions[1].records == kept[:9]
+
+
 @pytest.mark.parametrize("version", [0, 4])
 def test_responses_come_back(version: int) -> None:
     response = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
