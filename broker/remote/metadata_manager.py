@@ -2,7 +2,7 @@
 
 Mirrors Kafka's TopicBasedRemoteLogMetadataManager. A change is a record of `__remote_log_metadata`;
 the caches follow by reading the topic, also what this broker wrote. One task reads the metadata
-partitions that are needed, in rounds: one request for each leader that has answered the last one.
+partitions that are needed, in rounds. A round leaves out leaders that have not responded yet.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class RemoteLogMetadataManager:
 
     def start_reads(self) -> Iterable[asyncio.Task[bool]]:
         """One round over the metadata partitions, in tasks, which it returns. A leader that does
-        not answer delays its own partitions only. A task returns whether there were records."""
+        not respond delays its own partitions only. A task returns whether there were records."""
         by_leader: dict[int, list[int]] = {}
         for index in self._metadata_partitions:
             leader = self._topic.leader(index)

@@ -14,7 +14,7 @@ from ottla.storage.remote.remote_storage import RemoteStorageError
 
 class MemoryMetadataTopic:
     """Partitions are lists of values. `fail` makes the next call of that name raise. Leaders in
-    `hanging` do not answer fetches until `answer` is called."""
+    `hanging` do not respond to fetches until `respond` is called."""
 
     def __init__(self, count: int = 2) -> None:
         self.count: int | None = count
@@ -26,7 +26,7 @@ class MemoryMetadataTopic:
         self.appended = asyncio.Event()
         self.fetched = asyncio.Event()
         self.hanging: set[int] = set()
-        self._answered = asyncio.Event()
+        self._released = asyncio.Event()
 
     async def create(self) -> None:
         self._maybe_fail("create")
@@ -52,13 +52,13 @@ class MemoryMetadataTopic:
         self.fetched.set()
         found = {index: self._read(index, offset) for index, offset in positions.items()}
         if leader in self.hanging:
-            await self._answered.wait()
+            await self._released.wait()
         return found
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         """Ends what hangs, with the records that there were at its beginning."""
         self.hanging.clear()
-        self._answered.set()
+        self._released.set()
 
     def _read(self, index: int, offset: int) -> FetchedMetadata:
         values = self.values[index]
@@ -81,6 +81,6 @@ UNREACHABLE = RemoteStorageError("broker 1 cannot be reached")
 
 
 async def read_once(manager: RemoteLogMetadataManager) -> bool:
-    """One round to its end. True if there were records."""
+    """One round to its end, of a manager that is not started. True if there were records."""
     reads = list(manager.start_reads())
     return any(await asyncio.gather(*reads))

@@ -17,7 +17,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.segments import RemoteLogSegmentState, TopicIdPartition
 from tests.doubles.memory_remote_storage import MemoryRemoteStorage
-from tests.doubles.remote_metadata_topic import MemoryMetadataTopic, read_once
+from tests.doubles.remote_metadata_topic import MemoryMetadataTopic
 from tests.doubles.storage_logs import NOW_MS, batch_of, marker, plain
 
 PARTITION = TopicIdPartition(UUID(int=7), "t", 0)
@@ -63,8 +63,7 @@ class TieredPartition:
         self.metadata.assign([PARTITION])
         self.metadata.unavailable = None
         self.metadata.startup()
-        await read_once(self.metadata)
-        await read_once(self.metadata)
+        await self.metadata.catch_up(PARTITION)
 
     def append(self, count: int, epoch: int = 0) -> None:
         """Segments of one batch with two records; the last one stays active."""
@@ -92,8 +91,6 @@ class TieredPartition:
         self.copier = self.new_copier()
         self.log.offsets.highest_remote_offset = -1
         await self.start()
-        while not self.metadata.is_initialized(PARTITION):
-            await read_once(self.metadata)
 
     async def stop(self) -> None:
         await self.metadata.shutdown()

@@ -150,14 +150,14 @@ async def test_a_response_for_an_earlier_assignment_is_ignored() -> None:
     await topic.fetched.wait()
     manager.unassign([first])  # the last one of this metadata partition
     manager.assign([later])
-    topic.answer()
+    topic.respond()
     await reading
     assert not manager.is_initialized(later)
     await read_all(manager)
     assert len(manager.cache(later).segments()) == 3
 
 
-async def test_a_leader_that_does_not_answer_delays_its_own_partitions_only() -> None:
+async def test_a_leader_that_does_not_respond_delays_its_own_partitions_only() -> None:
     topic = MemoryMetadataTopic()
     topic.leaders = {0: 1, 1: 2}
     manager = ready(topic)
@@ -176,12 +176,12 @@ async def test_a_leader_that_does_not_answer_delays_its_own_partitions_only() ->
     assert not manager.is_initialized(of_hanging)
     topic.leaders[0] = 3  # another leader is asked meanwhile
     await eventually_async(lambda: manager.is_initialized(of_hanging))
-    topic.answer()
+    topic.respond()
     await manager.shutdown()
     assert len(manager.cache(of_hanging).segments()) == 1
 
 
-async def test_a_leader_that_was_left_out_is_read_as_soon_as_it_has_answered(
+async def test_a_leader_that_was_left_out_is_read_as_soon_as_it_has_responded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metadata_manager, "_IDLE_SECONDS", 3600.0)
@@ -195,7 +195,7 @@ async def test_a_leader_that_was_left_out_is_read_as_soon_as_it_has_answered(
     writing = asyncio.get_running_loop().create_task(manager.store(added(partition, 0)))
     await topic.appended.wait()
     await eventually_async(lambda: manager._left_out)
-    topic.answer()  # with what there was before the append
+    topic.respond()  # with what there was before the append
     await writing
     await manager.shutdown()
     assert len(manager.cache(partition).segments()) == 1

@@ -11,7 +11,7 @@ from ottla.broker.remote.lineage import highest_remote_offset
 from ottla.storage.log.log import Log
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentState
-from tests.doubles.remote_metadata_topic import UNREACHABLE, read_once
+from tests.doubles.remote_metadata_topic import UNREACHABLE
 from tests.doubles.tiered_partition import PARTITION, TieredPartition
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -123,7 +123,7 @@ async def test_an_unknown_outcome_of_the_last_record_loses_nothing(
     with pytest.raises(RemoteStorageError):
         await scene.copy()
     assert len(scene.storage.objects) == 1  # readers may have seen it
-    await read_once(scene.metadata)
+    await scene.metadata.catch_up(PARTITION)
     assert await scene.copy() == (0 if committed else 1)
     cache = scene.metadata.cache(PARTITION)
     readable = cache.segment_at(0, 1)
