@@ -149,6 +149,9 @@ compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills
 bench-cluster: $(STAMP) ## three brokers beside three of Apache Kafka, and what a controller has to do
 	@$(RUN) -m benchmarks.bench_cluster $(ARGUMENTS)
 
+compat-tiered: $(STAMP) ## tiered topics on a broker of Kafka 3.9.1 and one of Ottla with different stores (a minute; Java, Maven)
+	@$(RUN) -m pytest -q tests/compat/tiered_mixed_cluster.py $(ARGUMENTS)
+
 tiered-crashes: $(STAMP) ## crashes at every step of tiered storage's copies and deletions (SEEDS=100)
 	@OTTLA_TIERED_CRASH_SEEDS=$(or $(SEEDS),100) $(RUN) -m pytest -q tests/crash/test_tiered_storage_crashes.py $(ARGUMENTS)
 

@@ -1,8 +1,8 @@
 """The metadata of remote segments of the partitions that this broker hosts.
 
 Mirrors Kafka's TopicBasedRemoteLogMetadataManager. A change is a record of `__remote_log_metadata`;
-the caches follow by reading the topic, also what this broker wrote. One task reads all metadata
-partitions that are needed, in rounds: one request for each leader.
+the caches follow by reading the topic, also what this broker wrote. One task reads the metadata
+partitions that are needed, in rounds. A round leaves out leaders that have not responded yet.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
@@ -115,6 +116,10 @@ class RemoteLogMetadataManager:
         self._metadata_partitions: dict[int, _MetadataPartition] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        #: By leader. Each request of it has a deadline.
+        self._reads: dict[int, asyncio.Task[bool]] = {}
+        #: Leaders that a round left out: there may be newer records than their response has.
+        self._left_out: set[int] = set()
         self._problems: dict[int, str] = {}
         self.append_retry_seconds = _APPEND_RETRY_SECONDS
         #: Why metadata cannot be used; None once the topic exists as it is configured.
@@ -127,7 +132,7 @@ class RemoteLogMetadataManager:
     async def shutdown(self) -> None:
         """Ends reading. Writers that wait get RemoteStorageError."""
         if self._task is not None:
-            await stop(self._task)
+            await stop(self._task, *self._reads.values())
         for state in self._metadata_partitions.values():
             _fail(state, "the broker stops")
         self._metadata_partitions.clear()
@@ -249,12 +254,7 @@ class RemoteLogMetadataManager:
         await self._initialize()
         while True:
             self._wake.clear()
-            try:
-                if await self.read_once():
-                    continue
-            except Exception:  # a defect, or a response that is not what it should be
-                logger.exception("Unexpected error reading %s, retrying", REMOTE_LOG_METADATA_TOPIC)
-                await asyncio.sleep(_IDLE_SECONDS)
+            self.start_reads()
             # Not wait_for: Python 3.11's loses a cancellation that comes with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_IDLE_SECONDS):
@@ -303,8 +303,9 @@ class RemoteLogMetadataManager:
             )
         return None
 
-    async def read_once(self) -> bool:
-        """One round over all metadata partitions. True if there were records."""
+    def start_reads(self) -> Iterable[asyncio.Task[bool]]:
+        """One round over the metadata partitions, in tasks, which it returns. A leader that does
+        not respond delays its own partitions only. A task returns whether there were records."""
         by_leader: dict[int, list[int]] = {}
         for index in self._metadata_partitions:
             leader = self._topic.leader(index)
@@ -312,12 +313,33 @@ class RemoteLogMetadataManager:
                 self._report(index, "no leader")
             else:
                 by_leader.setdefault(leader, []).append(index)
-        rounds = [self._read_from(leader, indexes) for leader, indexes in by_leader.items()]
-        return any(await asyncio.gather(*rounds))
+        for leader, indexes in by_leader.items():
+            if leader in self._reads:
+                self._left_out.add(leader)
+            else:
+                read = spawn(self._read(leader, indexes), name="remote-log-metadata-read")
+                read.add_done_callback(partial(self._read_ended, leader))
+                self._reads[leader] = read
+        return self._reads.values()
+
+    def _read_ended(self, leader: int, read: asyncio.Task[bool]) -> None:
+        """Begins the next round at once, unless there is nothing to expect of it."""
+        del self._reads[leader]
+        is_left_out = leader in self._left_out
+        self._left_out.discard(leader)
+        if not read.cancelled() and (is_left_out or read.result()):
+            self._wake.set()
+
+    async def _read(self, leader: int, indexes: list[int]) -> bool:
+        try:
+            return await self._read_from(leader, indexes)
+        except Exception:  # a defect, or a response that is not what it should be
+            logger.exception("Unexpected error reading %s, retrying", REMOTE_LOG_METADATA_TOPIC)
+            return False
 
     async def _read_from(self, leader: int, indexes: list[int]) -> bool:
+        states: dict[int, tuple[_MetadataPartition, int]] = {}
         positions: dict[int, int] = {}
-        generations: dict[int, int] = {}
         for index in indexes:
             state = self._metadata_partitions.get(index)
             if state is None:
@@ -326,7 +348,7 @@ class RemoteLogMetadataManager:
                 await self._begin_replay(leader, index, state)
             if state.position is not None:
                 positions[index] = state.position
-                generations[index] = state.generation
+                states[index] = (state, state.generation)
         if not positions:
             return False
         try:
@@ -337,9 +359,16 @@ class RemoteLogMetadataManager:
             return False
         progress = False
         for index, data in fetched.items():
-            state = self._metadata_partitions.get(index)
-            if state is None or index not in positions or state.generation != generations[index]:
-                progress = True  # assigned again meanwhile: begin at once
+            if index not in states:
+                continue
+            state, generation = states[index]
+            is_current = state is self._metadata_partitions.get(index)
+            if (
+                not is_current
+                or state.generation != generation
+                or self._topic.leader(index) != leader
+            ):
+                progress = True  # assigned again meanwhile, or another leader: begin at once
                 continue
             if data.error_code != ErrorCode.NONE:
                 self._report(index, error_name(data.error_code))
@@ -361,7 +390,7 @@ class RemoteLogMetadataManager:
         except RemoteStorageError as error:
             self._report(index, str(error))
             return
-        if state.generation == generation:
+        if state.generation == generation and state.position is None:
             state.position, state.end_offset = start, end
             self._mark_initialized(index, state)
 

@@ -50,7 +50,8 @@ pytestmark = pytest.mark.kafka
 
 TOPIC = 2
 SET, DELETE = 0, 1
-EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
+LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -4, -5
+READ_COMMITTED = 1
 REMOTE = {"remote.storage.enable": "true"}
 
 
@@ -190,6 +191,15 @@ def test_offsets_after_copies_and_local_retention(tiered: TieredPair) -> None:
             lambda bootstrap=bootstrap: offsets(bootstrap, name) == expected,  # type: ignore[misc]
             lambda bootstrap=bootstrap: offsets(bootstrap, name),
         )
+
+
+def last_stable_offset(bootstrap: str, topic: str) -> int:
+    with Wire(bootstrap) as wire:
+        partition = ListOffsetsPartition(0, timestamp=LATEST)
+        topics = [ListOffsetsTopic(topic, [partition])]
+        response = wire.ask(ListOffsetsRequest(-1, READ_COMMITTED, topics), 9)
+    assert isinstance(response, ListOffsetsResponse)
+    return response.topics[0].partitions[0].offset
 
 
 def alter(bootstrap: str, topic: str, name: str, value: int) -> None:
@@ -352,6 +362,9 @@ def test_clients_read_history_across_the_boundary(tiered: Pair) -> None:
     for bootstrap in (tiered.kafka, tiered.ottla):
         written[bootstrap] = produce_transactions(bootstrap, name, 15)
     assert written[tiered.kafka] == written[tiered.ottla]
+    # The last marker is written after the producer has its response.
+    for bootstrap in written:
+        eventually(lambda at=bootstrap: last_stable_offset(at, name) == 45)  # type: ignore[misc]
     eventually(
         lambda: (
             offsets(tiered.kafka, name) == offsets(tiered.ottla, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
 from ottla.broker.remote.metadata_topic import FetchedMetadata
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
@@ -12,7 +13,8 @@ from ottla.storage.remote.remote_storage import RemoteStorageError
 
 
 class MemoryMetadataTopic:
-    """Partitions are lists of values. `fail` makes the next call of that name raise."""
+    """Partitions are lists of values. `fail` makes the next call of that name raise. Leaders in
+    `hanging` do not respond to fetches until `respond` is called."""
 
     def __init__(self, count: int = 2) -> None:
         self.count: int | None = count
@@ -23,6 +25,8 @@ class MemoryMetadataTopic:
         self.batch_records = 2
         self.appended = asyncio.Event()
         self.fetched = asyncio.Event()
+        self.hanging: set[int] = set()
+        self._released = asyncio.Event()
 
     async def create(self) -> None:
         self._maybe_fail("create")
@@ -46,7 +50,15 @@ class MemoryMetadataTopic:
     async def fetch(self, leader: int, positions: Mapping[int, int]) -> dict[int, FetchedMetadata]:
         self._maybe_fail("fetch")
         self.fetched.set()
-        return {index: self._read(index, offset) for index, offset in positions.items()}
+        found = {index: self._read(index, offset) for index, offset in positions.items()}
+        if leader in self.hanging:
+            await self._released.wait()
+        return found
+
+    def respond(self) -> None:
+        """Ends what hangs, with the records that there were at its beginning."""
+        self.hanging.clear()
+        self._released.set()
 
     def _read(self, index: int, offset: int) -> FetchedMetadata:
         values = self.values[index]
@@ -66,3 +78,9 @@ class MemoryMetadataTopic:
 
 
 UNREACHABLE = RemoteStorageError("broker 1 cannot be reached")
+
+
+async def read_once(manager: RemoteLogMetadataManager) -> bool:
+    """One round to its end, of a manager that is not started. True if there were records."""
+    reads = list(manager.start_reads())
+    return any(await asyncio.gather(*reads))

@@ -63,8 +63,7 @@ class TieredPartition:
         self.metadata.assign([PARTITION])
         self.metadata.unavailable = None
         self.metadata.startup()
-        await self.metadata.read_once()
-        await self.metadata.read_once()
+        await self.metadata.catch_up(PARTITION)
 
     def append(self, count: int, epoch: int = 0) -> None:
         """Segments of one batch with two records; the last one stays active."""
@@ -92,8 +91,6 @@ class TieredPartition:
         self.copier = self.new_copier()
         self.log.offsets.highest_remote_offset = -1
         await self.start()
-        while not self.metadata.is_initialized(PARTITION):
-            await self.metadata.read_once()
 
     async def stop(self) -> None:
         await self.metadata.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -66,10 +67,21 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(60)
 
 
+def find_log(broker: Broker, topic: str) -> Log | None:
+    """None until the broker has a replica of the partition."""
+    return broker.server.parts.replicas.manager.log_of(TopicPartition(topic, 0))
+
+
 def log_of(broker: Broker, topic: str) -> Log:
-    log = broker.server.parts.replicas.manager.log_of(TopicPartition(topic, 0))
+    log = find_log(broker, topic)
     assert log is not None
     return log
+
+
+def is_local_only_from(brokers: Iterable[Broker], topic: str, offset: int) -> bool:
+    """Whether all of them have deleted the local segments below the offset, and no others."""
+    logs = [find_log(each, topic) for each in brokers]
+    return all(log is not None and log.local_log_start_offset == offset for log in logs)
 
 
 def remote_logs(broker: Broker) -> RemoteLogManager:
@@ -80,8 +92,8 @@ def remote_logs(broker: Broker) -> RemoteLogManager:
 
 def remote_segments(broker: Broker, topic: str) -> list[RemoteLogSegmentMetadata]:
     """What the broker knows of remote segments, by start offset; empty while it starts."""
-    manager = remote_logs(broker)
-    partition = manager.partition(log_of(broker, topic))
+    manager, log = remote_logs(broker), find_log(broker, topic)
+    partition = None if log is None else manager.partition(log)
     if partition is None or not manager.metadata.is_initialized(partition):
         return []
     return manager.metadata.cache(partition).segments()

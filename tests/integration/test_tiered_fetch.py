@@ -74,7 +74,7 @@ def produce(broker: Broker, topic: str, count: int, **config: object) -> list[Re
     for number in range(count):
         value = random.randbytes(random.randrange(300))
         producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=delivered)
-    producer.flush(60)
+    assert producer.flush(60) == 0
     return sorted(sent)
 
 
@@ -141,7 +141,7 @@ def test_aborted_transactions_are_left_out(broker: Broker) -> None:
             if commit:
                 committed.append(value)
             producer.produce("transactions", value, partition=index % PARTITIONS)
-        producer.flush(60)  # an abort drops what was not sent
+        assert producer.flush(60) == 0  # an abort drops what was not sent
         (producer.commit_transaction if commit else producer.abort_transaction)(60)
     wait_until_tiered(broker, "transactions")
     found = consume(broker, "transactions", len(committed))

@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ottla.protocol.topics import TopicPartition as TopicKey
 from ottla.testing import Broker, Cluster
 from tests.doubles.eventually import eventually
-from tests.doubles.tiered_topics import TIERED_TOPIC, log_of, produce, tiered_settings
+from tests.doubles.tiered_topics import (
+    TIERED_TOPIC,
+    find_log,
+    is_local_only_from,
+    log_of,
+    produce,
+    tiered_settings,
+)
 
 COUNT = 12
 
@@ -21,7 +27,12 @@ COUNT = 12
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     (tmp_path / "store").mkdir()
     settings = tiered_settings(tmp_path / "store", metadata_replicas=2)
-    more = {"remote_fetch_max_wait_ms": 20_000, "offsets_topic_replication_factor": 1}
+    more = {
+        "remote_fetch_max_wait_ms": 20_000,
+        "offsets_topic_replication_factor": 1,
+        # Brokers end cleanly here: on a busy machine no session must end by itself.
+        "zookeeper_session_timeout_ms": 60_000,
+    }
     with Cluster(brokers=2, **settings, **more) as cluster:
         yield cluster
 
@@ -63,11 +74,7 @@ def test_a_follower_with_an_empty_disk_catches_up_and_leads(cluster: Cluster) ->
     cluster.create_topic("history", config=TIERED_TOPIC)
     produce(cluster.bootstrap, "history", COUNT)
 
-    def is_tiered() -> bool:
-        logs = [log_of(each, "history") for each in cluster.brokers]
-        return all(log.local_log_start_offset == COUNT - 1 for log in logs)
-
-    eventually(is_tiered)
+    eventually(lambda: is_local_only_from(cluster.brokers, "history", COUNT - 1))
     leader = cluster[leader_of(cluster.brokers[0])]
     (follower,) = (each for each in cluster.brokers if each is not leader)
     follower.pause()
@@ -76,7 +83,7 @@ def test_a_follower_with_an_empty_disk_catches_up_and_leads(cluster: Cluster) ->
     follower.start()
 
     def has_caught_up() -> bool:
-        log = follower.server.parts.replicas.manager.log_of(TopicKey("history", 0))
+        log = find_log(follower, "history")
         return log is not None and log.log_end_offset == log_of(leader, "history").log_end_offset
 
     eventually(has_caught_up)

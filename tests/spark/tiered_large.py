@@ -100,7 +100,7 @@ def write(broker: BrokerProcess, size: Size) -> int:
         {
             "bootstrap.servers": broker.bootstrap,
             "linger.ms": 20,
-            "batch.size": 1 << 18,
+            "batch.size": min(1 << 18, size.segment_bytes // 4),
             "enable.idempotence": True,
         }
     )

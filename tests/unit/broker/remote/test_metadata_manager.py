@@ -28,7 +28,7 @@ from ottla.storage.remote.segments import (
     TopicIdPartition,
 )
 from tests.doubles.eventually import eventually_async
-from tests.doubles.remote_metadata_topic import UNREACHABLE, MemoryMetadataTopic
+from tests.doubles.remote_metadata_topic import UNREACHABLE, MemoryMetadataTopic, read_once
 
 SETTINGS = RemoteLogMetadataSettings(
     topic_num_partitions=2, consume_wait_ms=60_000, initialization_retry_interval_ms=1
@@ -60,7 +60,7 @@ def put(topic: MemoryMetadataTopic, index: int, *records: RemoteLogMetadata) -> 
 
 async def read_all(manager: RemoteLogMetadataManager) -> None:
     for _ in range(100):
-        if not await manager.read_once():
+        if not await read_once(manager):
             return
     raise AssertionError("the rounds do not end")
 
@@ -82,7 +82,7 @@ async def test_the_cache_is_available_when_everything_is_replayed() -> None:
         manager.cache(mine)
 
     manager.assign([mine])
-    await manager.read_once()
+    await read_once(manager)
     with pytest.raises(RemoteMetadataNotReadyError, match="orders"):
         manager.cache(mine)  # some records are read, not all
     await read_all(manager)
@@ -129,7 +129,7 @@ async def test_an_assignment_during_a_fetch_begins_the_replay_again() -> None:
     first, later = partitions_of(manager, 0)[:2]
     put(topic, 0, *(added(later, number) for number in range(250)))
     manager.assign([first])
-    reading = asyncio.get_running_loop().create_task(manager.read_once())
+    reading = asyncio.get_running_loop().create_task(read_once(manager))
     await topic.fetched.wait()
     await asyncio.sleep(0)  # the round is between two slices of records
     manager.unassign([first])
@@ -137,6 +137,68 @@ async def test_an_assignment_during_a_fetch_begins_the_replay_again() -> None:
     await reading
     await read_all(manager)
     assert len(manager.cache(later).segments()) == 250
+
+
+async def test_a_response_for_an_earlier_assignment_is_ignored() -> None:
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    first, later = partitions_of(manager, 0)[:2]
+    put(topic, 0, added(later, 0), added(later, 1), added(later, 2))
+    manager.assign([first])
+    topic.hanging.add(1)
+    (reading,) = manager.start_reads()
+    await topic.fetched.wait()
+    manager.unassign([first])  # the last one of this metadata partition
+    manager.assign([later])
+    topic.respond()
+    await reading
+    assert not manager.is_initialized(later)
+    await read_all(manager)
+    assert len(manager.cache(later).segments()) == 3
+
+
+async def test_a_leader_that_does_not_respond_delays_its_own_partitions_only() -> None:
+    topic = MemoryMetadataTopic()
+    topic.leaders = {0: 1, 1: 2}
+    manager = ready(topic)
+    of_hanging, of_other = partitions_of(manager, 0)[0], partitions_of(manager, 1)[0]
+    put(topic, 0, added(of_hanging, 0))
+    topic.hanging.add(1)
+    manager.assign([of_hanging])
+    manager.startup()
+    await topic.fetched.wait()
+    # Also when the other leader's partition is assigned during the request.
+    manager.assign([of_other])
+    one = added(of_other, 0)
+    await manager.store(one)
+    await manager.store(finished(one))
+    assert manager.cache(of_other).segment_at(0, 3) is not None
+    assert not manager.is_initialized(of_hanging)
+    topic.leaders[0] = 3  # another leader is asked meanwhile
+    await eventually_async(lambda: manager.is_initialized(of_hanging))
+    topic.respond()
+    await manager.shutdown()
+    assert len(manager.cache(of_hanging).segments()) == 1
+
+
+async def test_a_leader_that_was_left_out_is_read_as_soon_as_it_has_responded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata_manager, "_IDLE_SECONDS", 3600.0)
+    topic = MemoryMetadataTopic()
+    manager = ready(topic)
+    partition = partitions_of(manager, 0)[0]
+    topic.hanging.add(1)
+    manager.assign([partition])
+    manager.startup()
+    await topic.fetched.wait()
+    writing = asyncio.get_running_loop().create_task(manager.store(added(partition, 0)))
+    await topic.appended.wait()
+    await eventually_async(lambda: manager._left_out)
+    topic.respond()  # with what there was before the append
+    await writing
+    await manager.shutdown()
+    assert len(manager.cache(partition).segments()) == 1
 
 
 async def test_store_returns_when_the_record_is_in_the_cache() -> None:
@@ -201,7 +263,7 @@ async def test_a_new_leader_reads_what_is_committed() -> None:
     manager = ready(topic)
     partition = partitions_of(manager, 0)[0]
     manager.assign([partition])
-    await manager.read_once()
+    await read_once(manager)
     put(topic, 0, added(partition, 0))
     manager.startup()
     await manager.catch_up(partition)
@@ -251,12 +313,12 @@ async def test_problems_are_logged_once_and_the_replay_continues(
     put(topic, 0, added(partition, 0))
     manager.assign([partition])
     topic.leaders[0] = None
-    await manager.read_once()
-    await manager.read_once()
+    await read_once(manager)
+    await read_once(manager)
     topic.leaders[0] = 2
     for name in ("offsets", "fetch"):
         topic.fail[name] = UNREACHABLE
-        await manager.read_once()
+        await read_once(manager)
     await read_all(manager)
     assert len(manager.cache(partition).segments()) == 1
     assert [record.getMessage() for record in caplog.records] == [
@@ -288,7 +350,7 @@ async def test_a_truncated_metadata_partition_is_replayed_from_its_beginning() -
     del topic.values[0][1:]  # an unclean election
     put(topic, 0, added(partition, 8))
 
-    assert not await manager.read_once()
+    assert not await read_once(manager)
     await read_all(manager)
 
     assert [each.start_offset for each in manager.cache(partition).segments()] == [0, 80]

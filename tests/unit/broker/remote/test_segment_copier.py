@@ -123,7 +123,7 @@ async def test_an_unknown_outcome_of_the_last_record_loses_nothing(
     with pytest.raises(RemoteStorageError):
         await scene.copy()
     assert len(scene.storage.objects) == 1  # readers may have seen it
-    await scene.metadata.read_once()
+    await scene.metadata.catch_up(PARTITION)
     assert await scene.copy() == (0 if committed else 1)
     cache = scene.metadata.cache(PARTITION)
     readable = cache.segment_at(0, 1)
