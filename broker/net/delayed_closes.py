@@ -24,7 +24,8 @@ class DelayedCloses:
 
     def __init__(self, timer: DelayQueue) -> None:
         self._timer = timer
-        self._sockets: set[socket.socket] = set()
+        # In the order in which they wait.
+        self._sockets: dict[socket.socket, None] = {}
 
     def __len__(self) -> int:
         return len(self._sockets)
@@ -34,7 +35,7 @@ class DelayedCloses:
         if delay_ms <= 0 or len(self._sockets) >= MAX_DELAYED:
             sock.close()
             return
-        self._sockets.add(sock)
+        self._sockets[sock] = None
         self._timer.schedule(delay_ms, partial(self._close, sock))
 
     def close_all(self) -> None:
@@ -44,5 +45,5 @@ class DelayedCloses:
         self._sockets.clear()
 
     def _close(self, sock: socket.socket) -> None:
-        self._sockets.discard(sock)
+        self._sockets.pop(sock, None)
         sock.close()

@@ -131,7 +131,8 @@ class Listener:
         connection; `close_unknown` when there is no place, see `NetworkServer`."""
         self.facts = facts
         self.limits = listener_limits
-        self.connections: set[Connection] = set()
+        #: As they were accepted: they close in this order.
+        self.connections: dict[Connection, None] = {}
         self._on_protected_connection = on_protected_connection
         self._close_unknown = close_unknown
         self._sock = sock
@@ -281,7 +282,7 @@ class Listener:
             self._connection_limits.released(self.limits, client[0])
             return
         services.statistics.connections_accepted += 1
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.start()
         if self.limits.protected:
             self._on_protected_connection()
@@ -291,7 +292,7 @@ class Listener:
         self._services.statistics.connections_closed += 1
         if connection.sasl is not None:
             connection.sasl.close()
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._connection_limits.released(self.limits, connection.client_host)
 
 

@@ -28,6 +28,7 @@ from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.config import LogConfig
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX
+from ottla.storage.files.log_directory import NO_SPACE
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.batch_scan import Place, check_checksum, walk_batches
 from ottla.storage.log.log import Log
@@ -315,8 +316,9 @@ class Compaction:
     def commit(self, now_ms: int) -> bool:
         """Replaces segments by the compacted ones. False, with nothing changed, if not possible.
 
-        That is if `run` failed, or the log was truncated or closed meanwhile. Skips groups of which
-        retention has deleted a segment. Raises LogDirectoryOffline.
+        That is if `run` failed, or the log was truncated or closed meanwhile. Also False if the
+        file system has no space for a name (`error`): then some groups may have been replaced.
+        Skips groups of which retention has deleted a segment. Raises LogDirectoryOffline.
         """
         log = self.log
         if self.error is not None:
@@ -326,20 +328,41 @@ class Compaction:
             return False
         present = {id(segment) for segment in log.segments}
         try:
-            for cleaned, replaced in self._results:
-                if all(id(segment) in present for segment in replaced):
+            while self._results:
+                cleaned, replaced = self._results[0]
+                if not all(id(segment) in present for segment in replaced):
+                    _remove_files(log, cleaned)
+                elif self._rename(cleaned):
                     self._swap(cleaned, replaced, now_ms)
                 else:
-                    _remove_files(self.log, cleaned)
+                    self.discard()
+                    return False
+                del self._results[0]
         except OSError as error:
             raise log.log_directory.fail(error) from error
-        self._results.clear()
+        return True
+
+    def _rename(self, cleaned: Segment) -> bool:
+        """Marks a segment as complete. False, without its files, if there is no space for that.
+
+        Kafka takes the log directory offline then; but nothing was replaced, so nothing is lost.
+        """
+        cleaned.release()
+        try:
+            cleaned.change_suffix(SWAP_SUFFIX)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # None of them may stay: the next start would complete the swap, maybe of records that
+            # were truncated until then.
+            _remove_files(self.log, cleaned)
+            self.error = error
+            logger.warning("%s: Compaction is retried later: %s", self.log.name, error)
+            return False
         return True
 
     def _swap(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
         log = self.log
-        cleaned.release()
-        cleaned.change_suffix(SWAP_SUFFIX)
         fresh = log.local.adopt_segment(cleaned)
         log.local.retire_segments(
             replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset

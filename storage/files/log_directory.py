@@ -15,6 +15,9 @@ logger = logging.getLogger("ottla.storage")
 # change state all the time.
 _HYSTERESIS = 1.1
 
+#: Errors of a disk that has no space left, or none for this user.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
 # Errors that say nothing about the disk, and what an operator can do about them.
 _EXHAUSTED = {
     errno.EMFILE: "the process has reached its limit of open files; raise it (ulimit -n, or"
@@ -130,7 +133,7 @@ class LogDirectory:
         """
         if is_exhausted(error) and not self.is_offline:
             return self.exhausted(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and not self.is_offline:
+        if error.errno in NO_SPACE and not self.is_offline:
             return self.mark_full(error.strerror or str(error))
         return self.fail(error)
 

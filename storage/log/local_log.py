@@ -5,7 +5,6 @@ Kafka's `LocalLog`: knows files and segments, but neither record validation nor 
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from ottla.storage.errors import LogClosed, StorageError
 from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import DELETED_SUFFIX
-from ottla.storage.files.log_directory import is_exhausted
+from ottla.storage.files.log_directory import NO_SPACE, is_exhausted
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -24,7 +23,6 @@ from ottla.storage.producer.producer_state import ProducerState
 logger = logging.getLogger("ottla.storage")
 
 _NOT_KNOWN = -1
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # A truncation has no more files open at the same time than this.
 _SPARE_DESCRIPTORS = 4
 
@@ -191,7 +189,7 @@ class LocalLog:
     def write_failed(self, error: OSError) -> StorageError:
         """Removes a partial write from the active segment. Returns the exception to raise."""
         self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             try:
                 self.active.log.remove_partial_write()
             except OSError as second:
@@ -224,7 +222,7 @@ class LocalLog:
             try:
                 snapshot = self._producers.retire_snapshot(segment.base_offset)
             except OSError as error:
-                if error.errno not in _NO_SPACE:
+                if error.errno not in NO_SPACE:
                     raise
                 self.directory.fs.remove(self._producers.snapshot_path(segment.base_offset))
                 continue
@@ -235,7 +233,7 @@ class LocalLog:
         try:
             segment.change_suffix(DELETED_SUFFIX)
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in NO_SPACE:
                 raise
             for path in segment.paths():  # some of them may be renamed
                 if self.directory.fs.exists(path):

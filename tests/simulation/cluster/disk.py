@@ -26,13 +26,22 @@ SHORT_WRITES = 50
 PAGE_BYTES = 4096
 
 
+def _real(create: Callable[[], int]) -> int:
+    """A descriptor of the kernel. Without one the simulation ends: code that is under test must
+    not take the limit of the machine for a trouble, which the seed does not have."""
+    try:
+        return create()
+    except OSError as error:
+        raise SystemExit(f"the simulation itself needs more (ulimit -Hn): {error}") from error
+
+
 class File:
     """The content of one file; names point to it."""
 
     __slots__ = ("changes", "descriptor", "path", "size", "synced")
 
     def __init__(self, path: str, content: bytes = b"") -> None:
-        self.descriptor = os.memfd_create("simulated", os.MFD_CLOEXEC)
+        self.descriptor = _real(lambda: os.memfd_create("simulated", os.MFD_CLOEXEC))
         self.path = path
         #: Grows with each change of the content.
         self.changes = 0
@@ -242,7 +251,7 @@ class SimulatedFileSystem:
             file = names.live[name] = File(path)
         if flags & os.O_TRUNC:
             file.resize(0)
-        descriptor = os.dup(file.descriptor)
+        descriptor = _real(lambda: os.dup(file.descriptor))
         self._open[descriptor] = file
         return descriptor
 

@@ -10,6 +10,7 @@ from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled
 from ottla.storage.cleaner.offset_map import BYTES_PER_KEY
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, NewRecord, append, fetched, manager_on, records_in
@@ -145,6 +146,47 @@ def test_a_crash_at_any_step_loses_nothing(step: int) -> None:
     assert again.log_end_offset == 40
     left = again.log_directory.fs.list_files(again.path)
     assert not [path for path in left if path.endswith((".swap", ".cleaned"))]
+
+
+@pytest.mark.parametrize("step", range(9))
+def test_no_space_for_a_name_is_no_failure_of_the_disk(
+    step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log, 90, keys=40)
+    before = newest(log)
+    compaction = compaction_of(log)
+    compaction.run()
+    assert len([path for path in fs.paths() if path.endswith(".log.cleaned")]) >= 3
+    fs.fail("replace", errno.ENOSPC, path_part=".cleaned", after=step)
+    assert not compaction.commit(NOW_MS)
+    assert isinstance(compaction.error, OSError)
+    assert "Compaction is retried later" in caplog.text
+    assert log.log_directory.append_error is None
+    assert newest(log) == before
+    assert not [path for path in fs.paths() if path.endswith((".swap", ".cleaned"))]
+    append(log, [(NOW_MS, b"key-0", b"last", [])])
+    again = manager_on(fs.after_kill(), **SETTINGS).get("t", 0)
+    assert again is not None
+    assert newest(again) == {**before, b"key-0": b"last"}
+    retried = compaction_of(log)
+    retried.run()
+    assert retried.commit(NOW_MS)
+    assert newest(log) == {**before, b"key-0": b"last"}
+
+
+def test_a_swap_file_that_cannot_be_removed_takes_the_directory_offline() -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log)
+    compaction = compaction_of(log)
+    compaction.run()
+    fs.fail("replace", errno.ENOSPC, path_part=".index.cleaned")
+    fs.fail("remove", errno.EIO, path_part=".log.swap")
+    with pytest.raises(LogDirectoryOffline):
+        compaction.commit(NOW_MS)
+    assert log.log_directory.is_offline
 
 
 def test_a_crash_before_the_commit_leaves_nothing_behind() -> None:
