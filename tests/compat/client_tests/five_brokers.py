@@ -84,8 +84,9 @@ class _Kafka(KafkaNode):
     """With the listeners of its settings, not one at a free port."""
 
     def __init__(self, directory: Path, zookeeper: str, settings: dict[str, object]) -> None:
-        super().__init__(directory, zookeeper, settings)
-        self._settings = settings
+        names = {name.replace(".", "_"): value for name, value in settings.items()}
+        super().__init__(directory, zookeeper, names)
+        self._settings = names
 
 
 def _end(node: Node) -> None:
