@@ -120,5 +120,5 @@ SUITE = Suite(
     _pattern,
     "Its integration tests. Those of SASL and TLS start a broker of their own with files that its "
     "source distribution lacks: they are skipped, or fail at their start.",
-    ("`test_group` asks for a session timeout of 3 s: both brokers get the setting that allows it.",),
+    ("`test_group` asks for a session timeout of 3 s: both brokers are set to allow it.",),
 )
