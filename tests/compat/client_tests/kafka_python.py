@@ -18,7 +18,7 @@ VERSION = "3.0.12"
 SETTINGS: dict[str, object] = {
     **PLAIN,
     "num.partitions": 4,
-    # As its own brokers have it: a test asks for 3 s, and brokers reject less than 6 s by default.
+    # As its own brokers have it: a test requests 3 s, and brokers reject less than 6 s by default.
     "group.min.session.timeout.ms": 1_000,
 }
 RUN_SECONDS = 2400.0
@@ -120,5 +120,5 @@ SUITE = Suite(
     _pattern,
     "Its integration tests. Those of SASL and TLS start a broker of their own with files that its "
     "source distribution lacks: they are skipped, or fail at their start.",
-    ("`test_group` asks for a session timeout of 3 s: both brokers are set to allow it.",),
+    ("`test_group` requests a session timeout of 3 s: both brokers are set to allow it.",),
 )
