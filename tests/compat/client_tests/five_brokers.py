@@ -22,7 +22,7 @@ START_SECONDS = 300.0  # five JVMs, on a machine that may be busy
 
 
 def _settings(number: int) -> dict[str, object]:
-    """Those of the Compose file of Sarama; the clients' listener is advertised by its proxy."""
+    """Those of Sarama's Compose file and server.properties; its proxy is advertised to clients."""
     listeners = f"PLAINTEXT://127.0.0.1:{19090 + number},CLIENTS://127.0.0.1:{39090 + number}"
     proxied = f"PLAINTEXT://127.0.0.1:{19090 + number},CLIENTS://localhost:{29090 + number}"
     return {
@@ -37,7 +37,8 @@ def _settings(number: int) -> dict[str, object]:
         "offsets.topic.num.partitions": 50,
         "transaction.state.log.replication.factor": 2,
         "transaction.state.log.num.partitions": 50,
-        "transaction.state.log.min.isr": 2,
+        # As its server.properties has it: a test commits while one of the two replicas is away.
+        "transaction.state.log.min.isr": 1,
         "zookeeper.session.timeout.ms": 18_000,
         "zookeeper.connection.timeout.ms": 60_000,
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -83,8 +84,9 @@ class _Kafka(KafkaNode):
     """With the listeners of its settings, not one at a free port."""
 
     def __init__(self, directory: Path, zookeeper: str, settings: dict[str, object]) -> None:
-        super().__init__(directory, zookeeper, settings)
-        self._settings = settings
+        names = {name.replace(".", "_"): value for name, value in settings.items()}
+        super().__init__(directory, zookeeper, names)
+        self._settings = names
 
 
 def _end(node: Node) -> None:
