@@ -22,6 +22,7 @@ from ottla.broker.coordination.ports import (
 )
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.keyed_locks import KeyedLocks
+from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.coordinator.appender import RecordAppender
 from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import (
@@ -206,7 +207,8 @@ class ShareCoordinator:
         waiting = self._writes.get(key)
         if waiting is None:
             self._writes[key] = [write]
-            await self._write_waiting(key)
+            # A task of its own: a request that is cancelled takes no other one with it.
+            spawn(self._write_waiting(key), name="write share state")
         else:
             waiting.append(write)
         await write.done
@@ -226,12 +228,13 @@ class ShareCoordinator:
                 if writes:
                     update = joined([write.update for write in writes])
                     await self._append_update(partition, key, state, update)
-            except KafkaError as error:
+            except Exception as error:
                 for write in writes:
-                    write.done.set_exception(KafkaError(error.code, error.message))
+                    _fail(write, error)
             else:
                 for write in writes:
-                    write.done.set_result(None)
+                    if not write.done.done():
+                        write.done.set_result(None)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """See `ShareStatePersister.delete`."""
@@ -319,13 +322,23 @@ def _fenced(state: ShareState, writes: list[_Write]) -> list[_Write]:
     for write in writes:
         update = write.update
         if _NO_LEADER_EPOCH < update.leader_epoch < leader_epoch:
-            write.done.set_exception(KafkaError(ErrorCode.FENCED_LEADER_EPOCH))
+            _fail(write, KafkaError(ErrorCode.FENCED_LEADER_EPOCH))
         elif -1 < update.state_epoch < state.state_epoch:
-            write.done.set_exception(KafkaError(ErrorCode.FENCED_STATE_EPOCH))
+            _fail(write, KafkaError(ErrorCode.FENCED_STATE_EPOCH))
         else:
             accepted.append(write)
             leader_epoch = max(leader_epoch, update.leader_epoch)
     return accepted
+
+
+def _fail(write: _Write, error: Exception) -> None:
+    """One exception for each request: each gets a traceback of its own. A request that was
+    cancelled needs none."""
+    if write.done.done():
+        return
+    if isinstance(error, KafkaError):
+        error = KafkaError(error.code, error.message)
+    write.done.set_exception(error)
 
 
 def _is_repeated(state: ShareState, state_epoch: int, start_offset: int) -> bool:

@@ -176,14 +176,18 @@ async def test_requests_for_one_key_wait_for_each_other() -> None:
     made = coordinator(log)
     await made.initialize(KEY, 0, 0)
     log.hold = True
-    writes = [spawn(made.write(KEY, update()), name="write") for _ in range(2)]
-    await asyncio.sleep(0)
+    first = spawn(made.write(KEY, update()), name="write")
+    await eventually_async(lambda: log.held)
+    second = spawn(made.write(KEY, update()), name="write")
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert len(log.held) == 1
     log.commit_all()
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await first
+    await eventually_async(lambda: log.held)
+    assert not second.done()
     log.commit_all()
-    await asyncio.gather(*writes)
+    await second
 
 
 def test_the_key_of_find_coordinator() -> None:
@@ -254,7 +258,7 @@ async def test_writes_that_wait_become_one_record() -> None:
     log.hold = False
     log.commit_all()
     await asyncio.gather(*tasks)
-    assert log.appends == before + 2
+    assert log.appends == before + 1
     assert await code_of(stale) == ErrorCode.FENCED_LEADER_EPOCH
     expected = PersistedState(0, 0, (StateBatch(0, 19, 2, 1),))
     assert await made.read(KEY, 1) == expected
@@ -268,10 +272,30 @@ async def test_writes_that_wait_fail_together() -> None:
     made = coordinator(log)
     await made.initialize(KEY, 0, 0)
     log.hold = True
-    tasks = [spawn(made.write(KEY, update()), name="write") for _ in range(3)]
+    first = spawn(made.write(KEY, update()), name="write")
     await eventually_async(lambda: log.held)
+    tasks = [spawn(made.write(KEY, update()), name="write") for _ in range(3)]
+    await asyncio.sleep(0)
     log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
     log.commit_all()
-    await tasks[0]
-    for task in tasks[1:]:
+    await first
+    for task in tasks:
         assert await code_of(task) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_request_that_is_cancelled_takes_no_other_write_with_it() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.hold = True
+    first = spawn(made.write(KEY, update()), name="write")
+    await eventually_async(lambda: log.held)
+    second, third = (spawn(made.write(KEY, update()), name="write") for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+    await asyncio.wait((first, second))
+    log.hold = False
+    log.commit_all()
+    await third
+    await made.write(KEY, update())
