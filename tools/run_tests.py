@@ -53,6 +53,8 @@ PROCESSES = 2
 # As pytest orders them in its last line.
 OUTCOMES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warning", "error")
 
+_LAST_LINE = re.compile(r"=* ?\d+ [a-z]+(, \d+ [a-z]+)* in \d+\.\d+s")
+
 
 class Result(NamedTuple):
     """How one pytest has ended."""
@@ -95,14 +97,17 @@ def folders(tests: Path) -> list[str]:
 
 
 def counts_of(output: str) -> Counter[str]:
-    """The numbers in pytest's last line: `2 failed, 7 passed, 1 warning in 3.21s`."""
-    lines = output.strip().splitlines()
+    """The numbers in pytest's last line: `2 failed, 7 passed, 1 warning in 3.21s`.
+
+    Python may print more when it ends, such as warnings of sockets that py4j's threads have left.
+    """
     counts: Counter[str] = Counter()
-    if lines and re.search(r" in \d+\.\d+s", lines[-1]):
-        for number, outcome in re.findall(r"(\d+) ([a-z]+)", lines[-1].partition(" in ")[0]):
-            counts[outcome.rstrip("s") if outcome in ("warnings", "errors") else outcome] += int(
-                number
-            )
+    for line in reversed(output.strip().splitlines()):
+        if _LAST_LINE.match(line):
+            for number, outcome in re.findall(r"(\d+) ([a-z]+)", line.partition(" in ")[0]):
+                singular = outcome.rstrip("s") if outcome in ("warnings", "errors") else outcome
+                counts[singular] += int(number)
+            break
     return counts
 
 

@@ -31,6 +31,12 @@ def test_the_last_line_is_counted(last_line: str, counts: dict[str, int]) -> Non
     assert run_tests.counts_of(f"....\n{last_line}\n") == Counter(counts)
 
 
+def test_what_python_prints_when_it_ends_is_no_last_line() -> None:
+    output = "..\n2 passed in 1.00s (0:00:01)\nResourceWarning: unclosed <socket in 3.0s>\n"
+    assert run_tests.counts_of(output) == Counter(passed=2)
+    assert not run_tests.counts_of("collected 2 items in 1.00s\n")
+
+
 def test_the_total_reads_as_pytest_writes_it() -> None:
     results = [
         run_tests.Result("a", 1, "", run_tests.counts_of("1 failed, 2 passed, 1 error in 1.00s")),
