@@ -13,6 +13,9 @@ PASSED, FAILED = "PASSED", "FAILED"
 # Types of parameters, the number of an invocation, the mode of the quorum, the time of the run.
 _NOT_NAMED = re.compile(r"\([^)]*\)|\[\d+\]|quorum=zk|\brecordTimestamp=\d+")
 
+# Of an absolute path: all but the name.
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[\w.-]+/)+(?=[\w.-])")
+
 
 class Result(NamedTuple):
     """One test of a class on one broker; `error` is empty when it passed."""
@@ -56,8 +59,9 @@ def did_not_begin(results: Iterable[Result]) -> bool:
 
 
 def first_line(error: str) -> str:
-    """What an error says, in one line."""
-    return error.splitlines()[0][:200].replace("\t", " ") if error else ""
+    """What an error says, in one line, without the folders of the machine."""
+    line = error.splitlines()[0] if error else ""
+    return _FOLDERS.sub("", line)[:200].replace("\t", " ")
 
 
 class Kept(NamedTuple):

@@ -20,6 +20,7 @@ from tests.compat.kafka_tests.results import (
     KeptResults,
     Result,
     Row,
+    first_line,
     parse_row,
     read_reasons,
     reason_for,
@@ -134,3 +135,8 @@ def test_the_lists_name_classes_that_are_run() -> None:
     assert {name for name, _ in read_reasons(FOLDER / "internals.txt")} <= set(run)
     allowed = AllowList(FOLDER / "passes.txt")
     assert {test.split()[0] for test in allowed.tests} <= set(run)
+
+
+def test_kept_errors_name_no_folders_of_the_machine() -> None:
+    error = "ottla: /tmp/x-1/brokers/server.properties:4: a/b, http://host/path/x\nmore"
+    assert first_line(error) == "ottla: server.properties:4: a/b, http://host/path/x"
