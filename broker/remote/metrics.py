@@ -18,24 +18,17 @@ if TYPE_CHECKING:
 _PARTITIONS_IN_A_STEP = 256
 
 _COUNTERS = {
-    "copies": ("copies", "Copies of segments to remote storage that began."),
-    "copied_bytes": (
-        "copied_bytes",
-        "Bytes of the segments that were copied to remote storage.",
-    ),
-    "copy_errors": ("copy_errors", "Copies of segments to remote storage that failed."),
-    "deletes": ("deletes", "Deletions of remote segments that began."),
-    "delete_errors": ("delete_errors", "Deletions of remote segments that failed."),
-    "reads": ("reads", "Reads of records in remote storage for consumers."),
-    "read_bytes": ("read_bytes", "Bytes of records read from remote storage for consumers."),
-    "read_errors": ("read_errors", "Reads of records in remote storage that failed."),
-    "state_builds": (
-        "state_builds",
-        "Logs of followers that began behind remote segments, with their state.",
-    ),
+    "copies": "Copies of segments to remote storage that began.",
+    "copied_bytes": "Bytes of the segments that were copied to remote storage.",
+    "copy_errors": "Copies of segments to remote storage that failed.",
+    "deletes": "Deletions of remote segments that began.",
+    "delete_errors": "Deletions of remote segments that failed.",
+    "reads": "Reads of records in remote storage for consumers.",
+    "read_bytes": "Bytes of records read from remote storage for consumers.",
+    "read_errors": "Reads of records in remote storage that failed.",
+    "state_builds": "Logs of followers that began behind remote segments, with their state.",
     "state_build_errors": (
-        "state_build_errors",
-        "Attempts to begin the log of a follower behind remote segments that failed.",
+        "Attempts to begin the log of a follower behind remote segments that failed."
     ),
 }
 _GAUGES = {
@@ -90,9 +83,9 @@ def add_remote_storage(
 ) -> None:
     """Copies, deletions and reads, what is left to do, and what fails."""
     statistics, problems = remote.statistics, remote.problems
-    for field, (name, help_text) in _COUNTERS.items():
+    for field, help_text in _COUNTERS.items():
         rows = _rows(statistics.topics, field)
-        registry.counter(f"ottla_remote_{name}", help_text, rows, "topic")
+        registry.counter(f"ottla_remote_{field}", help_text, rows, "topic")
     progress = TopicProgress(remote)
     registry.preparations.append(progress.steps)
     for field, help_text in _GAUGES.items():

@@ -6,6 +6,7 @@ share coordinator stands behind it, in this process or on another broker.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 #: The start offset of a share partition that nothing has read yet; the leader then chooses one by
@@ -65,6 +66,21 @@ class StateSummary(NamedTuple):
     leader_epoch: int
     start_offset: int
     delivery_complete_count: int
+
+
+def merged(batches: Iterable[StateBatch]) -> Iterable[StateBatch]:
+    """Adjacent batches with the same state and delivery count become one."""
+    last: StateBatch | None = None
+    for batch in batches:
+        if last is None:
+            last = batch
+        elif batch.first_offset == last.last_offset + 1 and batch[2:] == last[2:]:
+            last = last._replace(last_offset=batch.last_offset)
+        else:
+            yield last
+            last = batch
+    if last is not None:
+        yield last
 
 
 class ShareStatePersister(Protocol):

@@ -25,6 +25,7 @@ from ottla.broker.share.persister import (
     SharePartitionKey,
     StateBatch,
     StateUpdate,
+    merged,
 )
 from ottla.broker.share.window import InFlightWindow
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -303,21 +304,6 @@ class SharePartition:
         batch.member_id = NO_MEMBER
         batch.deadline_ms = NO_DEADLINE
         self.window.records_became_available()
-
-
-def merged(batches: Iterable[StateBatch]) -> Iterable[StateBatch]:
-    """Adjacent batches with the same state and delivery count become one."""
-    last: StateBatch | None = None
-    for batch in batches:
-        if last is None:
-            last = batch
-        elif batch.first_offset == last.last_offset + 1 and batch[2:] == last[2:]:
-            last = last._replace(last_offset=batch.last_offset)
-        else:
-            yield last
-            last = batch
-    if last is not None:
-        yield last
 
 
 def _runs(request: Acknowledgement, first: int, last: int) -> Iterable[tuple[int, int, int]]:

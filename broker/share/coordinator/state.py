@@ -11,6 +11,7 @@ from ottla.broker.share.persister import (
     UNKNOWN_DELIVERY_COMPLETE_COUNT,
     StateBatch,
     StateUpdate,
+    merged,
 )
 
 _first_offset, _last_offset = attrgetter("first_offset"), attrgetter("last_offset")
@@ -89,7 +90,7 @@ def combined(
         result: list[StateBatch] = []
         for each in sorted([*rows[low:high], row], key=_first_offset):
             _insert(result, each)
-        rows[low:high] = _merged(result)
+        rows[low:high] = merged(result)
     return tuple(rows)
 
 
@@ -120,16 +121,3 @@ def _insert(result: list[StateBatch], row: StateBatch) -> None:
     if row.first_offset <= row.last_offset:
         result.append(row)
     result.extend(reversed(above))
-
-
-def _merged(batches: Iterable[StateBatch]) -> Iterable[StateBatch]:
-    last: StateBatch | None = None
-    for batch in batches:
-        if last is not None:
-            if batch.first_offset == last.last_offset + 1 and batch[2:] == last[2:]:
-                last = last._replace(last_offset=batch.last_offset)
-                continue
-            yield last
-        last = batch
-    if last is not None:
-        yield last

@@ -1,8 +1,8 @@
 import pytest
 
 from ottla.broker.share.acquisition import GroupLimits
-from ottla.broker.share.persister import RecordState, StateBatch
-from ottla.broker.share.share_partition import Acknowledgement, AcknowledgeType, merged
+from ottla.broker.share.persister import RecordState, StateBatch, merged
+from ottla.broker.share.share_partition import Acknowledgement, AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.share.helpers import (
     acknowledge,

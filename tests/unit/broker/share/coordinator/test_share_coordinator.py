@@ -46,6 +46,17 @@ async def code_of(awaitable: object) -> int:
     return refused.value.code
 
 
+async def held_write() -> tuple[MemoryLog, ShareCoordinator, asyncio.Task[None]]:
+    """A write whose record is appended and not committed yet."""
+    log = MemoryLog()
+    made = coordinator(log)
+    await made.initialize(KEY, 0, 0)
+    log.hold = True
+    first = spawn(made.write(KEY, update()), name="write")
+    await eventually_async(lambda: log.held)
+    return log, made, first
+
+
 async def test_state_survives_a_new_coordinator() -> None:
     log = MemoryLog()
     first = coordinator(log)
@@ -172,12 +183,7 @@ async def test_after_a_timeout_the_next_record_is_a_snapshot() -> None:
 
 
 async def test_requests_for_one_key_wait_for_each_other() -> None:
-    log = MemoryLog()
-    made = coordinator(log)
-    await made.initialize(KEY, 0, 0)
-    log.hold = True
-    first = spawn(made.write(KEY, update()), name="write")
-    await eventually_async(lambda: log.held)
+    log, made, first = await held_write()
     second = spawn(made.write(KEY, update()), name="write")
     for _ in range(5):
         await asyncio.sleep(0)
@@ -268,12 +274,7 @@ async def test_writes_that_wait_become_one_record() -> None:
 
 
 async def test_writes_that_wait_fail_together() -> None:
-    log = MemoryLog()
-    made = coordinator(log)
-    await made.initialize(KEY, 0, 0)
-    log.hold = True
-    first = spawn(made.write(KEY, update()), name="write")
-    await eventually_async(lambda: log.held)
+    log, made, first = await held_write()
     tasks = [spawn(made.write(KEY, update()), name="write") for _ in range(3)]
     await asyncio.sleep(0)
     log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -284,12 +285,7 @@ async def test_writes_that_wait_fail_together() -> None:
 
 
 async def test_a_request_that_is_cancelled_takes_no_other_write_with_it() -> None:
-    log = MemoryLog()
-    made = coordinator(log)
-    await made.initialize(KEY, 0, 0)
-    log.hold = True
-    first = spawn(made.write(KEY, update()), name="write")
-    await eventually_async(lambda: log.held)
+    log, made, first = await held_write()
     second, third = (spawn(made.write(KEY, update()), name="write") for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
