@@ -9,13 +9,12 @@ import pytest
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
 from ottla.broker.remote.remote_log_reader import RemoteLogReader
-from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
-from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from tests.doubles.eventually import eventually_async
-from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.doubles.fetched import FetchMessages
+from tests.doubles.replicas import Replicas
 from tests.doubles.tiered_history import RemoteLogsOf
 from tests.doubles.tiered_partition import TieredPartition
 
@@ -68,19 +67,11 @@ class RemoteFetchScene:
         return go_on
 
 
-class Fetched:
+class Fetched(FetchMessages):
     """A fetch and its response."""
 
     def __init__(self, scene: RemoteFetchScene, *positions: FetchPartition, **fields: int) -> None:
-        params = FetchParams()
-        params.max_bytes = 1 << 20
-        params.min_bytes = 1
-        params.max_wait_ms = 1_000
-        for name, value in fields.items():
-            setattr(params, name, value)
-        self.responses: list[list[FetchResult]] = []
-        items: list[FetchItem] = [(TOPIC, TOPIC_ID, position) for position in positions]
-        scene.manager.fetch_messages(params, items, self.responses.append)
+        super().__init__(scene.manager, *positions, **fields)
 
     async def data(self, number: int = 0) -> PartitionData:
         await eventually_async(lambda: self.responses)

@@ -2,29 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.replication.delayed_fetch import FetchParams
-from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.topics import TopicPartition
-from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.doubles.fetched import FetchMessages
+from tests.doubles.replicas import TOPIC, Replicas
 from tests.doubles.storage_logs import batch_of
 
 
-class Fetched:
+class Fetched(FetchMessages):
     """A fetch and its response."""
 
     def __init__(self, replicas: Replicas, *positions: FetchPartition, **fields: int) -> None:
-        params = FetchParams()
-        params.max_bytes = 1 << 20
-        params.min_bytes = 1
-        params.max_wait_ms = 1_000
-        for name, value in fields.items():
-            setattr(params, name, value)
-        self.responses: list[list[FetchResult]] = []
-        items: list[FetchItem] = [(TOPIC, TOPIC_ID, position) for position in positions]
-        replicas.manager.fetch_messages(params, items, self.responses.append)
+        super().__init__(replicas.manager, *positions, **fields)
 
     @property
     def is_completed(self) -> bool:

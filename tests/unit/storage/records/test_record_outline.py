@@ -8,7 +8,7 @@ from ottla.protocol.records.batch import BATCH_OVERHEAD
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.section import decode_section
-from ottla.storage.records.record_outline import outline
+from ottla.storage.records.record_outline import Outline, outline
 from tests.doubles.storage_logs import NOW_MS, NewRecord
 
 
@@ -68,19 +68,27 @@ def check(data: bytes, count: int) -> None:
     assert without._replace(keys=[]) == lines._replace(keys=[])
 
 
+def damaged_outline(random: Random, data: bytearray, count: int) -> Outline | None:
+    """The outline of records of which some bytes are other ones; None if they are refused."""
+    for _ in range(random.randint(1, 3)):
+        data[random.randrange(len(data))] = random.randrange(256)
+    try:
+        lines = outline(bytes(data), 0, len(data), count)
+    except InvalidRecordError:
+        return None
+    assert lines.starts[-1] == len(data)
+    assert lines.starts == sorted(lines.starts)
+    return lines
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_damaged_records_of_one_length_are_refused_or_within_bounds(seed: int) -> None:
     random = Random(seed)
     new: list[NewRecord] = [(NOW_MS, b"key", b"value", [])] * 40
     data = bytearray(build_batch(new)[BATCH_OVERHEAD:])
-    for _ in range(random.randint(1, 3)):
-        data[random.randrange(len(data))] = random.randrange(256)
-    try:
-        lines = outline(bytes(data), 0, len(data), 40)
-    except InvalidRecordError:
+    lines = damaged_outline(random, data, 40)
+    if lines is None:
         return
-    assert lines.starts[-1] == len(data)
-    assert lines.starts == sorted(lines.starts)
     columns = lines.keys, lines.offset_deltas, lines.timestamp_deltas, lines.tombstones
     assert {len(column) for column in columns} == {40}
 
@@ -89,14 +97,7 @@ def test_damaged_records_of_one_length_are_refused_or_within_bounds(seed: int) -
 def test_damaged_records_are_refused_or_within_bounds(seed: int) -> None:
     random = Random(seed)
     data = bytearray(build_batch(records(random, 5))[BATCH_OVERHEAD:])
-    for _ in range(random.randint(1, 3)):
-        data[random.randrange(len(data))] = random.randrange(256)
-    try:
-        lines = outline(bytes(data), 0, len(data), 5)
-    except InvalidRecordError:
-        return
-    assert lines.starts[-1] == len(data)
-    assert lines.starts == sorted(lines.starts)
+    damaged_outline(random, data, 5)
 
 
 def test_a_wrong_count_is_refused() -> None:
