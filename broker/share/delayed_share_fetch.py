@@ -147,10 +147,11 @@ class DelayedShareFetch(DelayedOperation):
             return b"", []
         committed = self._shares.settings.is_read_committed(params.group_id)
         offset = state.next_fetch_offset()
+        most_records = state.most_records(offset, max_records)
         if self._shares.remote_reader is not None and is_remote(log, offset):
-            fetched = self._remote.take(log, offset)
+            fetched = self._remote.take(log, offset, most_records)
         else:
-            fetched = read(log, offset, max_bytes, committed)
+            fetched = read(log, offset, max_bytes, committed, most_records)
         if fetched is None:
             return b"", []
         acquired = state.acquire(

@@ -54,11 +54,13 @@ def readable_bytes(log: Log, offset: int, max_bytes: int, is_read_committed: boo
     return 0 if read.slice is None else min(len(read.slice), max_bytes)
 
 
-def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetched | None:
+def read(
+    log: Log, offset: int, max_bytes: int, is_read_committed: bool, most_records: int
+) -> Fetched | None:
     """Whole batches from the one with `offset` on; None when there is none, also where the log was
     truncated below `offset` by an unclean election, until it has grown to it again.
 
-    The first batch is complete even if it is larger than `max_bytes`.
+    The first batch is complete even if it is larger than `max_bytes`. See `fetched_of`.
     """
     bound = read_bound(log, isolation(is_read_committed))
     if bound <= offset:
@@ -71,14 +73,23 @@ def read(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> Fetc
     )
     if found.slice is None:
         return None
-    return fetched_of(found.slice.read(), offset, found.aborted_transactions)
+    return fetched_of(found.slice.read(), offset, found.aborted_transactions, most_records)
 
 
-def fetched_of(records: bytes, offset: int, aborted: Iterable[tuple[int, int]] | None) -> Fetched:
-    """The batches of what was read at `offset`."""
+def fetched_of(
+    records: bytes, offset: int, aborted: Iterable[tuple[int, int]] | None, most_records: int
+) -> Fetched:
+    """The batches of what was read at `offset`, to the one that has the last of `most_records`.
+
+    They are counted from the first batch, as compaction may have removed what is before it. A
+    member acquires a few hundred records, and the headers of a megabyte may be those of thousands.
+    """
     batches: list[FetchedBatch] = []
     positions: list[int] = []
+    last = -1
     for position, header in iterate_entries(records):
+        if batches and batches[-1].last_offset >= last:
+            return Fetched(records[:position], batches, positions, list(aborted or ()))
         positions.append(position)
         if isinstance(header, BatchHeader):
             producer_id = header.producer_id if header.is_transactional else -1
@@ -88,6 +99,8 @@ def fetched_of(records: bytes, offset: int, aborted: Iterable[tuple[int, int]] |
         else:  # a wrapper of an old format has the offset of its last message
             next_offset = batches[-1].last_offset + 1 if batches else offset
             batches.append(FetchedBatch(next_offset, header.next_offset - 1))
+        if len(batches) == 1:
+            last = max(offset, batches[0].base_offset) + most_records - 1
     return Fetched(records, batches, positions, list(aborted or ()))
 
 

@@ -55,7 +55,7 @@ class RemoteShareRead:
             return False
         return self._error is not None or (self._read is not None and self._read.is_done)
 
-    def take(self, log: Log, offset: int) -> Fetched | None:
+    def take(self, log: Log, offset: int, most_records: int) -> Fetched | None:
         """What was read of this partition at this offset; None if nothing was.
 
         Raises KafkaError, which clients retry.
@@ -74,7 +74,7 @@ class RemoteShareRead:
         content = records.read() if isinstance(records, FileSlice) else bytes(records)
         if not content:
             return None
-        return fetched_of(content, offset, result.aborted_transactions)
+        return fetched_of(content, offset, result.aborted_transactions, most_records)
 
     def release(self) -> None:
         """The response is sent: its records are not kept."""

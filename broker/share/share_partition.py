@@ -106,6 +106,12 @@ class SharePartition:
 
     # Acquiring.
 
+    def most_records(self, fetch_offset: int, max_records: int) -> int:
+        """How many offsets from `fetch_offset` on `acquire` can look at: those in flight, and as
+        many after them as there is room for."""
+        room = max(0, self.limits.max_in_flight_records - self.window.in_flight_records)
+        return self.window.end_offset - fetch_offset + min(max_records, room)
+
     def acquire(
         self,
         request: AcquireRequest,

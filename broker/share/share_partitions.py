@@ -327,7 +327,9 @@ class SharePartitions:
         if deadline_ms is None:
             return
         hosted.lock_timer_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - now_ms)
+        # One less, because the timer waits for the end of the millisecond that has begun: a lock
+        # ends up to one millisecond early rather than late, as with Kafka's SystemTimer.
+        delay_ms = max(0, deadline_ms - now_ms - 1)
         hosted.lock_timer = self._timer.schedule(delay_ms, lambda: self._end_locks(hosted))
 
     def _end_locks(self, hosted: HostedPartition) -> None:
@@ -336,7 +338,9 @@ class SharePartitions:
         if state is None or self._hosted.get(hosted.key) is not hosted:
             return
         state.limits = self.settings.limits(hosted.key.group_id)
-        ended = state.end_locks(self._clock.now_ms())
+        # The timer's deadline has come even where the wall clock was set back.
+        ended = state.end_locks(max(hosted.lock_timer_ms, self._clock.now_ms()))
+        self.complete_delayed(hosted)  # members that wait come before the write
         if ended:
             records = sum(batch.last_offset - batch.first_offset + 1 for batch in ended)
             self.statistics.locks_expired(hosted.key.group_id, records)
@@ -344,7 +348,6 @@ class SharePartitions:
                 self._store_ended(hosted, state, ended), f"end locks of {hosted.key.group_id}"
             )
         self.schedule_locks(hosted)
-        self.complete_delayed(hosted)
 
     async def _store_ended(
         self, hosted: HostedPartition, state: SharePartition, ended: list[StateBatch]

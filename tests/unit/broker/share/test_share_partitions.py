@@ -54,7 +54,7 @@ def test_a_lock_ends_and_the_delivery_count_is_stored() -> None:
     scene = ShareScene(share_record_lock_duration_ms="1000")
     scene.append(2)
     fetched(scene)
-    scene.timer.advance(999)
+    scene.timer.advance(998)
     assert fetched(scene, "other").acquired == []
     scene.timer.advance(2)
     assert scene.persister.states[KEY] == dict.fromkeys(range(2), (0, 1))
