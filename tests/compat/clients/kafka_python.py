@@ -26,9 +26,13 @@ class Member:
             enable_auto_commit=auto_commit,
             session_timeout_ms=30_000,
             heartbeat_interval_ms=500,
-            # It may lead and assign before it knows of the topic's partitions; then it looks again.
-            metadata_max_age_ms=2000,
         )
+        # A leader that assigns before it knows the topic's partitions joins again when it does. If
+        # poll() times out during that second join, kafka-python 3.0 never takes its result: the
+        # member keeps its old assignment and sends no heartbeats, with every broker.
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._consumer.partitions_for_topic(topic) and time.monotonic() < deadline:
+            pass
 
     def poll(self, timeout_s: float) -> list[Row]:
         polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000))
