@@ -30,12 +30,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
 
-@pytest.fixture(autouse=True)
-def clients_leave_nothing_to_later_tests() -> Iterator[None]:
-    yield
+def collect_what_clients_left() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def clients_leave_nothing_to_later_tests() -> Iterator[None]:
+    yield
+    collect_what_clients_left()
+
+
+def pytest_sessionfinish() -> None:
+    """pytest itself collects when it ends, and would fail for the sockets of the last tests."""
+    collect_what_clients_left()
 
 
 @pytest.fixture(scope="session")
