@@ -71,9 +71,12 @@ async def check_identity(config: BrokerConfig, store: ZnodeStore, log_manager: L
 
 
 def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> BrokerInfo:
-    """What is registered: every advertised listener with the port that was really bound."""
+    """What is registered: every advertised listener that is open, with the port that was really
+    bound."""
     endpoints = []
     for endpoint in config.advertised_endpoints():
+        if endpoint.listener_name not in ports:
+            continue
         port = endpoint.port or ports[endpoint.listener_name]
         host = endpoint.host or socket.getfqdn()
         endpoints.append(

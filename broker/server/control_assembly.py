@@ -144,8 +144,7 @@ def build_upkeep(
 
     def tick() -> None:
         failures.check()
-        if cluster.tls is not None:
-            cluster.tls.check()
+        cluster.tls.check()
 
     scheduler = BrokerScheduler(
         base.config,
