@@ -162,6 +162,7 @@ class BrokerServer:
         parts.listeners.open_all()
         state.observed = observe(parts)
         await parts.base.dynamic_config.start()
+        await parts.base.features.start()
         if early:
             parts.base.events.broker_changed(early)
         await parts.security.access_control.start()
@@ -239,6 +240,7 @@ class BrokerServer:
             if not crash:
                 await self._unregister(parts)
             parts.base.dynamic_config.stop()
+            parts.base.features.stop()
             parts.security.access_control.stop()
             parts.security.delegation_tokens.stop()
             parts.listeners.stop()

@@ -119,6 +119,7 @@ def build_control(
         channels,
         controller_settings(config),
         base.runtime,
+        supported_features=base.features.supported,
     )
     cluster.channel.connect(controller)
     return ControlParts(replica_control, applier, registration, controller)

@@ -191,6 +191,7 @@ def build_handlers(
         partition_reassignments=PartitionReassignmentHandlers(controller),
         alter_partition=AlterPartitionHandler(controller),
         update_features=UpdateFeaturesHandler(controller),
+        features=base.features,
         allocate_producer_ids=AllocateProducerIdsHandler(controller),
         acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
     )
