@@ -199,7 +199,7 @@ class ListOffsetsHandler:
         leader_only = request.replica_id != _DEBUGGER
         log = partition.log_for(requested.current_leader_epoch, leader_only)
         if version == 0:
-            response.old_style_offsets = _offsets_before(
+            response.old_style_offsets = offsets_before(
                 log, timestamp, requested.max_num_offsets, request.replica_id == _CONSUMER
             )
             return
@@ -280,7 +280,7 @@ def _find(
     return None
 
 
-def _offsets_before(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[int]:
+def offsets_before(log: Log, timestamp: int, limit: int, *, is_consumer: bool) -> list[int]:
     """Version 0: up to `limit` segment boundaries written before `timestamp`, latest first."""
     segments = list(log.segments)
     if timestamp == EARLIEST:
