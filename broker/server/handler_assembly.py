@@ -124,7 +124,7 @@ def build_handlers(
             quotas.clients.fetch,
             access_control.may_read,
         ),
-        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers),
+        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers, now_ms),
         metadata=MetadataHandler(
             metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
         ),

@@ -47,7 +47,8 @@ class LogCalls:
         return log.truncate_to(offset)
 
     def _offsets_before(self, log: Log, timestamp: int, limit: int) -> list[int]:
-        return offsets_before(log, timestamp, limit, is_consumer=False)
+        now_ms = self._parts.base.clock.now_ms()
+        return offsets_before(log, timestamp, limit, now_ms, is_consumer=False)
 
     def _max_timestamp(self, log: Log) -> tuple[int, int, int] | None:
         return log.max_timestamp_offset()

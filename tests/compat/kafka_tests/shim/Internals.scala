@@ -399,9 +399,9 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
   /** The features of the process; a test adds some. */
   val brokerFeatures: BrokerFeatures = only[BrokerFeatures] {
     case ("supportedFeatures", _) => features(process().ask("supported_features", new util.HashMap))
-    case ("setSupportedFeatures", Seq(added: Features[_])) =>
+    case ("setSupportedFeatures", Seq(added)) =>
       val rows = new util.HashMap[String, util.List[Integer]]
-      added.features.asScala.foreach { case (name, range: SupportedVersionRange) =>
+      added.asInstanceOf[Features[SupportedVersionRange]].features.forEach { (name, range) =>
         rows.put(name, util.List.of(Integer.valueOf(range.min.toInt), Integer.valueOf(range.max.toInt)))
       }
       process().ask("supported_features", rows)
