@@ -124,7 +124,7 @@ class Controller:
                 responses,
                 put,
                 self._topic_deleted,
-                supported_features or {},
+                {} if supported_features is None else supported_features,
             )
 
         self._lifecycle = Lifecycle(

@@ -17,7 +17,6 @@ from ottla.controller.tree.store import (
     Stat,
     ZnodeStore,
     make_paths,
-    set_or_create,
 )
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.uuids import random_uuid, uuid_to_string
@@ -230,6 +229,10 @@ class BrokerRegistration:
                 await self.store.delete(path, stat.version)
 
     async def update(self, info: BrokerInfo) -> None:
-        """Updates the znode with changed listeners or features; the broker epoch stays the same."""
+        """Updates the znode with changed listeners or features; the broker epoch stays the same.
+
+        Without a znode, since the session has expired, the next ``register`` writes them.
+        """
         self.info = info
-        await set_or_create(self.store, znodes.broker_path(info.broker_id), self._payload())
+        with suppress(NoNode):
+            await self.store.set(znodes.broker_path(info.broker_id), self._payload())

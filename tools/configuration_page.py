@@ -25,6 +25,7 @@ from ottla.broker.config.definitions import (
 )
 from ottla.broker.config.documentation import broker_documentation, topic_documentation
 from ottla.broker.config.dynamic_rules import RENEWABLE
+from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.config.unsupported import REFUSED
 from tests.doubles.security_settings import PROBED, SHOWN, security_settings
 
@@ -104,9 +105,16 @@ This page is generated from the definitions (`python -m tools.configuration_page
   classes for what is built in are accepted). For settings that protect something, the column is
   that of a table of tests: each value is set in the file, for one listener and at run time, and
   a client sees the difference (`tests/integration/test_settings_probe.py`).
-- Secrets (type *password*) are in no response and in no log line. At run time they are accepted as
-  references to `config.providers` only: every client that can read the znode tree could read them
-  there. No other setting takes a reference at run time: its value would be readable.
+- Secrets (type *password*) are in no response and in no log line. A broker with
+  `password.encoder.secret` stores those that are set at run time encrypted, in Kafka's form: a
+  broker of Kafka with the same secret reads them, and the other way round. It needs the extra
+  `ottla[keystores]`. Without it they are accepted as references to `config.providers` only: every
+  client that can read the znode tree could read them there. No other setting takes a reference at
+  run time: its value would be readable.
+- `listeners`, `advertised.listeners` and `listener.security.protocol.map` change per broker: a
+  listener that is new is opened, with its own settings (keys, mechanisms, limits) from the same
+  request; one that is not named any more is closed with its connections. A listener that stays open
+  keeps its address and its security protocol.
 
 """
 
@@ -161,6 +169,8 @@ def _used(name: str, named: set[str]) -> str:
 def _change(setting: Setting) -> str:
     if setting.name in RENEWABLE:
         return "per listener"
+    if setting.name in LISTENERS:
+        return "per broker"
     if setting.mode == PER_BROKER and setting.name in broker_settings():
         return "at start"
     return _CHANGES[setting.mode]

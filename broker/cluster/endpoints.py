@@ -8,6 +8,7 @@ containers only; clients that came in through a published port receive `localhos
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import NamedTuple
 
 from ottla.broker.cluster.container_network import HOST, ContainerNetwork
@@ -31,14 +32,15 @@ class Endpoints:
         self,
         broker_id: int,
         metadata: MetadataCache,
-        wildcard_listeners: frozenset[str],
+        wildcard_listeners: Set[str],
         container: ContainerNetwork | None = None,
     ) -> None:
-        """`wildcard_listeners`: our listeners that have no advertised address of their own.
-        `container`: the network of the container in which this process runs."""
+        """`wildcard_listeners`: our listeners that have no advertised address of their own, which
+        change with the listeners. `container`: the network of the container in which this
+        process runs."""
         self._broker_id = broker_id
         self._metadata = metadata
-        self._wildcard_listeners = wildcard_listeners
+        self.wildcard_listeners = wildcard_listeners
         self._container = container
 
     def node(self, context: RequestContext, broker_id: int) -> Node | None:
@@ -58,7 +60,7 @@ class Endpoints:
             return None
         host = endpoint.host
         own = broker.broker_id == self._broker_id
-        if own and context.listener_name in self._wildcard_listeners:
+        if own and context.listener_name in self.wildcard_listeners:
             host = self._host_of_wildcard(context)
         return Node(broker.broker_id, host, endpoint.port, broker.rack)
 

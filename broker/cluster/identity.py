@@ -64,16 +64,20 @@ async def check_identity(config: BrokerConfig, store: ZnodeStore, log_manager: L
         return -1 if meta.broker_id is None else meta.broker_id
     if meta.broker_id is not None and meta.broker_id not in (-1, broker_id):
         raise ConfigError(
+            f"Stored node id {meta.broker_id} doesn't match previous node id {broker_id}: "
             f"broker.id is {broker_id}, but the data in {directories} belongs to broker "
-            f"{meta.broker_id}: give the id of the data, or another log.dirs."
+            f"{meta.broker_id}. Give the id of the data, or another log.dirs."
         )
     return broker_id
 
 
 def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> BrokerInfo:
-    """What is registered: every advertised listener with the port that was really bound."""
+    """What is registered: every advertised listener that is open, with the port that was really
+    bound."""
     endpoints = []
     for endpoint in config.advertised_endpoints():
+        if endpoint.listener_name not in ports:
+            continue
         port = endpoint.port or ports[endpoint.listener_name]
         host = endpoint.host or socket.getfqdn()
         endpoints.append(

@@ -28,20 +28,23 @@ from ottla.broker.config.definitions import (
     split_list,
     topic_settings,
 )
+from ottla.broker.config.dynamic_layers import StoredSecrets, parsable
 from ottla.broker.config.error_places import located, names_in
 from ottla.broker.config.errors import ConfigError, each_error, raise_all
 from ottla.broker.config.jaas_file import JaasFile
-from ottla.broker.config.listener_settings import PREFIX, check_listener_settings, listener_setting
+from ottla.broker.config.listener_settings import PREFIX
 from ottla.broker.config.listeners import (
+    LISTENERS,
     Endpoint,
     parse_endpoints,
     parse_protocol_map,
 )
+from ottla.broker.config.password_encoder import new_encoder
 from ottla.broker.config.properties_file import Property
-from ottla.broker.config.providers import ConfigProviders, is_reference
+from ottla.broker.config.providers import ConfigProviders
 from ottla.broker.config.remote_log import RemoteLogConfig
 from ottla.broker.config.sources import collect
-from ottla.broker.config.unsupported import check_supported, unused_settings
+from ottla.broker.config.unsupported import unused_settings
 
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
@@ -140,6 +143,12 @@ class BrokerConfig(RemoteLogConfig):
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    password_encoder_cipher_algorithm: str
+    password_encoder_iterations: int
+    password_encoder_key_length: int
+    password_encoder_keyfactory_algorithm: str | None
+    password_encoder_old_secret: str | None
+    password_encoder_secret: str | None
     ottla_log_dir_min_free_bytes: int
     ottla_audit_log_file: str | None
     ottla_audit_log_format: str
@@ -228,6 +237,7 @@ class BrokerConfig(RemoteLogConfig):
         self._apply_synonyms()
         self._refresh()
         self._check()
+        self.secrets = StoredSecrets(new_encoder(self, self.password_encoder_secret))
 
     @classmethod
     def load(
@@ -336,18 +346,20 @@ class BrokerConfig(RemoteLogConfig):
             attributes[name.replace(".", "_")] = parse_value(setting, self.effective_text(name))
 
     def update_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> list[str]:
-        """Replaces the dynamic layers; returns the names of the settings whose text changed.
-
-        A value that does not parse is left out with a warning, as Kafka does: what stands in the
-        znode was checked by the broker that wrote it.
-        """
+        """Replaces the dynamic layers, which are as the znode tree holds them; returns the names of
+        the settings whose text changed."""
         names = {*broker_settings(), *dynamic_only_settings()}
         for layer in (self.cluster_dynamic, self.broker_dynamic, cluster, broker):
             names.update(name for name in layer if name.startswith(PREFIX))
         before = {name: self.effective_text(name) for name in names}
-        self.cluster_dynamic = self._parsable(cluster)
-        self.broker_dynamic = self._parsable(broker)
+        text = broker.get("listeners", self.given.get("listeners", DEFAULT_LISTENERS))
+        listeners = [each.partition("://")[0] for each in split_list(text)]
+        self.cluster_dynamic, self.broker_dynamic = (
+            parsable(layer, listeners, self.secrets, self.resolve, self.warn)
+            for layer in (cluster, broker)
+        )
         self._refresh()
+        self._ignore_wrong_listeners()
         return [name for name, text in before.items() if self.effective_text(name) != text]
 
     def with_broker_settings(self, broker: Mapping[str, str]) -> BrokerConfig:
@@ -361,31 +373,21 @@ class BrokerConfig(RemoteLogConfig):
         """A dynamic value with references to `config.providers` replaced. Raises ConfigError."""
         return self._providers.resolve(name, text)
 
-    def _parsable(self, layer: Mapping[str, str]) -> dict[str, str]:
-        table = {**broker_settings(), **dynamic_only_settings()}
-        good: dict[str, str] = {}
-        listeners = split_list(layer.get("listeners", self.effective_text("listeners") or ""))
-        names = [each.partition("://")[0] for each in listeners]
-        for name, text in layer.items():
-            try:
-                setting = table.get(name)
-                if name.startswith(PREFIX):
-                    check_listener_settings([name], names)
-                    setting = listener_setting(name).setting
-                if setting is not None and setting.sensitive and not is_reference(text):
-                    raise ConfigError(
-                        f"{name}: a secret is taken from config.providers only, for every client "
-                        "of the znode tree could read it; write ${file:...}."
-                    )
-                value = self._providers.resolve(name, text)
-                if setting is not None:
-                    parse_value(setting, value)
-                check_supported({name: value})
-            except ConfigError as error:
-                self.warn(f"Ignoring a dynamic setting: {error}")
-                continue
-            good[name] = value
-        return good
+    def old_secrets(self) -> StoredSecrets:
+        """What decodes with `password.encoder.old.secret`. Raises ConfigError."""
+        return StoredSecrets(new_encoder(self, self.password_encoder_old_secret))
+
+    def _ignore_wrong_listeners(self) -> None:
+        """Drops dynamic listeners that are no listeners: the parts of the broker rely on them."""
+        try:
+            self.listener_endpoints()
+            self.advertised_endpoints()
+        except ConfigError as error:
+            self.warn(f"Ignoring the dynamic listeners: {error}")
+            for name in LISTENERS:
+                self.broker_dynamic.pop(name, None)
+                self.cluster_dynamic.pop(name, None)
+            self._refresh()
 
     def warn(self, text: str) -> None:
         """Keeps a warning for the log; once each."""

@@ -11,7 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.config.dynamic_layers import is_secret
 from ottla.broker.config.dynamic_rules import is_read_at_start
+from ottla.broker.config.errors import ConfigError
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -210,6 +212,7 @@ class DynamicConfig:
         self._listener.topic_changed(name)
 
     def _take_broker(self, name: str, properties: Properties) -> None:
+        listeners = _listener_names(self._config)
         if name == znodes.DEFAULT_ENTITY:
             self._cluster = properties
         else:
@@ -217,12 +220,19 @@ class DynamicConfig:
         changed = _update(self._config, self._cluster, self._broker)
         if not changed:
             return
-        late = [each for each in changed if is_read_at_start(each)]
+        late = [each for each in changed if is_read_at_start(each, listeners)]
         if late:
             logger.warning("Used from the next start of this broker on: %s", listed(late))
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
         self._listener.broker_changed(changed)
+
+
+def _listener_names(config: BrokerConfig) -> list[str]:
+    try:
+        return [each.listener_name for each in config.listener_endpoints()]
+    except ConfigError:  # another tool wrote it
+        return []
 
 
 async def load_broker_settings(
@@ -234,7 +244,26 @@ async def load_broker_settings(
     """
     entities = [f"{znodes.ENTITY_BROKERS}/{name}" for name in _broker_entities(broker_id)]
     found = await read_configs(store, entities)
+    encoded = _encoded_again(config, found.get(entities[1], {}))
+    if encoded is not None:
+        await write_config(store, entities[1], encoded)
+        logger.info("Encrypted the passwords of dynamic settings with password.encoder.secret")
+        found[entities[1]] = encoded
     return _update(config, *(found.get(entity, {}) for entity in entities))
+
+
+def _encoded_again(config: BrokerConfig, properties: Properties) -> Properties | None:
+    """The settings with secrets of `password.encoder.old.secret` encoded with the new secret; None
+    when there are none."""
+    if not (config.password_encoder_old_secret and config.secrets.has_encoder):
+        return None
+    old = config.old_secrets()
+    readable = {
+        name: text
+        for name, text in old.decode_all(properties).items()
+        if is_secret(name) and text != properties[name]
+    }
+    return {**properties, **config.secrets.encode_all(readable)} if readable else None
 
 
 def _broker_entities(broker_id: int) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 Deviations from Kafka, all stricter: a listener that does not exist has no settings; a change of
 what the broker reads only when it starts is rejected, which Kafka accepts, describes as if it were
-in use, and uses from the next start on; only secrets may refer to config providers.
+in use, and uses from the next start on; only secrets may refer to config providers; a new listener
+whose port is in use, or that lacks its keys or users, is rejected; Kafka logs it when it opens it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from ottla.broker.config.listener_settings import (
     find_broker_setting,
     listener_setting,
 )
+from ottla.broker.config.listeners import LISTENERS, check_advertised, check_changed_listeners
 from ottla.broker.config.providers import has_reference, is_reference
+from ottla.broker.config.sasl import check_sasl
 from ottla.broker.config.unsupported import check_supported
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
-
 #: Settings of an open listener that new connections get (`SslConfigs.RECONFIGURABLE_CONFIGS`).
 RENEWABLE = frozenset(
     (
@@ -53,11 +55,11 @@ def check_dynamic_setting(
             "Cannot update these configs at default cluster level, broker id must be "
             f"specified: {name}"
         )
-    if setting.sensitive and not is_reference(text):
+    if setting.sensitive and not (is_reference(text) or config.secrets.has_encoder):
         raise ConfigError(
-            f"{name} is a secret, which every client of ZooKeeper could read: set it in the "
-            "configuration file and restart the broker, or name a value of config.providers, "
-            "such as ${file:/path:key}."
+            f"{name} is a secret, which every client of ZooKeeper could read: set "
+            "password.encoder.secret in the configuration file, with which it is encrypted, or "
+            "name a value of config.providers, such as ${file:/path:key}."
         )
     if not setting.sensitive and has_reference(text):
         # Its value is in DescribeConfigs and in errors: a user that may change settings could read
@@ -71,7 +73,7 @@ def check_dynamic_setting(
             "These security configs can be dynamically updated only per-listener using the "
             f"listener prefix: {name}"
         )
-    if setting.mode == PER_BROKER and name in broker_settings():
+    if setting.mode == PER_BROKER and name in broker_settings() and name not in LISTENERS:
         raise ConfigError(
             f"{name} is read when the broker starts: set it in the configuration file and restart "
             "the broker."
@@ -81,14 +83,17 @@ def check_dynamic_setting(
     check_supported({name: value})
 
 
-def check_open_listener(name: str) -> None:
-    """ConfigError for a setting that an open listener keeps until the broker restarts."""
+def check_open_listener(name: str, listeners: Iterable[str]) -> None:
+    """ConfigError for a setting that a listener keeps until the broker restarts; `listeners` are
+    those that are open."""
     if not name.startswith(PREFIX):
         return
     try:
         found = listener_setting(name)
     except ConfigError:
         return  # it has no effect, and may be removed
+    if found.listener not in {each.lower() for each in listeners}:
+        return
     if found.mechanism is not None or found.setting.name not in RENEWABLE | _LIMITS:
         raise ConfigError(
             f"{name}: Configs cannot be updated dynamically for existing listener "
@@ -97,12 +102,23 @@ def check_open_listener(name: str) -> None:
         )
 
 
-def is_read_at_start(name: str) -> bool:
-    """Whether a dynamic setting has its effect from the next start of the broker on only."""
+def check_new_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
+    """ConfigError when the listeners of `old` cannot become those of `new` while they are open."""
+    listeners = new.listener_endpoints()
+    check_changed_listeners(old.listener_endpoints(), listeners)
+    check_advertised(listeners, new.advertised_endpoints(), new.inter_broker_listener())
+    check_sasl(new, listeners)
+
+
+def is_read_at_start(name: str, listeners: Iterable[str]) -> bool:
+    """Whether a dynamic setting has its effect from the next start of the broker on only;
+    `listeners` were open before the change."""
     try:
-        check_open_listener(name)
+        check_open_listener(name, listeners)
     except ConfigError:
         return True
+    if name in LISTENERS:
+        return False
     return name in broker_settings() and broker_settings()[name].mode == PER_BROKER
 
 

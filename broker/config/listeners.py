@@ -7,6 +7,9 @@ from typing import NamedTuple
 from ottla.broker.config.definitions import split_list
 from ottla.broker.config.errors import AdvertisedAddressError, ConfigError
 
+#: The settings that name the listeners: a change at run time opens and closes some of them.
+LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -37,13 +40,14 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     """`listener.security.protocol.map`: listener name to security protocol."""
     mapping: dict[str, str] = {}
     for item in split_list(text):
-        name, separator, protocol = item.rpartition(":")
-        if not separator or protocol.upper() not in SECURITY_PROTOCOLS:
+        name, separator, text = item.rpartition(":")
+        protocol = text.strip().upper()
+        if not separator or protocol not in SECURITY_PROTOCOLS:
             raise ConfigError(
                 f"listener.security.protocol.map: {item!r} is not NAME:PROTOCOL with one of "
                 f"{', '.join(SECURITY_PROTOCOLS)}."
             )
-        mapping[name.strip().upper()] = protocol.upper()
+        mapping[name.strip().upper()] = protocol
     return mapping
 
 
@@ -87,6 +91,24 @@ def _check_unique(setting: str, endpoints: list[Endpoint]) -> None:
         both_families = ":" in endpoint.host and ":" not in other.host
         if endpoint.port and other is not endpoint and not (both_families or ":" in other.host):
             raise ConfigError(f"{setting}: {other} and {endpoint} use the same port.")
+
+
+def check_changed_listeners(old: list[Endpoint], new: list[Endpoint]) -> None:
+    """ConfigError when a listener that stays open would change. Kafka accepts another address, and
+    uses it from the next start on."""
+    before = {endpoint.listener_name: endpoint for endpoint in old}
+    for endpoint in new:
+        known = before.get(endpoint.listener_name, endpoint)
+        if known.security_protocol != endpoint.security_protocol:
+            raise ConfigError(
+                f"Security protocol cannot be updated for existing listener {known.listener_name}: "
+                "add a listener with another name, or restart the broker with it."
+            )
+        if known != endpoint:
+            raise ConfigError(
+                f"listeners: {known} is open, and {endpoint} is used from the next start on only: "
+                "set it in the configuration file and restart the broker, or add a listener."
+            )
 
 
 def check_advertised(listeners: list[Endpoint], advertised: list[Endpoint], between: str) -> None:

@@ -21,6 +21,7 @@ from ottla.broker.requests.request_channel import (
 from ottla.protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.features import FeatureCache
     from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
     from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
     from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
@@ -81,6 +82,7 @@ class Handlers(NamedTuple):
     offset_fetch: OffsetFetchHandler
     offset_delete: OffsetDeleteHandler
     find_coordinator: FindCoordinatorHandler
+    features: FeatureCache
     group_membership: GroupMembershipHandlers
     group_admin: GroupAdminHandlers
     consumer_groups: ConsumerGroupHandlers | ConsumerGroupsNotEnabled
@@ -246,7 +248,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
     line = HandlerEntry(
         api.key, api.name, api.min_version, api.max_version, _replaced, before_authentication=True
     )
-    versions = ApiVersionsHandler([*entries, line])
+    versions = ApiVersionsHandler([*entries, line], handlers.features)
     entries.append(line._replace(handler=versions.handle))
     return entries
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ class NetworkServer:
         self._timer = timer
         self._worker_pool = worker_pool
         self._listeners: dict[str, Listener] = {}
+        self._started = False
         self._services: NetworkServices | None = None
         self._reaper: TimerTask | None = None
         self._relief: TimerTask | None = None
@@ -87,7 +89,7 @@ class NetworkServer:
         SASL_... need `new_session`, which authenticates a connection; until it has, a frame takes
         `first_frame_max_bytes` at most (sasl.server.max.receive.size).
 
-        Connections wait in the backlog until `start`.
+        Connections wait in the backlog until `start`; after it they are accepted at once.
         """
         services = self._services
         if services is None:
@@ -124,7 +126,22 @@ class NetworkServer:
             self._close_unknown,
         )
         self._listeners[name] = listener
+        if self._started:
+            listener.start()
         return listener.port
+
+    def remove_listener(self, name: str) -> None:
+        """Close a listening socket now, and its connections after `REMOVAL_MS`: the response to the
+        request that removed the listener may be on its way on one of them."""
+        listener = self._listeners[name]
+        listener.close()
+        self._timer.schedule(REMOVAL_MS, partial(self._forget_listener, name, listener))
+
+    def _forget_listener(self, name: str, listener: Listener) -> None:
+        for connection in list(listener.connections):
+            connection.close("its listener was removed")
+        if self._listeners.get(name) is listener:
+            del self._listeners[name]
 
     def renew_tls(self, name: str, context: "ssl.SSLContext") -> None:
         """New connections of a listener get this context; those that are open stay."""
@@ -132,6 +149,7 @@ class NetworkServer:
 
     def start(self) -> None:
         """Begin to accept on all listeners."""
+        self._started = True
         for listener in self._listeners.values():
             listener.start()
         if self._reaper is None:
@@ -294,6 +312,9 @@ IDLE_SECONDS = 2.0
 # sent meanwhile: a modem does.
 RELIEF_INTERVAL_MS = 1000
 LEAST_PROGRESS_BYTES = 4096
+
+# Long enough for the response to the request that removed a listener.
+REMOVAL_MS = 500
 
 # Shutting down is rare: looking 100 times a second is simple and costs nothing that matters.
 DRAIN_POLL_SECONDS = 0.01

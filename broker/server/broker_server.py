@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.controlled_shutdown import hand_over
-from ottla.broker.cluster.identity import broker_info, check_identity, establish
+from ottla.broker.cluster.identity import check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
-from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.coordination.ports import (
     GROUP_METADATA_TOPIC,
     SHARE_STATE_TOPIC,
@@ -81,7 +79,7 @@ class BrokerServer:
         whether turns of the event loop that take long are logged. `new_users` are written to the
         znode tree before clients are served."""
         self.config = config
-        #: The port of each listener by name, once started.
+        #: The port of each open listener by name, once started.
         self.ports: dict[str, int] = {}
         #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
@@ -160,15 +158,16 @@ class BrokerServer:
             await add_users(store, self._new_users)
         parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
         parts.check_connected()
-        self._listen(parts)
+        self.ports = parts.listeners.ports
+        parts.listeners.open_all()
         state.observed = observe(parts)
         await parts.base.dynamic_config.start()
+        await parts.base.features.start()
         if early:
             parts.base.events.broker_changed(early)
         await parts.security.access_control.start()
         await parts.security.delegation_tokens.start()
-        if parts.network.sasl is not None:
-            await parts.network.sasl.start()
+        await parts.listeners.start_sasl()
         if parts.cluster.login is not None:
             await parts.cluster.login.start()
         state.phase = Phase.LOADING
@@ -187,31 +186,6 @@ class BrokerServer:
             serve_parts(self._http, parts, state, events)
         self._started = True
         state.phase = Phase.RUNNING
-
-    def _listen(self, parts: BrokerParts) -> None:
-        for name, protocol, host, port in self.config.listener_endpoints():
-            tls = None
-            if protocol.endswith("SSL") and parts.cluster.tls is not None:
-                tls = parts.cluster.tls.listener(name)
-            new_session = None
-            if protocol.startswith("SASL_") and parts.network.sasl is not None:
-                new_session = parts.network.sasl.new_session(name)
-            self.ports[name] = parts.network.server.add_listener(
-                name,
-                host,
-                port,
-                security_protocol=protocol,
-                limits=parts.quotas.listeners[name],
-                tls_context=None if tls is None else tls.context,
-                principal_of_certificate=(
-                    None if tls is None or new_session else tls.principal_of_certificate
-                ),
-                new_session=new_session,
-                first_frame_max_bytes=max_receive_size(self.config, name),
-            )
-            if tls is not None and parts.cluster.tls is not None:
-                parts.cluster.tls.on_renewed(name, partial(parts.network.server.renew_tls, name))
-        parts.control.registration.info = broker_info(self.config, parts.base.broker_id, self.ports)
 
     def _load_logs(self) -> None:
         """In a worker thread, since recovery may take long; no request uses the logs yet."""
@@ -266,10 +240,10 @@ class BrokerServer:
             if not crash:
                 await self._unregister(parts)
             parts.base.dynamic_config.stop()
+            parts.base.features.stop()
             parts.security.access_control.stop()
             parts.security.delegation_tokens.stop()
-            if parts.network.sasl is not None:
-                parts.network.sasl.stop()
+            parts.listeners.stop()
             if parts.cluster.login is not None:
                 parts.cluster.login.stop()
             parts.network.stalls.stop()

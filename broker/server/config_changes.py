@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.server.control_assembly import controller_settings
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.security.tls.listener_tls import ListenerTls
+    from ottla.broker.security.tls.late_tls import LateTls
     from ottla.broker.server.control_assembly import ControlParts
     from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.open_listeners import OpenListeners
     from ottla.broker.server.quota_assembly import QuotaParts
     from ottla.broker.server.replica_assembly import ReplicaParts
     from ottla.broker.server.security_assembly import SecurityParts
@@ -29,7 +31,8 @@ class ConfigChanges:
         control: ControlParts,
         quotas: QuotaParts,
         security: SecurityParts,
-        tls: ListenerTls | None,
+        tls: LateTls,
+        listeners: OpenListeners,
     ) -> None:
         self._base = base
         self._replicas = replicas
@@ -37,6 +40,7 @@ class ConfigChanges:
         self._quotas = quotas
         self._security = security
         self._tls = tls
+        self._listeners = listeners
 
     def topic_changed(self, topic: str) -> None:
         """Applies throttles, an unclean leader election, and the settings of the topic's logs."""
@@ -80,8 +84,9 @@ class ConfigChanges:
             )
         self._quotas.apply_connection_limits(config)
         self._control.controller.update_settings(controller_settings(config))
-        if self._tls is not None:
-            self._tls.settings_changed(names)
+        self._tls.settings_changed(names)
+        if not set(LISTENERS).isdisjoint(names):
+            self._listeners.changed()
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         """Applies the SCRAM credentials and the quotas of a user, client or ip."""

@@ -119,6 +119,7 @@ def build_control(
         channels,
         controller_settings(config),
         base.runtime,
+        supported_features=base.features.supported,
     )
     cluster.channel.connect(controller)
     return ControlParts(replica_control, applier, registration, controller)
@@ -144,8 +145,7 @@ def build_upkeep(
 
     def tick() -> None:
         failures.check()
-        if cluster.tls is not None:
-            cluster.tls.check()
+        cluster.tls.check()
 
     scheduler = BrokerScheduler(
         base.config,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
+from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.replication.group_commit import SYNCS_MAX
@@ -41,6 +42,7 @@ class Foundation(NamedTuple):
     broker_epoch: BrokerEpoch
     metadata: MetadataCache
     dynamic_config: DynamicConfig
+    features: FeatureCache
     client_metrics: tuple[ClientMetricsManager, ExportedMetrics] | None
 
 
@@ -67,6 +69,7 @@ def build_foundation(
         dynamic_config=DynamicConfig(
             store, runtime, config, broker_id, _log_config_factory(config), events
         ),
+        features=FeatureCache(store, runtime, {}),
         client_metrics=_client_metrics(config, clock.monotonic),
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.container_network import container_of
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.identity import wildcard_listeners
+from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
@@ -50,11 +51,13 @@ from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
 from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
 from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
 from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
+from ottla.broker.server.start_checks import check_new_ports
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.handlers.groups.consumer_groups import (
         ConsumerGroupHandlers,
         ConsumerGroupsNotEnabled,
@@ -71,6 +74,12 @@ if TYPE_CHECKING:
     from ottla.controller.controller import Controller
 
 
+def build_endpoints(base: Foundation) -> Endpoints:
+    """The addresses that clients get."""
+    listeners = wildcard_listeners(base.config)
+    return Endpoints(base.broker_id, base.metadata, listeners, container_of(listeners))
+
+
 def build_handlers(
     base: Foundation,
     cluster: ClusterParts,
@@ -80,14 +89,13 @@ def build_handlers(
     quotas: QuotaParts,
     security: SecurityParts,
     sessions: FetchSessions,
+    endpoints: Endpoints,
 ) -> Handlers:
     """All handlers of the table. `sessions` are the fetch sessions."""
     config, metadata, dynamic_config = base.config, base.metadata, base.dynamic_config
     now_ms, manager = base.clock.now_ms, replicas.manager
     groups, transactions = coordinators.groups, coordinators.transactions
     controller, verifier = control.controller, coordinators.verifier
-    listeners = wildcard_listeners(config)
-    endpoints = Endpoints(base.broker_id, metadata, listeners, container_of(listeners))
     creation = AutoTopicCreation(config, metadata, cluster.channel.create_topics)
     hints = LeaderHints(metadata, endpoints)
     group_errors = GroupRequestErrorLog(groups.events, now_ms)
@@ -116,7 +124,7 @@ def build_handlers(
             quotas.clients.fetch,
             access_control.may_read,
         ),
-        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers),
+        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers, now_ms),
         metadata=MetadataHandler(
             metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
         ),
@@ -183,6 +191,7 @@ def build_handlers(
         partition_reassignments=PartitionReassignmentHandlers(controller),
         alter_partition=AlterPartitionHandler(controller),
         update_features=UpdateFeaturesHandler(controller),
+        features=base.features,
         allocate_producer_ids=AllocateProducerIdsHandler(controller),
         acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
     )
@@ -251,8 +260,16 @@ def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
 def _config_alterer(
     base: Foundation, cluster: ClusterParts, coordinators: Coordinators
 ) -> ConfigAlterer:
-    arguments = base.broker_id, base.config, base.dynamic_config, base.metadata
-    check = None if coordinators.share is None else coordinators.share.support.check
-    if cluster.tls is None:
-        return ConfigAlterer(*arguments, check_share_groups=check)
-    return ConfigAlterer(*arguments, cluster.tls.validate, check)
+    def validate_listeners(config: BrokerConfig, names: list[str]) -> None:
+        cluster.tls.validate(config, names)
+        if not set(LISTENERS).isdisjoint(names):
+            check_new_ports(config, base.config.listener_endpoints())
+
+    return ConfigAlterer(
+        base.broker_id,
+        base.config,
+        base.dynamic_config,
+        base.metadata,
+        validate_listeners,
+        None if coordinators.share is None else coordinators.share.support.check,
+    )

@@ -28,14 +28,13 @@ if TYPE_CHECKING:
 def observe(parts: BrokerParts) -> Observed:
     """What the state of the broker reads of its parts."""
     metadata = parts.base.metadata
-    tls = parts.cluster.tls
     remote_logs = parts.replicas.remote_logs
     return Observed(
         broker_id=parts.base.broker_id,
         cluster_id=parts.base.cluster_id,
         listeners=len(parts.network.server.listeners),
         controller_id=lambda: metadata.snapshot.controller_id,
-        certificates=dict if tls is None else tls.certificates,
+        certificates=parts.cluster.tls.certificates,
         descriptors=parts.network.server.descriptors,
         loop=parts.network.stalls.health,
         traffic=partial(_traffic, parts),
@@ -127,7 +126,7 @@ def _cluster_client(parts: BrokerParts) -> ClusterClient:
         base.config.inter_broker_listener(),
         f"console-{base.broker_id}",
         DEADLINE_MS,
-        tls=None if cluster.tls is None else cluster.tls.peer,
+        tls=cluster.tls.peer,
         security=None if cluster.login is None else cluster.login.security,
     )
     return ClusterClient(

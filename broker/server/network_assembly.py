@@ -13,10 +13,11 @@ from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.requests.error_response import error_response
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.security.audit.changes import audited
-from ottla.broker.server.handler_assembly import build_handlers
+from ottla.broker.server.handler_assembly import build_endpoints, build_handlers
 from ottla.broker.server.security_assembly import build_sasl
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.endpoints import Endpoints
     from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.observability.tracing import RequestTracing
     from ottla.broker.security.sasl.listeners import SaslListeners
@@ -39,6 +40,7 @@ class NetworkParts(NamedTuple):
     sasl: SaslListeners | None
     tracing: RequestTracing | None
     config_describer: ConfigDescriber
+    endpoints: Endpoints
 
 
 def build_network(
@@ -54,8 +56,9 @@ def build_network(
     administrators are written to the security log."""
     config = base.config
     sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, base.clock.now_ms)
+    endpoints = build_endpoints(base)
     handlers = build_handlers(
-        base, cluster, replicas, coordinators, control, quotas, security, sessions
+        base, cluster, replicas, coordinators, control, quotas, security, sessions, endpoints
     )
     max_bytes = config.queued_max_request_bytes
     channel = RequestChannel(
@@ -102,6 +105,7 @@ def build_network(
         sasl=build_sasl(base, security, server.statistics),
         tracing=tracing,
         config_describer=handlers.config_describe,
+        endpoints=endpoints,
     )
 
 

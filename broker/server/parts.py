@@ -13,7 +13,8 @@ constructor arguments, from areas that were built before. In this order:
    the controller's requests to the replicas and notifies the coordinators of their partitions.
 6. `control_assembly.build_upkeep`: failed log directories and the scheduler of background jobs.
 7. `quota_assembly` and `security_assembly`: limits; authentication and authorization.
-8. `network_assembly`: handlers (`handler_assembly`), request channel, network server.
+8. `network_assembly`: handlers (`handler_assembly`), request channel, network server; the
+   listeners (`open_listeners`).
 
 Some parts need each other. Two late bindings serve them, both made in `build_parts` and checked by
 `BrokerParts.check_connected` when the broker starts: `ControllerChannel.connect` names the
@@ -38,6 +39,7 @@ from ottla.broker.server.coordinators import Coordinators
 from ottla.broker.server.events import EventReceivers
 from ottla.broker.server.foundation import Foundation, build_foundation
 from ottla.broker.server.network_assembly import NetworkParts, build_network
+from ottla.broker.server.open_listeners import OpenListeners
 from ottla.broker.server.quota_assembly import QuotaParts, build_quotas
 from ottla.broker.server.replica_assembly import (
     ClusterParts,
@@ -65,6 +67,7 @@ class BrokerParts(NamedTuple):
     quotas: QuotaParts
     security: SecurityParts
     network: NetworkParts
+    listeners: OpenListeners
 
     def check_connected(self) -> None:
         """RuntimeError when a late binding was not made."""
@@ -99,9 +102,12 @@ def build_parts(
     quotas = build_quotas(config)
     security = build_security(base, control.controller)
     network = build_network(base, cluster, replicas, coordinators, control, quotas, security)
+    listeners = OpenListeners(base, cluster.tls, quotas, security, network, control.registration)
     base.events.connect(
         EventReceivers(
-            config_changes=ConfigChanges(base, replicas, control, quotas, security, cluster.tls),
+            config_changes=ConfigChanges(
+                base, replicas, control, quotas, security, cluster.tls, listeners
+            ),
             replica_manager=replicas.manager,
             compaction=replicas.compaction,
             mover=replicas.mover,
@@ -111,5 +117,5 @@ def build_parts(
         )
     )
     return BrokerParts(
-        base, cluster, replicas, coordinators, control, upkeep, quotas, security, network
+        base, cluster, replicas, coordinators, control, upkeep, quotas, security, network, listeners
     )

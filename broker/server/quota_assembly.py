@@ -27,28 +27,34 @@ class QuotaParts(NamedTuple):
         limits.max_per_ip = config.max_connections_per_ip
         self.overrides.apply(config.connections_per_ip_overrides())
         limits.max_creation_rate = config.max_connection_creation_rate
-        for name, listener in self.listeners.items():
+        self.apply_listeners(config)
+
+    def apply_listeners(self, config: BrokerConfig) -> None:
+        """Takes the limits of the listeners that the settings name. The inter-broker listener is
+        protected when it is not the only one (KIP-612)."""
+        names = [each.listener_name for each in config.listener_endpoints()]
+        for name in [name for name in self.listeners if name not in names]:
+            del self.listeners[name]
+        for name in names:
+            listener = self.listeners.get(name)
+            if listener is None:
+                listener = self.listeners[name] = ListenerLimits(
+                    window_count=config.quota_window_num,
+                    window_ms=config.quota_window_size_seconds * 1000,
+                )
+            listener.protected = len(names) > 1 and name == config.inter_broker_listener()
             listener.max_connections = config.listener_limit(name, "max.connections")
             listener.max_creation_rate = config.listener_limit(name, "max.connection.creation.rate")
 
 
 def build_quotas(config: BrokerConfig) -> QuotaParts:
-    """The inter-broker listener is protected when it is not the only one (KIP-612)."""
-    endpoints = config.listener_endpoints()
+    """The limits of the settings."""
     windows = config.quota_window_num, config.quota_window_size_seconds * 1000
     connections = ConnectionLimits(window_count=windows[0], window_ms=windows[1])
     parts = QuotaParts(
         connections,
         ConnectionOverrides(connections),
-        {
-            each.listener_name: ListenerLimits(
-                protected=len(endpoints) > 1
-                and each.listener_name == config.inter_broker_listener(),
-                window_count=windows[0],
-                window_ms=windows[1],
-            )
-            for each in endpoints
-        },
+        {},
         ClientQuotas(
             window_count=windows[0],
             window_ms=windows[1],

@@ -19,20 +19,18 @@ from ottla.broker.replication.partition import PartitionContext
 from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareReplicaSelector
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttles import ReplicationThrottles
+from ottla.broker.security.tls.late_tls import LateTls
 
 if TYPE_CHECKING:
-    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.security.sasl.broker_login import BrokerLogin
-    from ottla.broker.security.tls.listener_tls import ListenerTls
     from ottla.broker.server.foundation import Foundation
 
 
 class ClusterParts(NamedTuple):
-    """How this broker reaches the others. `tls` is None without a TLS listener, `login` without
-    SASL between brokers."""
+    """How this broker reaches the others. `login` is None without SASL between brokers."""
 
-    tls: ListenerTls | None
+    tls: LateTls
     login: BrokerLogin | None
     inter_broker_client: InterBrokerClient
     channel: ControllerChannel
@@ -56,7 +54,7 @@ class ReplicaParts(NamedTuple):
 def build_cluster(base: Foundation) -> ClusterParts:
     """The channel is to be connected to the controller of this process."""
     config = base.config
-    tls = _listener_tls(config)
+    tls = LateTls(config)
     login = _broker_login(base)
     security = None if login is None else login.security
     inter_broker_client = InterBrokerClient(
@@ -64,7 +62,7 @@ def build_cluster(base: Foundation) -> ClusterParts:
         config.inter_broker_listener(),
         f"broker-{base.broker_id}",
         config.request_timeout_ms,
-        tls=None if tls is None else tls.peer,
+        tls=tls.peer,
         security=security,
     )
     channel = ControllerChannel(
@@ -80,15 +78,6 @@ def _broker_login(base: Foundation) -> BrokerLogin | None:
     from ottla.broker.security.sasl.broker_login import build_broker_login
 
     return build_broker_login(base.config, base.timer, base.clock.now_ms, base.workers.run)
-
-
-def _listener_tls(config: BrokerConfig) -> ListenerTls | None:
-    """None without TLS: then `ssl` is not even imported."""
-    if not any(each.uses_tls for each in config.listener_endpoints()):
-        return None
-    from ottla.broker.security.tls.listener_tls import ListenerTls
-
-    return ListenerTls(config)
 
 
 def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
@@ -134,7 +123,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
             base.broker_id,
             base.broker_epoch,
             throttle=throttles.follower,
-            tls=None if cluster.tls is None else cluster.tls.peer,
+            tls=cluster.tls.peer,
             security=None if cluster.login is None else cluster.login.security,
         ),
         manager,

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import StartError
 from ottla.broker.config.errors import ConfigError, raise_all
-from ottla.broker.net.listener import SocketSettings, bind
+from ottla.broker.net.listener import ListenError, SocketSettings, bind
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.listeners import Endpoint
     from ottla.storage.files.log_directory import LogDirectory
 
 # Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
@@ -53,9 +54,23 @@ class CertificateExpired(ConfigError):
 
 def check_ports(config: BrokerConfig) -> None:
     """Raises PortInUse or ListenError for a listener that cannot be opened."""
-    for name, _, host, port in config.listener_endpoints():
-        if port:
-            bind(name, host, port, SocketSettings()).close()
+    for endpoint in config.listener_endpoints():
+        _check_port(endpoint)
+
+
+def check_new_ports(config: BrokerConfig, present: Sequence[Endpoint]) -> None:
+    """Raises ConfigError for a listener that cannot be opened beside those that are open."""
+    try:
+        for endpoint in config.listener_endpoints():
+            if endpoint not in present:
+                _check_port(endpoint)
+    except ListenError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_port(endpoint: Endpoint) -> None:
+    if endpoint.port:
+        bind(endpoint.listener_name, endpoint.host, endpoint.port, SocketSettings()).close()
 
 
 def check_rights(paths: Sequence[str]) -> None:

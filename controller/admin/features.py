@@ -88,7 +88,9 @@ class Features:
     async def update(
         self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: a row for each feature; the valid ones are written."""
+        """UpdateFeatures: a row for each feature; the valid ones are written. What is finalized
+        is read again: a tool may have written the znode."""
+        await self.load()
         levels = dict(self.finalized)
         rows: dict[str, ApiError] = {}
         for update in updates:

@@ -243,6 +243,10 @@ class Segment:
 
     # --- looking up --------------------------------------------------------------------------
 
+    def modified_ms(self) -> int:
+        """When its log file was written last."""
+        return self._fs.modified_ms(self.log.path)
+
     def newest(self) -> tuple[int, int]:
         """(newest timestamp, last offset of its batch), or (-1, base offset)."""
         if self._newest_timestamp == _UNKNOWN:

@@ -52,6 +52,7 @@ _SASL = "tests/unit/broker/security/sasl/"
 _ZOOKEEPER = "tests/integration/test_zookeeper_security.py::"
 _LOGIN = "tests/unit/broker/security/test_zookeeper_login.py::"
 _LIMITS = "tests/integration/test_connection_limits.py::"
+_LAYERS = "tests/unit/broker/config/test_dynamic_layers.py::"
 _CLUSTER = "tests/integration/test_sasl_cluster.py::test_a_mixed_cluster"
 
 #: Settings that need more than one broker and a client: the test that shows their effect.
@@ -90,6 +91,17 @@ SHOWN = {
     "ottla.console.principal": "tests/integration/test_console.py::"
     "test_the_console_shows_what_its_principal_may_see",
     "ottla.zookeeper.digest": f"{_ZOOKEEPER}test_tls_credentials_acls_a_path_and_a_dead_host",
+    "password.encoder.secret": f"{_LAYERS}test_a_secret_is_stored_encrypted_and_used_as_it_was_set",
+    "password.encoder.old.secret": f"{_LAYERS}"
+    "test_secrets_of_the_old_secret_are_encrypted_again_at_the_start",
+    **dict.fromkeys(
+        (
+            *("password.encoder.cipher.algorithm", "password.encoder.iterations"),
+            *("password.encoder.key.length", "password.encoder.keyfactory.algorithm"),
+        ),
+        "tests/unit/broker/config/test_password_encoder.py::"
+        "test_the_parameters_of_the_settings_are_in_the_text",
+    ),
     "sasl.mechanism.inter.broker.protocol": _CLUSTER,
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{_SASL}test_oauth_keys.py::"
     "test_a_new_key_is_found",

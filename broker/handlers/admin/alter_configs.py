@@ -14,10 +14,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
-from ottla.broker.config.dynamic_rules import check_dynamic_setting, check_open_listener
+from ottla.broker.config.dynamic_rules import (
+    check_dynamic_setting,
+    check_new_listeners,
+    check_open_listener,
+)
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.group_config import check_group_config, group_settings
 from ottla.broker.config.listener_settings import find_broker_setting
+from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
@@ -79,16 +84,17 @@ class ConfigAlterer:
         config: BrokerConfig,
         dynamic_config: DynamicConfig,
         metadata: MetadataCache,
-        validate_tls: Callable[[BrokerConfig, list[str]], None] = lambda config, names: None,
+        validate_listeners: Callable[[BrokerConfig, list[str]], None] = lambda config, names: None,
         check_share_groups: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`validate_tls` raises ConfigError when changed settings make no usable TLS contexts.
+        """`validate_listeners` raises ConfigError when changed settings make no usable listeners:
+        their TLS contexts and their ports.
 
         `check_share_groups` raises KafkaError where a broker of the cluster has no share groups: it
         does not know the settings of groups. It is None where this broker has none.
         """
         self._check_share_groups = check_share_groups
-        self._validate_tls = validate_tls
+        self._validate_listeners = validate_listeners
         self._broker_id = broker_id
         self._config = config
         self._dynamic_config = dynamic_config
@@ -152,7 +158,7 @@ class ConfigAlterer:
     ) -> dict[str, str]:
         """The configuration of the resource after the operations."""
         self._check_resource(resource)
-        wanted = await self._dynamic_config.read(_entity_path(resource))
+        wanted = await self._read(resource)
         for change in resource.configs:
             operation, name = change.config_operation, change.name
             if operation == DELETE:
@@ -173,6 +179,13 @@ class ConfigAlterer:
                 present = [item for item in present if item not in given]
             wanted[name] = ",".join(present)
         return wanted
+
+    async def _read(self, resource: Resource) -> dict[str, str]:
+        """The settings of a resource as they were set: secrets are decoded."""
+        found = await self._dynamic_config.read(_entity_path(resource))
+        if resource.resource_type == BROKER:
+            return self._config.secrets.decode_all(found)
+        return found
 
     def _check_resource(self, resource: Resource) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -211,8 +224,9 @@ class ConfigAlterer:
         elif resource.resource_type == GROUP:
             await self._validate_group(wanted)
         else:
-            present = await self._dynamic_config.read(_entity_path(resource))
+            present = await self._read(resource)
             self._validate_broker(wanted, present, per_broker=bool(resource.resource_name))
+            wanted = self._config.secrets.encode_all(wanted)
         if not validate_only:
             await self._dynamic_config.write(_entity_path(resource), wanted)
 
@@ -247,16 +261,23 @@ class ConfigAlterer:
     ) -> None:
         """INVALID_REQUEST, as in Kafka, for broker settings that cannot change at run time."""
         config = self._config
-        listeners = [each.listener_name for each in config.listener_endpoints()]
         changed = [name for name in {**wanted, **present} if wanted.get(name) != present.get(name)]
+        present_names = _listener_names(config)
         try:
+            names = present_names
+            if per_broker:
+                named = {name: wanted[name] for name in LISTENERS if name in wanted}
+                names = _listener_names(config.with_broker_settings(named))
             for name in changed:
                 if name in wanted:
-                    check_dynamic_setting(name, wanted[name], config, listeners, per_broker)
+                    check_dynamic_setting(name, wanted[name], config, names, per_broker)
             if per_broker:
                 for name in changed:
-                    check_open_listener(name)
-                self._validate_tls(config.with_broker_settings(wanted), changed)
+                    check_open_listener(name, present_names)
+                after = config.with_broker_settings(wanted)
+                if not set(LISTENERS).isdisjoint(changed):
+                    check_new_listeners(config, after)
+                self._validate_listeners(after, changed)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -306,6 +327,10 @@ class ConfigAlterer:
 def _keeps_audit(change: incremental_alter_configs.AlterableConfig) -> bool:
     level = _LEVELS.get((change.value or "").upper(), logging.NOTSET)
     return change.config_operation == SET and level <= logging.INFO
+
+
+def _listener_names(config: BrokerConfig) -> list[str]:
+    return [each.listener_name for each in config.listener_endpoints()]
 
 
 def _duplicates(resources: Sequence[Resource]) -> set[tuple[int, str]]:

@@ -3,7 +3,7 @@
 The first request of most clients. The response to an unknown version has the layout of version 0,
 UNSUPPORTED_VERSION and the whole list, so that a newer client can downgrade; the network layer
 sends it, because the request cannot be decoded. Version 3 and later have the name and version of
-the client software, which are validated (KIP-511), and finalized features: none in ZooKeeper mode.
+the client software, which are validated (KIP-511), and the supported and finalized features.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 # What is kept for each connection, and is a label of a metric. Kafka has no bound of its own; the
 # protocol's is 32 KB, and the request comes before authentication.
@@ -26,15 +33,28 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 class ApiVersionsHandler:
     """Builds the list from the handler table, so that it cannot differ from what is served."""
 
-    def __init__(self, entries: Iterable[HandlerEntry]) -> None:
+    def __init__(self, entries: Iterable[HandlerEntry], features: FeatureCache) -> None:
         self._versions = [
             ApiVersion(entry.api_key, entry.min_version, entry.max_version)
             for entry in sorted(entries, key=lambda entry: entry.api_key)
         ]
+        self._features = features
 
     def response(self, error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
         """The list, with an error code for the response to an unknown version."""
-        return ApiVersionsResponse(error_code=error_code, api_keys=self._versions)
+        features = self._features
+        return ApiVersionsResponse(
+            error_code=error_code,
+            api_keys=self._versions,
+            supported_features=[
+                SupportedFeatureKey(name, *levels) for name, levels in features.supported.items()
+            ],
+            finalized_features_epoch=features.epoch,
+            finalized_features=[
+                FinalizedFeatureKey(name, level, level)
+                for name, level in features.finalized.items()
+            ],
+        )
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         if context.header.api_version >= 3:

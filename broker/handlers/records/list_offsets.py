@@ -9,7 +9,7 @@ as in Kafka.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.replication.partition import READ_COMMITTED, Partition
@@ -82,8 +82,11 @@ class _RemoteSearch(NamedTuple):
 class ListOffsetsHandler:
     """Reads the local logs; awaits the decompression of large batches and remote storage."""
 
-    def __init__(self, replica_manager: ReplicaManager, workers: WorkerPool) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, workers: WorkerPool, now_ms: Callable[[], int]
+    ) -> None:
         """`workers` decompress batches that would block the loop."""
+        self._now_ms = now_ms
         self._replica_manager = replica_manager
         self._workers = workers
 
@@ -199,8 +202,12 @@ class ListOffsetsHandler:
         leader_only = request.replica_id != _DEBUGGER
         log = partition.log_for(requested.current_leader_epoch, leader_only)
         if version == 0:
-            response.old_style_offsets = _offsets_before(
-                log, timestamp, requested.max_num_offsets, request.replica_id == _CONSUMER
+            response.old_style_offsets = offsets_before(
+                log,
+                timestamp,
+                requested.max_num_offsets,
+                self._now_ms(),
+                is_consumer=request.replica_id == _CONSUMER,
             )
             return
         is_consumer = request.replica_id == _CONSUMER
@@ -280,18 +287,25 @@ def _find(
     return None
 
 
-def _offsets_before(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[int]:
-    """Version 0: up to `limit` segment boundaries written before `timestamp`, latest first."""
+def offsets_before(
+    log: Log, timestamp: int, limit: int, now_ms: int, *, is_consumer: bool
+) -> list[int]:
+    """Version 0: up to `limit` starts of segments whose file was written last at `timestamp` or
+    before, latest first, and the log end offset, which is of now. As
+    `UnifiedLog.legacyFetchOffsetsBefore`."""
     segments = list(log.segments)
+    offsets = [max(each.base_offset, log.log_start_offset) for each in segments]
+    has_end = segments[-1].size > 0
     if timestamp == EARLIEST:
-        found = [log.log_start_offset]
+        offsets = offsets[:1]
+    elif timestamp == LATEST or now_ms <= timestamp:
+        if has_end:
+            offsets.append(log.log_end_offset)
     else:
-        # The log end offset is a boundary, later than all others.
-        found = [log.log_end_offset] if timestamp == LATEST and segments[-1].size else []
-        for segment in reversed(segments):
-            if timestamp == LATEST or (segment.size and segment.newest()[0] <= timestamp):
-                found.append(max(segment.base_offset, log.log_start_offset))
-    offsets = list(dict.fromkeys(found))[: max(limit, 0)]
+        while segments and segments[-1].modified_ms() > timestamp:
+            segments.pop()
+        offsets = offsets[: len(segments)]
+    offsets = offsets[::-1][: max(limit, 0)]
     high_watermark = log.high_watermark
     if is_consumer and any(offset > high_watermark for offset in offsets):
         visible = [offset for offset in offsets if offset <= high_watermark]

@@ -164,6 +164,10 @@ class ListenerTls:
         """`use` gets each new context of a listener."""
         self._watch(listener_name).on_renewed = use
 
+    def forget(self, listener_name: str) -> None:
+        """A listener is closed; one that is opened under its name has contexts of its own."""
+        self._watched.pop(listener_name, None)
+
     def certificates(self) -> dict[str, CertificateDates]:
         """When the certificate of each listener with TLS is valid, by the listener's name."""
         return {

@@ -41,8 +41,10 @@ def _run_suite(suite: Suite, kind: str, directory: Path, pattern: str) -> None:
     began = time.monotonic()
     tests = suite.run(Request(kind, directory, pattern))
     results = Results(suite.name)
-    if pattern:
+    if pattern and kind in results.runs:
         results.replace(kind, tests)
+    elif pattern:
+        print("  not kept: the whole suite has not run on this broker", flush=True)
     else:
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
         seconds = round(time.monotonic() - began)
@@ -93,6 +95,7 @@ def main() -> int:
             for kind in arguments.broker or (OTTLA, KAFKA):
                 pattern = _failed_pattern(suite, kind) if arguments.failed else arguments.test
                 if arguments.failed and not pattern:
+                    print(f"{suite.title} on {TITLES[kind]}: no failed test is kept", flush=True)
                     continue
                 prefix = f"{suite.name}-{kind}-"
                 directory = Path(tempfile.mkdtemp(prefix=prefix, dir=arguments.keep))

@@ -39,6 +39,7 @@ from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
+from tests.compat.kafka_tests.log_calls import LogCalls
 from tests.compat.kafka_tests.plugins import OwnAuthorizer, PluginsOfJvm, PrincipalBuilders
 from tests.compat.kafka_tests.throttles import ThrottleTimes
 
@@ -115,6 +116,42 @@ class InspectedBroker(broker_server.BrokerServer):
             "topics": topics,
         }
 
+    def _show_ports(self) -> object:
+        """The port of each open listener."""
+        return self.ports
+
+    def _show_log(self, name: str, *arguments: object) -> object:
+        return LogCalls(self.parts).call(name, *arguments)
+
+    def _show_default_log_config(self) -> object:
+        return self.parts.base.config.topic_defaults()
+
+    def _show_features(self) -> object:
+        """The finalized features of the broker's cache."""
+        features = self.parts.base.features
+        return {"finalized": features.finalized, "epoch": features.epoch}
+
+    def _show_supported_features(self, features: dict[str, list[int]]) -> object:
+        """Adds supported features: a broker in ZooKeeper mode has none of its own."""
+        supported = self.parts.base.features.supported
+        supported.update({name: (low, high) for name, (low, high) in features.items()})
+        return supported
+
+    def _show_mutation_quota(self, user: str) -> object:
+        """The limit of a user that has created or deleted a topic, and its windows; or null."""
+        quota, config = self.parts.quotas.clients.mutation, self.config
+        found = quota.table.find(user, "")
+        if found is None or found[1] not in quota._buckets:
+            return None
+        window_seconds = config.controller_quota_window_size_seconds
+        return [found[0], config.controller_quota_window_num, window_seconds * 1000]
+
+    def _show_session(self) -> object:
+        """The ZooKeeper session: another client can end it."""
+        client = self.parts.base.store._client  # type: ignore[attr-defined]
+        number, password = client.client_id
+        return [number, base64.b64encode(password).decode()]
+
     def _show_settings(self) -> object:
         """The settings in use that tests read in objects of the server."""
         config = self.config
@@ -165,7 +202,7 @@ class InspectedBroker(broker_server.BrokerServer):
     def _show_live_brokers(self) -> object:
         """The broker epochs that the active controller knows."""
         context = self.parts.control.controller._components.context
-        return [[each.broker_id, each.epoch] for each in context.brokers.values()]
+        return [[each.broker_id, each.epoch, each.features] for each in context.brokers.values()]
 
     def _show_tokens(self) -> object:
         """The delegation tokens that the broker knows."""

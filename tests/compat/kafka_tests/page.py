@@ -24,10 +24,12 @@ the settings to a file and starts a broker process. The rest of the harness, the
 clients are Kafka's. Each test is run in ZooKeeper mode; its variants for KRaft are not run.
 
 A test that reads the state of a broker gets the state of the process: its metadata cache, the
-offsets and producers of its logs, its replicas. A test that takes a log directory offline does so
-in the process. OpenSSL accepts SHA-1 in these runs, as Kafka's tests sign their certificates with
-it. A test that reads or changes something else in the
-JVM of the broker cannot run; the page names it with the reason.
+offsets, settings and producers of its logs, its replicas, its listeners. What a test does to the
+objects of a broker is done in the process: it takes a log directory offline, appends to a log,
+truncates a log, adds supported features, ends the ZooKeeper session. Principal builders,
+authorizers and metrics reporters of a test are called in its JVM. OpenSSL accepts SHA-1 in these
+runs, as Kafka's tests sign their certificates with it. A test that reads or changes something else
+in the JVM of the broker cannot run; the page names it with the reason.
 
 | to | command |
 |---|---|

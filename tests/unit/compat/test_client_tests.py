@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.client_tests import kafka_python
+from tests.compat.client_tests import run as run_module
 from tests.compat.client_tests.catalogue import SUITES
 from tests.compat.client_tests.docker_stand_in import stand_in
 from tests.compat.client_tests.go_tests import pattern_of, read_events
@@ -85,6 +87,20 @@ def test_tests_that_run_again_replace_their_state_and_are_named(tmp_path: Path) 
     run = Results("a", tmp_path).runs[OTTLA]
     assert run.tests == {"one": PASSED, "two": PASSED}
     assert run.again == ("two",)
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_some_tests_of_a_suite_that_has_not_run_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_run: bool
+) -> None:
+    """They are no run of the suite, and there is none that they belong to."""
+    if has_run:
+        Results("a", tmp_path).save(OTTLA, _run({"one": FAILED, "two": PASSED}))
+    monkeypatch.setattr(run_module, "Results", lambda name: Results(name, tmp_path))
+    suite = dataclasses.replace(_suite(), run=lambda _: {"one": PASSED})
+    run_module._run_suite(suite, OTTLA, tmp_path, "one")
+    kept = {kind: run.tests for kind, run in Results("a", tmp_path).runs.items()}
+    assert kept == ({OTTLA: {"one": PASSED, "two": PASSED}} if has_run else {})
 
 
 def test_the_page_has_the_counts_and_the_differences(tmp_path: Path) -> None:

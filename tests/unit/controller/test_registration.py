@@ -146,6 +146,20 @@ async def test_update_keeps_the_epoch(ensemble: Ensemble) -> None:
     assert znodes.decode_broker(1, data, -1).endpoints[0].port == 1234
 
 
+async def test_update_without_a_node_is_in_the_next_registration(ensemble: Ensemble) -> None:
+    """The session has expired: a znode that outlives its broker must not be created."""
+    store = await ensemble.open()
+    broker = registration(store)
+    await broker.register()
+    await broker.unregister()
+    await broker.update(info(1234))
+    assert await store.exists(znodes.broker_path(1)) is None
+    epoch = await broker.register()
+    data, stat = await store.get(znodes.broker_path(1))
+    assert (stat.czxid, stat.ephemeral_owner) == (epoch, store.session_id)
+    assert znodes.decode_broker(1, data, -1).endpoints[0].port == 1234
+
+
 async def test_node_that_goes_while_we_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ensemble = EmbeddedEnsemble()
     earlier, now = await ensemble.open(), await ensemble.open()

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import kafka.security.authorizer.AclAuthorizer
 import kafka.zookeeper.ZooKeeperClientTimeoutException
+import org.apache.kafka.common.KafkaException
 import org.apache.kafka.common.config.ConfigException
 import org.apache.kafka.common.errors.InconsistentClusterIdException
 import org.apache.kafka.common.utils.Exit
@@ -85,10 +86,13 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
 
   /** The port of a listener. */
   def port(listener: String): Int = {
-    val found = state.get("ports").get(listener)
-    if (found == null) throw new NoSuchElementException(s"no listener $listener: ${state.get("ports")}")
+    val found = ports.get(listener)
+    if (found == null) throw new KafkaException(s"no listener $listener: $ports")
     found.asInt
   }
+
+  /** The ports of the open listeners, which change while the broker runs. */
+  def ports: JsonNode = if (handle.isAlive) ask("ports") else state.get("ports")
 
   /** What a broker that was stopped had in its metadata cache, and its logs. */
   private var lastMetadata: Option[JsonNode] = None
@@ -200,11 +204,14 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     exitCode() match {
       case 10 | 21 => new IllegalArgumentException(reason)
       case 15 => new InconsistentClusterIdException(reason)
+      case _ if wrote("Stored node id") => new RuntimeException(lastLines().replaceFirst("^.*?(?=Stored)", ""))
       case 16 => new ZooKeeperClientTimeoutException(reason)
       case 20 => new KeeperException.NodeExistsException(reason)
       case _ => new ConfigException(reason)
     }
   }
+
+  private def wrote(text: String): Boolean = lastLines().contains(text)
 
   private def lastLines(): String =
     if (log.exists()) Files.readAllLines(log.toPath).asScala.takeRight(5).mkString(" | ") else ""

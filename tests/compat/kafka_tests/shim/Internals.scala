@@ -1,20 +1,22 @@
 package ottla.shim
 
 import com.fasterxml.jackson.databind.JsonNode
-import kafka.cluster.Partition
+import kafka.cluster.{Broker, Partition}
 import kafka.controller.{ControllerContext, KafkaController, PartitionAndReplica}
 import kafka.coordinator.transaction.TransactionCoordinator
-import kafka.log.{LogManager, UnifiedLog}
+import kafka.log.{LogCleaner, LogManager, UnifiedLog}
 import kafka.server.QuotaFactory.QuotaManagers
-import kafka.server.{BrokerFeatures, ClientQuotaManager, ClientRequestQuotaManager, ClientSensors, ControllerMutationQuotaManager, HostedPartition, KafkaApis, KafkaConfig, ReplicaManager}
+import kafka.server.{BrokerFeatures, ClientQuotaManager, ClientRequestQuotaManager, ClientSensors, ControllerMutationQuotaManager, HostedPartition, KafkaApis, KafkaConfig, ReplicaManager, RequestLocal}
+import kafka.server.checkpoints.OffsetCheckpointFile
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
+import org.apache.kafka.common.feature.{Features, SupportedVersionRange}
 import org.apache.kafka.common.message.UpdateMetadataRequestData.{UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataPartitionState}
 import org.apache.kafka.common.errors.KafkaStorageException
 import org.apache.kafka.common.metrics.{Metrics, Quota}
 import org.apache.kafka.common.protocol.ApiKeys
-import org.apache.kafka.common.record.{FileRecords, RecordBatch}
-import org.apache.kafka.common.requests.UpdateMetadataRequest
+import org.apache.kafka.common.record.{FileRecords, MemoryRecords, RecordBatch}
+import org.apache.kafka.common.requests.{ListOffsetsRequest, UpdateMetadataRequest}
 import org.apache.kafka.common.security.auth.KafkaPrincipal
 import org.apache.kafka.common.security.token.delegation.TokenInformation
 import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
@@ -22,14 +24,17 @@ import org.apache.kafka.common.utils.{SecurityUtils, Utils}
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
 import org.apache.kafka.server.authorizer.Authorizer
+import org.apache.kafka.server.common.MetadataVersion
 import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache
-import org.apache.kafka.storage.internals.log.{BatchMetadata, EpochEntry, FetchDataInfo, LogConfig, LogDirFailureChannel, LogOffsetMetadata, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig}
+import org.apache.kafka.storage.internals.log.{AppendOrigin, BatchMetadata, EpochEntry, FetchDataInfo, LogConfig, LogDirFailureChannel, LogOffsetMetadata, LogSegment, ProducerStateEntry, ProducerStateManager, ProducerStateManagerConfig, VerificationGuard}
+import org.apache.zookeeper.ZooKeeper
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 
 import java.io.{File, IOException}
 import java.util
-import java.util.{Optional, OptionalLong, Properties}
+import java.util.concurrent.{TimeUnit, TimeoutException}
+import java.util.{Base64, Optional, OptionalLong, Properties}
 import scala.jdk.CollectionConverters._
 import scala.reflect.ClassTag
 
@@ -80,7 +85,15 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     val request = new UpdateMetadataRequest.Builder(ApiKeys.UPDATE_METADATA.latestVersion, controller,
       known.get("controller_epoch").asInt, 0L, states, brokers, ids).build()
     val cache = new ZkMetadataCache(config.brokerId, config.interBrokerProtocolVersion,
-      BrokerFeatures.createEmpty(), false)
+      BrokerFeatures.createEmpty(), false) {
+      override def waitUntilFeatureEpochOrThrow(epoch: Long, timeoutMs: Long): Unit = {
+        val until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs)
+        while (process().ask("features").get("epoch").asLong < epoch) {
+          if (System.nanoTime() > until) throw new TimeoutException(s"no feature epoch $epoch")
+          Thread.sleep(10)
+        }
+      }
+    }
     cache.updateMetadata(0, request)
     cache
   }
@@ -134,31 +147,79 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     if (log.isNull) None else Some(log).map(unifiedLog(tp, _))
   }
 
-  private def unifiedLog(tp: TopicPartition, shown: JsonNode): UnifiedLog = only[UnifiedLog] {
-    case ("dir", _) => new File(shown.get("directory").asText)
-    case ("parentDir", _) => new File(shown.get("directory").asText).getParent
+  /** The log of a partition, which a test may keep: it has the present state, or the last one. */
+  private def unifiedLog(tp: TopicPartition, first: JsonNode): UnifiedLog = {
+    def now: JsonNode = Option(shown(tp).get("log")).filterNot(_.isNull).getOrElse(first)
+    def directory = new File(now.get("directory").asText)
+    def call(name: String, arguments: Any*) =
+      process().ask(Seq("log", name, tp.topic, tp.partition) ++ arguments: _*)
+    only[UnifiedLog] {
+    case ("dir", _) => directory
+    case ("parentDir", _) => directory.getParent
     case ("topicPartition", _) => tp
-    case ("logStartOffset", _) => shown.get("start").asLong
-    case ("logEndOffset", _) => shown.get("end").asLong
-    case ("highWatermark", _) => shown.get("high_watermark").asLong
-    case ("lastStableOffset", _) => shown.get("last_stable_offset").asLong
-    case ("logSegments", _) => segments(new File(shown.get("directory").asText))
-    case ("activeSegment", _) => segments(new File(shown.get("directory").asText)).asScala.last
-    case ("leaderEpochCache", _) => Some(leaderEpochs(shown.get("epochs")))
+    case ("logStartOffset", _) => now.get("start").asLong
+    case ("logEndOffset", _) => now.get("end").asLong
+    case ("highWatermark", _) => now.get("high_watermark").asLong
+    case ("lastStableOffset", _) => now.get("last_stable_offset").asLong
+    case ("logSegments", _) => segments(directory)
+    case ("activeSegment", _) => segments(directory).asScala.last
+    case ("leaderEpochCache", _) => Some(leaderEpochs(now.get("epochs")))
     case ("flush", _) => () // what a process has written is in the file, which tests read
-    case ("size", _) => shown.get("size").asLong
-    case ("numberOfSegments", _) => shown.get("segments").asInt
+    case ("size", _) => now.get("size").asLong
+    case ("numberOfSegments", _) => now.get("segments").asInt
+    case ("config", _) => logConfig(call("config"))
+    case ("appendAsLeader$default$3", _) => AppendOrigin.CLIENT
+    case ("appendAsLeader$default$4", _) => MetadataVersion.latestProduction
+    case ("appendAsLeader$default$5", _) => RequestLocal.NoCaching
+    case ("appendAsLeader$default$6", _) => VerificationGuard.SENTINEL
+    case ("appendAsLeader", Seq(records: MemoryRecords, epoch: Integer, _*)) =>
+      call("append", Base64.getEncoder.encodeToString(Utils.toArray(records.buffer)), epoch)
+      null // no test reads it
+    case ("updateHighWatermark", Seq(offset: java.lang.Long)) => call("high_watermark", offset).asLong
+    case ("maybeIncrementLogStartOffset", Seq(offset: java.lang.Long, _)) => call("start", offset).asBoolean
+    case ("deleteOldSegments", _) => call("delete_old_segments").asInt
+    case ("truncateTo", Seq(offset: java.lang.Long)) => call("truncate", offset).asBoolean
+    case ("legacyFetchOffsetsBefore", Seq(timestamp: java.lang.Long, limit: Integer)) =>
+      call("offsets_before", timestamp, limit).elements().asScala.map(_.asLong).toSeq
+    case ("fetchOffsetByTimestamp$default$2", _) => None
+    case ("fetchOffsetByTimestamp", Seq(timestamp: java.lang.Long, _))
+        if timestamp == ListOffsetsRequest.MAX_TIMESTAMP =>
+      Option(call("max_timestamp")).filterNot(_.isNull).map(row => new FileRecords.TimestampAndOffset(
+        row.get(0).asLong, row.get(1).asLong, Optional.of(Integer.valueOf(row.get(2).asInt))))
     case ("roll$default$1", _) => None
     case ("roll", _) =>
       if (process().ask("roll", tp.topic, tp.partition).asBoolean)
         throw new KafkaStorageException(s"the log directory of $tp is offline")
-    case ("producerStateManager", _) => producers(shown.get("producers"))
+    case ("producerStateManager", _) => producers(now.get("producers"))
+    }
+  }
+
+  /** Settings of a log; their values have the types of Kafka's. */
+  private def logConfig(shown: JsonNode): LogConfig = {
+    val overrides = shown.get("overrides").elements().asScala.map(_.asText).toSet.asJava
+    new LogConfig(typed(shown.get("settings")), overrides)
+  }
+
+  private def typed(settings: JsonNode): util.Map[String, AnyRef] = {
+    val text = settings.fields().asScala.map(each => each.getKey -> each.getValue.asText).toMap
+    val known = text.removedAll(text.keySet -- LogConfig.configNames.asScala)
+    new LogConfig(known.asJava).values.asInstanceOf[util.Map[String, AnyRef]]
+      .asScala.filter(each => known.contains(each._1)).asJava
+  }
+
+  /** The broker's own settings of logs: those that Kafka has there, with the values of the process. */
+  private def defaultLogConfig: LogConfig = {
+    val values = typed(process().ask("default_log_config"))
+    val names = config.extractLogConfigMap.keySet.asScala
+    new LogConfig(names.map(name => name -> values.getOrDefault(name, null))
+      .filter(_._2 != null).toMap.asJava)
   }
 
   private def segments(directory: File): util.List[LogSegment] =
     directory.listFiles.filter(_.getName.endsWith(".log")).sorted.map { file =>
       only[LogSegment] {
         case ("log", _) => FileRecords.open(file, false)
+        case ("size", _) => file.length.toInt
         case ("read", Seq(from: java.lang.Long, _)) => read(FileRecords.open(file, false), from)
       }
     }.toList.asJava
@@ -192,13 +253,28 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("liveLogDirs", _) => config.logDirs.map(new File(_).getAbsoluteFile)
     case ("isLogDirOnline", directory +: _) => !isOffline(directory.asInstanceOf[String])
     case ("directoryIdsSet", _) => directoryIds
-    case ("cleaner", _) => null
+    case ("cleaner", _) => cleaner
+    case ("getOrCreateLog$default$2" | "getOrCreateLog$default$3", _) => false
+    case ("getOrCreateLog$default$4" | "getOrCreateLog$default$5", _) => None
+    case ("getOrCreateLog", tp +: _) => logOf(tp.asInstanceOf[TopicPartition]).get
+    case ("currentDefaultConfig", _) => defaultLogConfig
     case ("initialDefaultConfig", _) => new LogConfig(util.Map.of("min.insync.replicas",
       process().ask("settings").get("min.insync.replicas").asText))
     case ("producerStateManagerConfig", _) =>
       val used = process().ask("settings")
       new ProducerStateManagerConfig(used.get("producer.id.expiration.ms").asInt,
         used.get("transaction.partition.verification.enable").asBoolean)
+  }
+
+  /** The log cleaner; what it has done is in the checkpoint files of its log directories. */
+  private val cleaner: LogCleaner = only[LogCleaner] {
+    case ("awaitCleaned$default$3", _) => 60000L
+    case ("awaitCleaned", Seq(tp: TopicPartition, offset: java.lang.Long, waitMs: java.lang.Long)) =>
+      val until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs)
+      def isCleaned = config.logDirs.map(new File(_, "cleaner-offset-checkpoint")).filter(_.exists)
+        .flatMap(file => new OffsetCheckpointFile(file, null).read().get(tp)).exists(_ >= offset)
+      while (!isCleaned && System.nanoTime() < until) Thread.sleep(100)
+      isCleaned
   }
 
   /** The ids of log directories, which they get with a migration to KRaft. */
@@ -300,9 +376,36 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
         .filter(_.get(2).asText == state.toString)
         .map(each => PartitionAndReplica(new TopicPartition(topic, each.get(0).asInt), each.get(1).asInt))
         .toSet
+    case ("liveOrShuttingDownBrokers", _) => process().ask("live_brokers").elements().asScala
+      .map(each => Broker(each.get(0).asInt, Seq.empty, None, features(each.get(2)))).toSet
     case ("liveBrokerIdAndEpochs", _) => process().ask("live_brokers").elements().asScala
       .map(each => each.get(0).asInt -> each.get(1).asLong).toMap
     case ("allTopics", _) => zkClient().getAllTopicsInCluster()
+  }
+
+  private def features(rows: JsonNode): Features[SupportedVersionRange] =
+    Features.supportedFeatures(rows.fields().asScala.map { each =>
+      each.getKey -> new SupportedVersionRange(each.getValue.get(0).asInt.toShort,
+        each.getValue.get(1).asInt.toShort)
+    }.toMap.asJava)
+
+  /** The ZooKeeper session of the process. */
+  val session: ZooKeeper = only[ZooKeeper] {
+    case ("getSessionId", _) => process().ask("session").get(0).asLong
+    case ("getSessionPasswd", _) =>
+      Base64.getDecoder.decode(process().ask("session").get(1).asText)
+  }
+
+  /** The features of the process; a test adds some. */
+  val brokerFeatures: BrokerFeatures = only[BrokerFeatures] {
+    case ("supportedFeatures", _) => features(process().ask("supported_features", new util.HashMap))
+    case ("setSupportedFeatures", Seq(added)) =>
+      val rows = new util.HashMap[String, util.List[Integer]]
+      added.asInstanceOf[Features[SupportedVersionRange]].features.forEach { (name, range) =>
+        rows.put(name, util.List.of(Integer.valueOf(range.min.toInt), Integer.valueOf(range.max.toInt)))
+      }
+      process().ask("supported_features", rows)
+      ()
   }
 
   private def topicIds: Map[String, Uuid] =

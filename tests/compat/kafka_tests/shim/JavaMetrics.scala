@@ -2,13 +2,13 @@ package ottla.shim
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.yammer.metrics.core.{Histogram, Meter, Metric, MetricName, MetricsRegistry}
-import org.apache.kafka.common.metrics.{Gauge, KafkaMetric, Metrics}
-import org.apache.kafka.common.utils.Sanitizer
+import org.apache.kafka.common.metrics.{Gauge, KafkaMetric, MetricConfig, Metrics, Quota}
+import org.apache.kafka.common.utils.{Sanitizer, Time}
 import org.apache.kafka.common.{MetricName => KafkaMetricName}
 import org.apache.kafka.server.metrics.KafkaYammerMetrics
 
 import java.util
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 import scala.jdk.CollectionConverters._
 
 /** The metrics of a broker process that tests read as Kafka's; a stopped broker has none. */
@@ -25,6 +25,18 @@ class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
     // `Metrics` calls it before this class is initialized.
     if (averages != null) refresh()
     super.metrics()
+  }
+
+  /** The quota of a user for changes of topics is a metric of its own name, which Kafka makes late. */
+  override def metric(name: KafkaMetricName): KafkaMetric = {
+    if (name.name != "tokens") return super.metric(name)
+    val found = process().filter(_.isAlive).map(_.ask("mutation_quota", name.tags.get("user")))
+    found.filterNot(_.isNull).map { quota =>
+      val gauge: Gauge[Double] = (_, _) => Double.NaN
+      val used = new MetricConfig().quota(Quota.upperBound(quota.get(0).asDouble))
+        .samples(quota.get(1).asInt).timeWindow(quota.get(2).asLong, TimeUnit.MILLISECONDS)
+      new KafkaMetric(new Object, name, gauge, used, Time.SYSTEM)
+    }.orNull
   }
 
   /** The throttle times by client, of which tests ask in a loop. */

@@ -5,10 +5,12 @@ import kafka.controller.KafkaController
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.LogManager
 import kafka.log.remote.RemoteLogManager
-import kafka.network.{ConnectionQuotas, SocketServer}
+import kafka.cluster.Broker
+import kafka.network.{ConnectionQuotas, DataPlaneAcceptor, SocketServer}
 import kafka.security.authorizer.AclAuthorizer
 import kafka.server.metadata.ZkMetadataCache
-import kafka.zk.KafkaZkClient
+import kafka.zk.{BrokerInfo, KafkaZkClient}
+import org.apache.kafka.common.{ClusterResource, ClusterResourceListener}
 import org.apache.kafka.common.acl.{AclBinding, AclBindingFilter}
 import org.apache.kafka.common.config.types.Password
 import org.apache.kafka.common.network.ListenerName
@@ -26,6 +28,7 @@ import org.apache.kafka.server.metrics.KafkaYammerMetrics
 import org.apache.kafka.server.util.Scheduler
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel
 import org.apache.zookeeper.client.ZKClientConfig
+import org.mockito.Mockito
 import ottla.shim.{BrokerProcess, Internals, JavaMetrics, ServerInternals}
 
 import java.net.InetAddress
@@ -93,8 +96,9 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
     lastProcess = process
     JavaMetrics.add(started)
     addExpiredConnections()
+    reportCluster()
     config.dynamicConfig.initialize(None, None)
-    dynamicSettings = Some(new WatchedSettings(config, zkClient).start())
+    dynamicSettings = Some(new WatchedSettings(config, zkClient, started).start())
   }
 
   override def shutdown(timeout: Duration): Unit = synchronized {
@@ -120,12 +124,32 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
 
   private[kafka] def zkClient: KafkaZkClient = synchronized {
     openZkClient.getOrElse {
-      val opened = KafkaZkClient.createZkClient("shim", Time.SYSTEM, config,
-        KafkaServer.zkClientConfigFromKafkaConfig(config))
+      val opened = Mockito.spy[KafkaZkClient](KafkaZkClient.createZkClient("shim", Time.SYSTEM, config,
+        KafkaServer.zkClientConfigFromKafkaConfig(config)))
+      // A test that ends the session ends that of the process.
+      Mockito.doReturn(internals.session, Nil: _*).when(opened).currentZooKeeper
       openZkClient = Some(opened)
       opened
     }
   }
+
+  def brokerFeatures: BrokerFeatures = internals.brokerFeatures
+
+  /** What the process registers, with the features that a test has added. */
+  def createBrokerInfo: BrokerInfo = {
+    val registered = zkClient.getBroker(config.brokerId).get
+    BrokerInfo(Broker(config.brokerId, registered.endPoints, config.rack, brokerFeatures.supportedFeatures),
+      config.interBrokerProtocolVersion, -1)
+  }
+
+  /** Metrics reporters of tests get the id of the cluster, as those in a broker of Kafka. */
+  private def reportCluster(): Unit =
+    Seq("metric.reporters", "kafka.metrics.reporters").flatMap(name => Option(config.originals.get(name)))
+      .flatMap(_.toString.split(",")).map(_.trim).filter(_.nonEmpty).map(Class.forName)
+      .filter(classOf[ClusterResourceListener].isAssignableFrom(_)).foreach { reporter =>
+        reporter.getDeclaredConstructor().newInstance().asInstanceOf[ClusterResourceListener]
+          .onUpdate(new ClusterResource(clusterId))
+      }
 
   override def metadataCache: ZkMetadataCache = internals.metadataCache
   override def dataPlaneRequestProcessor: KafkaApis = internals.requestProcessor
@@ -235,11 +259,29 @@ private class WatchedCredentials(zkClient: KafkaZkClient) extends Watched("crede
 }
 
 /** The dynamic settings of the broker in ZooKeeper, which tests read in the broker's KafkaConfig. */
-private class WatchedSettings(config: KafkaConfig, zkClient: KafkaZkClient)
+private class WatchedSettings(config: KafkaConfig, zkClient: KafkaZkClient, process: BrokerProcess)
   extends Watched("settings of ZooKeeper") {
   private var known: (Properties, Properties) = (new Properties, new Properties)
+  private var acceptors = Map.empty[String, DataPlaneAcceptor]
+  takeListeners()
+
+  /** Kafka has an acceptor for each open listener among what follows the settings. */
+  private def takeListeners(): Unit = {
+    val names = process.ports.fieldNames().asScala.toSet
+    val reconfigurables = config.dynamicConfig.reconfigurables
+    acceptors.removedAll(names).values.foreach(reconfigurables.remove(_))
+    val added = (names -- acceptors.keySet).map(name => name -> Internals.only[DataPlaneAcceptor] {
+      case ("listenerName", _) => new ListenerName(name)
+      case ("reconfigurableConfigs", _) => util.Set.of()
+      case ("equals" | "hashCode", _) => name.hashCode
+    }).toMap
+    added.values.foreach(reconfigurables.add(_))
+    acceptors = acceptors.filter(each => names.contains(each._1)) ++ added
+  }
 
   override protected def takeChanges(): Unit = {
+    try takeListeners()
+    catch { case _: IllegalStateException | _: java.io.IOException => () } // it was stopped
     val found = (zkClient.getEntityConfigs(ConfigType.BROKER, "<default>"),
       zkClient.getEntityConfigs(ConfigType.BROKER, config.brokerId.toString))
     Thread.sleep(KafkaServer.PropagationMs)

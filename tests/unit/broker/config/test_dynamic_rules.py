@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.config.definitions import broker_settings, dynamic_only_settings
 from ottla.broker.config.dynamic_rules import (
     check_dynamic_setting,
+    check_new_listeners,
     check_open_listener,
     is_read_at_start,
 )
@@ -19,7 +21,7 @@ LISTENERS = ["SSL"]
 
 def check(name: str, text: str, *, per_broker: bool = True) -> None:
     check_dynamic_setting(name, text, BrokerConfig(), LISTENERS, per_broker)
-    check_open_listener(name)
+    check_open_listener(name, LISTENERS)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,6 @@ def check(name: str, text: str, *, per_broker: bool = True) -> None:
         ("broker.id", "3", "Cannot update these configs dynamically: broker.id"),
         ("ssl.keystore.location", "/x", "only per-listener using the listener prefix"),
         ("ssl.client.auth", "none", "is read when the broker starts"),
-        ("listeners", "PLAINTEXT://:1", "is read when the broker starts"),
         ("listener.name.ssl.ssl.client.auth", "none", r"existing listener ListenerName\(SSL\)"),
         ("listener.name.ssl.sasl.enabled.mechanisms", "PLAIN", "for existing listener"),
         ("listener.name.ssl.ssl.clinet.auth", "none", "Did you mean ssl.client.auth"),
@@ -61,10 +62,44 @@ def test_what_is_not_the_same_for_all_brokers(name: str) -> None:
 
 
 def test_what_needs_a_restart() -> None:
-    assert is_read_at_start("listener.name.ssl.ssl.client.auth")
-    assert is_read_at_start("sasl.enabled.mechanisms")
-    assert not is_read_at_start("listener.name.ssl.ssl.keystore.location")
-    assert not is_read_at_start("log.segment.bytes")
+    assert is_read_at_start("listener.name.ssl.ssl.client.auth", LISTENERS)
+    assert not is_read_at_start("listener.name.ssl.ssl.client.auth", ["PLAINTEXT"])
+    assert is_read_at_start("sasl.enabled.mechanisms", LISTENERS)
+    assert not is_read_at_start("listener.name.ssl.ssl.keystore.location", LISTENERS)
+    assert not is_read_at_start("log.segment.bytes", LISTENERS)
+    assert not is_read_at_start("listeners", LISTENERS)
+
+
+_MAP = "PLAINTEXT:PLAINTEXT, OUTER: plaintext, INNER:SSL, LOGIN:SASL_PLAINTEXT"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"listeners": "PLAINTEXT://:9092,OUTER://:0"}, ""),
+        ({"listeners": "PLAINTEXT://:9092,INNER://:0"}, ""),  # its keys are validated elsewhere
+        ({"advertised.listeners": "PLAINTEXT://example.com:9092"}, ""),
+        ({"listeners": "OUTER://:9092"}, "inter.broker.listener.name: PLAINTEXT is none of"),
+        ({"listeners": "PLAINTEXT://:9093"}, "is used from the next start on only"),
+        ({"listeners": "PLAINTEXT://:9092,NEW://:0"}, "NEW has no security protocol"),
+        ({"listeners": "PLAINTEXT://:9092,LOGIN://:0"}, "Listener LOGIN has GSSAPI"),
+        ({"advertised.listeners": "OUTER://example.com:1"}, "OUTER is none of the listeners"),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SSL"},
+            "Security protocol cannot be updated for existing listener PLAINTEXT",
+        ),
+    ],
+)
+def test_which_listeners_may_follow(changes: dict[str, str], words: str) -> None:
+    config = BrokerConfig(
+        {"listeners": "PLAINTEXT://:9092", "listener.security.protocol.map": _MAP}
+    )
+    after = config.with_broker_settings(changes)
+    if not words:
+        check_new_listeners(config, after)
+        return
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        check_new_listeners(config, after)
 
 
 def test_no_error_has_a_value_of_a_config_provider(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_dynamic_secrets_come_from_a_provider_only(secrets: Path) -> None:
     config = BrokerConfig(PROVIDERS)
     name = "listener.name.plaintext.ssl.key.password"
     assert config.update_dynamic({}, {name: "in the znode tree"}) == []
-    assert any("a secret is taken from config.providers only" in each for each in config.warnings)
+    assert any("is a secret, which is stored encrypted" in each for each in config.warnings)
     reference = f"${{file:{secrets}/broker.properties:key}}"
     assert config.update_dynamic({}, {name: reference}) == [name]
     assert config.effective_text(name) == "s3cret"

@@ -70,4 +70,4 @@ class DataPath(Replicas):
             self.quotas.fetch,
             may_read,
         )
-        self.list_offsets = ListOffsetsHandler(self.manager, self.workers)
+        self.list_offsets = ListOffsetsHandler(self.manager, self.workers, self.clock.now_ms)

@@ -118,3 +118,12 @@ async def test_old_protocol_has_no_features() -> None:
     await settle()
     assert await update(cluster, FeatureUpdate("f", 1)) == [ErrorCode.INVALID_REQUEST]
     await cluster.stop()
+
+
+async def test_an_update_starts_from_what_the_znode_holds() -> None:
+    """Another tool wrote it while this controller was active."""
+    cluster = await start(encode_features({"f": 2}, enabled=True))
+    await cluster.store.set(znodes.FEATURE, encode_features({"f": 4}, enabled=True))
+    assert await update(cluster, FeatureUpdate("f", 3)) == [ErrorCode.INVALID_REQUEST]
+    assert await update(cluster, FeatureUpdate("f", 5)) == [ErrorCode.NONE]
+    assert node(cluster) == (True, {"f": 5})

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
 from ottla.broker.requests.request_channel import HandlerEntry
+from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.request_context import Asked
 
 
@@ -13,11 +16,13 @@ def _no_handler(*_: object) -> None:
     raise AssertionError("never called")
 
 
+FEATURES = FeatureCache(EmbeddedStore(), ManualRuntime(), {})
 HANDLER = ApiVersionsHandler(
     [
         HandlerEntry(18, "ApiVersions", 0, 4, _no_handler),
         HandlerEntry(1, "Fetch", 0, 17, _no_handler),
-    ]
+    ],
+    FEATURES,
 )
 
 
@@ -32,6 +37,28 @@ def test_the_table_is_shown_in_order(version: int) -> None:
     assert response.error_code == 0
     rows = [(row.api_key, row.min_version, row.max_version) for row in response.api_keys]
     assert rows == [(1, 0, 17), (18, 0, 4)]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_features_are_shown_from_version_3_on(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FEATURES, "supported", {"f": (1, 3)})
+    monkeypatch.setattr(FEATURES, "finalized", {"f": 2})
+    monkeypatch.setattr(FEATURES, "epoch", 7)
+    response = ask(version)
+    supported = [
+        (each.name, each.min_version, each.max_version) for each in response.supported_features
+    ]
+    finalized = [
+        (each.name, each.min_version_level, each.max_version_level)
+        for each in response.finalized_features
+    ]
+    if version < 3:
+        assert (supported, finalized, response.finalized_features_epoch) == ([], [], -1)
+    else:
+        assert (supported, finalized) == ([("f", 1, 3)], [("f", 2, 2)])
+        assert response.finalized_features_epoch == 7
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a-", "a\n", 'a"', "ä"])

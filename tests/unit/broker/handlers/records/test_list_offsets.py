@@ -13,6 +13,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC
 from tests.doubles.request_context import Asked, FakeContext
 from tests.doubles.storage_logs import NOW_MS
@@ -94,6 +95,30 @@ def test_version_0_lists_segments(path: DataPath) -> None:
     path.log().roll(NOW_MS)
     assert ask(path, -1, 0).old_style_offsets == [5, 0]
     assert ask(path, -2, 0).old_style_offsets == [0]
+
+
+def test_version_0_lists_what_was_written_before_a_time(path: DataPath) -> None:
+    """The time of a segment is that of its file, not that of its records; the end is of now."""
+    path.log().roll(NOW_MS)
+    path.append(1)
+    first, last = path.log().segments
+    file_system = cast("MemoryFileSystem", first._fs)
+    file_system._get(first.log.path).modified_ms = 1000
+    file_system._get(last.log.path).modified_ms = 2000
+    now_ms = path.clock.now_ms()
+    offsets = {
+        time_ms: ask(path, time_ms, 0).old_style_offsets
+        for time_ms in (999, 1000, 1999, 2000, now_ms - 1, now_ms, now_ms + 30_000)
+    }
+    assert offsets == {
+        999: [],
+        1000: [0],
+        1999: [0],
+        2000: [5, 0],
+        now_ms - 1: [5, 0],
+        now_ms: [6, 5, 0],
+        now_ms + 30_000: [6, 5, 0],
+    }
 
 
 def test_the_end_offset_depends_on_the_replica_id() -> None:

@@ -1,0 +1,170 @@
+"""The listeners of a broker: opened at the start, added and removed at run time (KIP-226)."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.identity import broker_info, wildcard_listeners
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.sasl import max_receive_size
+from ottla.broker.net.listener import ListenError
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.server.security_assembly import build_sasl
+from ottla.controller.registration import AdvertisedAddressTaken, check_advertised_addresses
+from ottla.controller.tree.store import StoreError
+
+if TYPE_CHECKING:
+    from ottla.broker.config.listeners import Endpoint
+    from ottla.broker.security.sasl.listeners import SaslListeners
+    from ottla.broker.security.tls.late_tls import LateTls
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.network_assembly import NetworkParts
+    from ottla.broker.server.quota_assembly import QuotaParts
+    from ottla.broker.server.security_assembly import SecurityParts
+    from ottla.controller.model import BrokerInfo
+    from ottla.controller.registration import BrokerRegistration
+
+logger = logging.getLogger("ottla.broker")
+
+# How long a broker waits that could not write its new addresses to ZooKeeper.
+_RETRY_MS = 1_000
+
+
+class OpenListeners:
+    """Opens and closes listeners as the settings name them. Loop only."""
+
+    def __init__(
+        self,
+        base: Foundation,
+        tls: LateTls,
+        quotas: QuotaParts,
+        security: SecurityParts,
+        network: NetworkParts,
+        registration: BrokerRegistration,
+    ) -> None:
+        #: The port of each open listener by name.
+        self.ports: dict[str, int] = {}
+        self._base = base
+        self._tls = tls
+        self._quotas = quotas
+        self._security = security
+        self._network = network
+        self._registration = registration
+        self._sasl: SaslListeners | None = network.sasl
+        self._is_changed = False
+        self._is_applying = False
+        self._stopped = False
+
+    def open_all(self) -> None:
+        """Binds all listeners of a broker that starts. Raises ConfigError or ListenError."""
+        for endpoint in self._base.config.listener_endpoints():
+            self._open(endpoint)
+        self._registration.info = self._info()
+
+    async def start_sasl(self) -> None:
+        """Reads what is not in the settings: keys of issuers. Raises ConfigError."""
+        if self._sasl is not None:
+            await self._sasl.start()
+
+    def stop(self) -> None:
+        """Nothing changes after this."""
+        self._stopped = True
+        if self._sasl is not None:
+            self._sasl.stop()
+
+    def changed(self) -> None:
+        """Opens, closes and registers what the settings name otherwise than before, in a task."""
+        self._is_changed = True
+        if not self._is_applying and not self._stopped:
+            self._is_applying = True
+            spawn(self._apply_changes(), name="listeners")
+
+    async def _apply_changes(self) -> None:
+        try:
+            while self._is_changed and not self._stopped:
+                self._is_changed = False
+                await self._apply()
+        finally:
+            self._is_applying = False
+
+    async def _apply(self) -> None:
+        wanted = {each.listener_name: each for each in self._base.config.listener_endpoints()}
+        for name in [name for name in self.ports if name not in wanted]:
+            self._close(name)
+        new = [each for name, each in wanted.items() if name not in self.ports]
+        self._quotas.apply_listeners(self._base.config)
+        for endpoint in new:
+            try:
+                self._open(endpoint)
+            except (ConfigError, ListenError) as error:
+                logger.error("Cannot add the listener %s: %s", endpoint, error)
+            else:
+                logger.info(
+                    "Added the listener %s with port %d",
+                    endpoint,
+                    self.ports[endpoint.listener_name],
+                )
+        self._network.endpoints.wildcard_listeners = wildcard_listeners(self._base.config)
+        if any(each.uses_sasl for each in new):
+            try:
+                await self.start_sasl()
+            except ConfigError as error:
+                logger.error("A new listener rejects bearer tokens: %s", error)
+        await self._register()
+
+    async def _register(self) -> None:
+        """Writes changed addresses to the znode of this broker; the controller reads them there."""
+        info, registration = self._info(), self._registration
+        if info.endpoints == registration.info.endpoints:
+            return
+        try:
+            await check_advertised_addresses(registration.store, info)
+            await registration.update(info)
+        except AdvertisedAddressTaken as error:
+            logger.error("The advertised listeners stay as they were: %s", error)
+        except StoreError as error:
+            logger.warning("Cannot register the changed listeners, retrying: %s", error)
+            self._base.timer.schedule(_RETRY_MS, self.changed)
+        else:
+            logger.info(
+                "Registered the listeners %s", ", ".join(str(each) for each in info.endpoints)
+            )
+
+    def _info(self) -> BrokerInfo:
+        """A listener that could not be opened is not advertised."""
+        return broker_info(self._base.config, self._base.broker_id, self.ports)
+
+    def _open(self, endpoint: Endpoint) -> None:
+        name, protocol, host, port = endpoint
+        tls = self._tls.listeners().listener(name) if endpoint.uses_tls else None
+        new_session = None
+        if endpoint.uses_sasl:
+            if self._sasl is None:
+                statistics = self._network.server.statistics
+                self._sasl = build_sasl(self._base, self._security, statistics)
+            assert self._sasl is not None
+            new_session = self._sasl.new_session(name)
+        server = self._network.server
+        self.ports[name] = server.add_listener(
+            name,
+            host,
+            port,
+            security_protocol=protocol,
+            limits=self._quotas.listeners[name],
+            tls_context=None if tls is None else tls.context,
+            principal_of_certificate=(
+                None if tls is None or new_session else tls.principal_of_certificate
+            ),
+            new_session=new_session,
+            first_frame_max_bytes=max_receive_size(self._base.config, name),
+        )
+        if tls is not None:
+            self._tls.listeners().on_renewed(name, partial(server.renew_tls, name))
+
+    def _close(self, name: str) -> None:
+        del self.ports[name]
+        self._tls.forget(name)
+        self._network.server.remove_listener(name)
+        logger.info("Removed the listener %s", name)

@@ -1,0 +1,35 @@
+"""Each broker follows what the cluster has finalized."""
+
+from __future__ import annotations
+
+from ottla.broker.cluster.features import NO_EPOCH, FeatureCache
+from ottla.broker.runtime.tasks import spawn
+from ottla.controller.runtime import LoopRuntime
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.znodes_admin import encode_features
+from tests.doubles.eventually import eventually_async
+
+
+async def test_the_znode_is_followed() -> None:
+    store = EmbeddedStore()
+    await store.connect()
+    features = FeatureCache(store, LoopRuntime(spawn), {})
+    await features.start()
+    assert (features.finalized, features.epoch) == ({}, NO_EPOCH)
+    await store.create(znodes.FEATURE, encode_features({}, enabled=True))
+    await eventually_async(lambda: features.epoch == 0)
+    await store.set(znodes.FEATURE, encode_features({"f": 2}, enabled=True))
+    await eventually_async(lambda: (features.finalized, features.epoch) == ({"f": 2}, 1))
+    for ignored in (encode_features({"f": 2}, enabled=False), b"no JSON"):
+        await store.set(znodes.FEATURE, ignored)
+        await eventually_async(lambda: (features.finalized, features.epoch) == ({}, NO_EPOCH))
+        await store.set(znodes.FEATURE, encode_features({"f": 3}, enabled=True))
+        await eventually_async(lambda: features.finalized == {"f": 3})
+    features.stop()
+    await store.set(znodes.FEATURE, encode_features({"f": 4}, enabled=True))
+    again = FeatureCache(store, LoopRuntime(spawn), {})
+    await again.start()
+    assert (again.finalized, features.finalized) == ({"f": 4}, {"f": 3})
+    again.stop()
+    await store.close()

@@ -1,0 +1,145 @@
+"""Listeners that follow the settings; tests/integration/test_dynamic_listeners.py has clients."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.net.server import NetworkServer
+from ottla.broker.requests.request_channel import RequestChannel
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.timer import Timer
+from ottla.broker.security.tls.late_tls import LateTls
+from ottla.broker.server.open_listeners import OpenListeners
+from ottla.broker.server.quota_assembly import build_quotas
+from ottla.controller.model import BrokerInfo
+from ottla.controller.registration import BrokerRegistration, create_persistent_paths
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import StoreError
+from tests.doubles.eventually import eventually_async
+
+PLAIN = "PLAINTEXT://127.0.0.1:0"
+MAP = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT"}
+
+
+class Scene:
+    """Broker 1 with one listener, registered."""
+
+    async def start(self) -> Scene:
+        self.config = BrokerConfig({"listeners": PLAIN, **MAP})
+        self.store = EmbeddedStore()
+        await self.store.connect()
+        await create_persistent_paths(self.store)
+        self.timer, self.workers = Timer(), WorkerPool(threads=1)
+        channel = RequestChannel([], cast("Any", None))
+        self.server = NetworkServer(channel, self.timer, self.workers)
+        self.registration = BrokerRegistration(self.store, BrokerInfo(1, (), None), lambda: 0)
+        base = SimpleNamespace(config=self.config, broker_id=1, timer=self.timer)
+        self.endpoints = SimpleNamespace(wildcard_listeners=frozenset())
+        network = SimpleNamespace(server=self.server, sasl=None, endpoints=self.endpoints)
+        self.listeners = OpenListeners(
+            cast("Any", base),
+            LateTls(self.config),
+            build_quotas(self.config),
+            cast("Any", None),
+            cast("Any", network),
+            self.registration,
+        )
+        self.listeners.open_all()
+        await self.registration.register()
+        self.server.start()
+        return self
+
+    def change(self, **settings: str) -> None:
+        given = {name.replace("_", "."): text for name, text in settings.items()}
+        self.config.update_dynamic({}, given)
+        self.listeners.changed()
+
+    async def registered(self) -> dict[str, int]:
+        data, _ = await self.store.get(znodes.broker_path(1))
+        found = znodes.decode_broker(1, data, 0)
+        return {each.listener_name: each.port for each in found.endpoints}
+
+    async def stop(self) -> None:
+        self.listeners.stop()
+        self.server.close()
+        self.timer.close()
+        await self.workers.close()
+        await self.store.close()
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    made = await Scene().start()
+    yield made
+    await made.stop()
+
+
+async def test_changes_that_come_together_end_with_the_last(scene: Scene) -> None:
+    first = scene.listeners.ports["PLAINTEXT"]
+    scene.change(listeners=f"{PLAIN},OUTER://127.0.0.1:0")
+    scene.change(listeners=PLAIN)
+    scene.change(listeners=f"{PLAIN},OUTER://:0")
+    await eventually_async(lambda: "OUTER" in scene.listeners.ports)
+    await eventually_async(lambda: len(scene.registration.info.endpoints) == 2)
+    assert scene.listeners.ports["PLAINTEXT"] == first
+    assert scene.endpoints.wildcard_listeners == {"OUTER"}
+    assert await scene.registered() == scene.listeners.ports
+
+
+async def test_a_listener_that_cannot_be_opened_does_not_hold_the_others(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was checked when it was set, but another process was faster."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        first = scene.listeners.ports["PLAINTEXT"]
+        scene.change(
+            listeners=f"{PLAIN},OUTER://127.0.0.1:{port}",
+            advertised_listeners=f"PLAINTEXT://example.com:{first},OUTER://example.com:0",
+        )
+        await eventually_async(
+            lambda: [each.host for each in scene.registration.info.endpoints] == ["example.com"]
+        )
+    assert "Cannot add the listener OUTER" in caplog.text
+    assert await scene.registered() == {"PLAINTEXT": first}
+
+
+async def test_an_address_of_another_broker_is_not_registered(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = BrokerInfo(2, scene.registration.info.endpoints, None)
+    await BrokerRegistration(scene.store, other, lambda: 0).register()
+    before = await scene.registered()
+    port = scene.listeners.ports["PLAINTEXT"]
+    scene.change(advertised_listeners=f"PLAINTEXT://example.com:{port}")
+    await eventually_async(lambda: scene.registration.info.endpoints[0].host == "example.com")
+    scene.change()  # back to the address that both have now
+    await eventually_async(lambda: "advertised listeners stay as they were" in caplog.text)
+    assert await scene.registered() == before
+
+
+async def test_a_registration_is_repeated_when_zookeeper_is_away(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.broker.server.open_listeners._RETRY_MS", 1)
+    update, failures = scene.registration.update, [StoreError("away"), StoreError("away")]
+
+    async def fail_twice(info: BrokerInfo) -> None:
+        if failures:
+            raise failures.pop()
+        await update(info)
+
+    monkeypatch.setattr(scene.registration, "update", fail_twice)
+    scene.change(listeners=f"{PLAIN},OUTER://127.0.0.1:0")
+    await eventually_async(lambda: len(scene.registration.info.endpoints) == 2)
+    assert caplog.text.count("Cannot register the changed listeners") == 2
+    assert await scene.registered() == scene.listeners.ports
