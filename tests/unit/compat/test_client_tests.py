@@ -14,6 +14,8 @@ from tests.compat.client_tests.docker_stand_in import stand_in
 from tests.compat.client_tests.go_tests import pattern_of, read_events
 from tests.compat.client_tests.model import FAILED, PASSED, SKIPPED, Results, Run, Suite
 from tests.compat.client_tests.page import PAGE, render
+from tests.compat.client_tests.run import failed_pattern, keep
+from tests.compat.client_tests.sarama import functional_tests
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 
 
@@ -85,6 +87,33 @@ def test_tests_that_run_again_replace_their_state_and_are_named(tmp_path: Path) 
     run = Results("a", tmp_path).runs[OTTLA]
     assert run.tests == {"one": PASSED, "two": PASSED}
     assert run.again == ("two",)
+
+
+def test_a_part_of_a_suite_without_a_kept_run_is_not_kept(tmp_path: Path) -> None:
+    results = Results("a", tmp_path)
+    assert failed_pattern(_suite(), results, OTTLA) == ""
+    assert not keep(results, OTTLA, _run({"TestA": PASSED}), part=True)
+    assert not Results("a", tmp_path).runs
+
+
+def test_a_part_of_a_suite_goes_into_the_kept_run(tmp_path: Path) -> None:
+    results = Results("a", tmp_path)
+    assert keep(results, OTTLA, _run({"TestA": PASSED, "TestB/x": FAILED}), part=False)
+    assert failed_pattern(_suite(), results, OTTLA) == "^(TestB)$"
+    assert keep(results, OTTLA, _run({"TestB/x": PASSED}), part=True)
+    kept = Results("a", tmp_path)
+    assert kept.runs[OTTLA].tests == {"TestA": PASSED, "TestB/x": PASSED}
+    assert failed_pattern(_suite(), kept, OTTLA) == ""
+
+
+def test_saramas_functional_tests_are_read_from_its_files(tmp_path: Path) -> None:
+    (tmp_path / "functional_a_test.go").write_text(
+        "func TestFuncA(t *testing.T) {\n}\nfunc helper() {\n}\nfunc TestFuncB(t *testing.T) {\n"
+    )
+    (tmp_path / "functional_test.go").write_text("func TestMain(m *testing.M) {\n")
+    (tmp_path / "unit_test.go").write_text("func TestOther(t *testing.T) {\n")
+    assert functional_tests(tmp_path) == ["TestFuncA", "TestFuncB"]
+    assert functional_tests(tmp_path, "^(TestFuncB|TestOther)$") == ["TestFuncB"]
 
 
 def test_the_page_has_the_counts_and_the_differences(tmp_path: Path) -> None:
