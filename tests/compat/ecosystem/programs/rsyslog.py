@@ -23,7 +23,7 @@ COUNT = 200
 _PACKAGES = "rsyslog rsyslog-kafka libestr0 libfastjson4 liblognorm5 librdkafka1"
 
 _HEAD = 'global(workDirectory="{directory}")\n'
-# The queue keeps what the broker has not acknowledged; errors that pass are tried again.
+# The queue keeps what the broker has not acknowledged; errors that pass are retried.
 _WRITER = (
     _HEAD
     + """module(load="imfile" mode="polling" pollingInterval="1")
