@@ -15,7 +15,16 @@ import time
 from pathlib import Path
 
 from tests.compat.client_tests.catalogue import SUITES
-from tests.compat.client_tests.model import FAILED, PASSED, SKIPPED, Request, Results, Run, Suite
+from tests.compat.client_tests.model import (
+    FAILED,
+    PASSED,
+    SKIPPED,
+    Request,
+    Results,
+    Run,
+    Suite,
+    Unavailable,
+)
 from tests.compat.client_tests.page import PAGE, write_page
 from tests.compat.comparison import (
     VERSIONS,
@@ -66,13 +75,21 @@ def _run_suite(suite: Suite, kind: str, directory: Path, pattern: str) -> None:
         print(f"  not kept: there is no run of the whole suite on {TITLES[kind]}", flush=True)
 
 
-def _prepare(chosen: list[Suite]) -> None:
-    """Downloads, where there is a network; the suites run in a namespace without one."""
+def _prepare(chosen: list[Suite]) -> list[Suite]:
+    """Downloads, where there is a network; the suites run in a namespace without one. Returns
+    those that can run."""
+    ready = []
     for suite in chosen:
         missing = [name for name in suite.needs if shutil.which(name) is None]
         if missing:
             raise SystemExit(f"{suite.title} needs {', '.join(missing)}")
-        suite.prepare()
+        try:
+            suite.prepare()
+        except Unavailable as reason:
+            print(f"{suite.title}: not run: {reason}", flush=True)
+        else:
+            ready.append(suite)
+    return ready
 
 
 def _arguments() -> argparse.Namespace:
@@ -86,13 +103,13 @@ def _arguments() -> argparse.Namespace:
 def _run_suites(arguments: argparse.Namespace) -> None:
     chosen = [each for each in SUITES if not arguments.only or each.name in arguments.only]
     if _PREPARED not in os.environ:
-        _prepare(chosen)
-        os.environ[_PREPARED] = "1"
+        os.environ[_PREPARED] = " ".join(suite.name for suite in _prepare(chosen))
     reason = enter("tests.compat.client_tests.run")
     if reason is not None:
         raise SystemExit(reason)
     run("ip", "link", "set", "lo", "up")
-    for suite in chosen:
+    ready = os.environ[_PREPARED].split()
+    for suite in (each for each in chosen if each.name in ready):
         for kind in chosen_brokers(arguments):
             pattern = arguments.test
             if arguments.failed:
