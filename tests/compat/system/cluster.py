@@ -6,6 +6,7 @@ upgrade. Its data directory is a disk of its own, which can be filled and lose i
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewTopic,
 )
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from tests.compat.system.disks import Disk
 from tests.compat.system.hosts import Hosts, run
@@ -219,17 +222,35 @@ class Cluster:
         self.wait_until_in_sync()
 
     def wait_until_in_sync(self) -> None:
-        """Waits until each replica of the topics of the clients is in sync."""
-        eventually(self.is_in_sync, "not all replicas are in sync", seconds=RECOVERY_S)
+        """Waits until all brokers are registered and each replica of the topics is in sync."""
+        client = KazooClient(self.zookeeper.connect)
+        client.start(timeout=RECOVERY_S)
+        try:
+            eventually(
+                lambda: self._is_in_sync(client), "not all replicas are in sync", seconds=RECOVERY_S
+            )
+        finally:
+            client.stop()
+            client.close()
 
-    def is_in_sync(self) -> bool:
-        known = self.admin.list_topics(timeout=60).topics
-        return all(
-            name in known
-            and len(known[name].partitions) == count
-            and all(len(each.isrs) == len(BROKER_IDS) for each in known[name].partitions.values())
-            for name, count in self.topics.items()
-        )
+    def _is_in_sync(self, client: KazooClient) -> bool:
+        """ZooKeeper is asked: a broker that was cut off has metadata of the time before it."""
+        try:
+            if len(client.get_children("/brokers/ids")) < len(BROKER_IDS):
+                return False
+            return all(
+                len(client.get_children(f"/brokers/topics/{name}/partitions")) == count
+                and all(
+                    self._isr_size(client, name, each) == len(BROKER_IDS) for each in range(count)
+                )
+                for name, count in self.topics.items()
+            )
+        except NoNodeError:  # a topic that is being created
+            return False
+
+    def _isr_size(self, client: KazooClient, topic: str, partition: int) -> int:
+        state, _ = client.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        return len(json.loads(state)["isr"])
 
     def close(self) -> None:
         self.hosts.heal()
