@@ -6,6 +6,7 @@ have connections of their own (`connect`), so that they never wait behind others
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class InterBrokerClient:
         self._tls = tls
         self._security = security
         self._connections: dict[tuple[str, int], AsyncConnection] = {}
+        # The address of each connection that is being opened, by what gives it up.
+        self._opening: dict[asyncio.Timeout, tuple[str, int]] = {}
 
     async def request(self, broker_id: int, request: Message) -> Message:
         """Sends to a live broker, in its newest version; may raise."""
@@ -133,6 +136,22 @@ class InterBrokerClient:
             security=self._security,
         )
 
+    def metadata_changed(self) -> None:
+        """Gives up the connections to brokers that are not live any more.
+
+        Over a network that drops packets a request waits for its whole timeout otherwise:
+        AlterPartition would go to the next controller only after that.
+        """
+        brokers = self._metadata.snapshot.brokers.values()
+        ends = (broker.endpoints.get(self._listener_name) for broker in brokers)
+        live = {(end.host, end.port) for end in ends if end is not None}
+        for address, connection in list(self._connections.items()):
+            if address not in live:
+                self._forget(connection)
+        for scope, address in self._opening.items():
+            if address not in live:
+                scope.reschedule(0.0)
+
     def close(self) -> None:
         """Closes all shared connections."""
         for connection in list(self._connections.values()):
@@ -142,13 +161,26 @@ class InterBrokerClient:
         found = self._connections.get((host, port))
         if found is not None and found.is_usable:
             return found
-        connection = await self._open(host, port, self.timeout_ms)
+        connection = await self._open_to_live(host, port)
         other = self._connections.get((host, port))
         if other is not None and other.is_usable:
             connection.close()  # Another caller connected meanwhile.
             return other
         self._connections[host, port] = connection
         return connection
+
+    async def _open_to_live(self, host: str, port: int) -> AsyncConnection:
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._opening[scope] = (host, port)
+                return await self._open(host, port, self.timeout_ms)
+        except TimeoutError:
+            if scope.expired():
+                raise ConnectionError(f"the broker at {host}:{port} is not live") from None
+            raise
+        finally:
+            self._opening.pop(scope, None)
 
     async def _open(self, host: str, port: int, timeout_ms: int) -> AsyncConnection:
         from ottla.protocol.client.aio_connection import AsyncConnection

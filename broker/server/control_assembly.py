@@ -56,6 +56,7 @@ def build_control(
     def metadata_changed(deleted: list[TopicPartition]) -> None:
         coordinators.on_partitions_deleted(deleted)
         replicas.fetchers.metadata_changed()
+        cluster.inter_broker_client.metadata_changed()
 
     remote_logs = replicas.remote_logs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tests.compat.system.measures import (
@@ -13,7 +14,9 @@ from tests.compat.system.measures import (
     longest_gap_ms,
     longest_pause_ms,
 )
-from tests.compat.system.page import CLIENTS, render
+from tests.compat.system.page import CLIENTS, PAGE, render
+from tests.compat.system.results import QUIET, Run, load, save, troubles
+from tests.compat.system.run import chosen_troubles
 from tests.compat.system.troubles import TROUBLES, UPGRADE
 
 
@@ -92,15 +95,52 @@ def test_the_page() -> None:
         "lost": 0,
         "doubled": 0,
         "disordered": 0,
-        "failed": ["saturating load: NOT_CONTROLLER"],
+        "failed": [{"trouble": "saturating load", "reason": "NOT_CONTROLLER"}],
     }
-    page = render({"kafka": result, "ottla": result})
+    page = render({"kafka": [result], "ottla": [result]})
     assert "| records acknowledged to VerifiableProducer | 1,000 | 1,000 |" in page
     assert f"| disk full |{' 1.5 |' * 8}" in page
     assert "Rolling upgrade" not in page
-    assert "There is no finished run yet of: mixed." in page
+    assert "There is no finished run yet of: mixed, control." in page
     assert "- Ottla, not played to its end: saturating load: NOT_CONTROLLER" in page
-    assert f"| disk full |{' 1.5 |' * 4}" in render({"mixed": result})
+    assert f"| disk full |{' 1.5 |' * 4}" in render({"mixed": [result]})
+    assert "| 2,000 |" in render({"ottla": [result, result]})
+    assert "| disk full | 1.5 (1.5 to 1.5, 2) |" in render({"ottla": [result, result]})
+
+
+def _run(*names: str, failed: str = "") -> Run:
+    pauses = dict.fromkeys(CLIENTS, 1)
+    return {
+        "rows": [{"trouble": name, **pauses} for name in (QUIET, *names)],
+        "failed": [{"trouble": failed, "reason": "no"}] if failed else [],
+    }
+
+
+def test_a_run_of_some_troubles_replaces_those_of_earlier_runs(tmp_path: Path) -> None:
+    save("ottla", _run("a", "b", failed="c"), whole=True, folder=tmp_path)
+    save("ottla", _run("b", "b", "c"), whole=False, folder=tmp_path)
+    runs = load(tmp_path)["ottla"]
+    found = {name: len(rows) for name, rows in troubles(runs).items()}
+    assert found == {QUIET: 2, "a": 1, "b": 2, "c": 1}
+    assert [run["failed"] for run in runs] == [[], []]
+    save("ottla", _run("a"), whole=False, folder=tmp_path)
+    assert len(load(tmp_path)["ottla"]) == 2, "nothing of the first run is left"
+    save("ottla", _run("b"), whole=True, folder=tmp_path)
+    assert len(load(tmp_path)["ottla"]) == 1
+
+
+def test_troubles_are_chosen_by_a_part_of_their_names() -> None:
+    names = [name for name, _ in chosen_troubles("ottla", ["kill -9", "isolated"], 2)]
+    assert names == [
+        *(["kill -9 of a broker"] * 2),
+        *(["kill -9 of the controller"] * 2),
+        *(["broker isolated"] * 2),
+    ]
+    assert [name for name, _ in chosen_troubles("control", [], 1)] == list(UPGRADE)
+
+
+def test_the_page_is_that_of_the_kept_results() -> None:
+    assert PAGE.read_text() == render(load()), "tests.compat.system.page.write_page() writes it"
 
 
 def test_each_trouble_says_what_it_does() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from tests.doubles.apache_kafka import JavaProcess, java_command
@@ -41,6 +43,9 @@ class KafkaBrokerProcess(BrokerProcess):
         command = [*self.prefix, *java_command("kafka.Kafka", str(properties))]
         self._kafka = JavaProcess(command, self.log_file)
         self._kafka.wait_for(r"\[KafkaServer id=\d+\] started")
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
 
     def ask_to_stop(self) -> None:
         assert self._kafka is not None, "the broker is not running"

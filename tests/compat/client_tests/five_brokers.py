@@ -11,6 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from tests.compat.ecosystem.clusters import KAFKA, KafkaNode, Node
 from tests.doubles.apache_kafka import start_zookeeper
@@ -48,12 +49,64 @@ def _settings(number: int) -> dict[str, object]:
     }
 
 
+class FiveBrokers:
+    """The brokers by id, 1 to 5."""
+
+    def __init__(self, zookeeper: str) -> None:
+        self.nodes: dict[int, Node] = {}
+        self._zookeeper = zookeeper
+        self._admin = AdminClient({"bootstrap.servers": "127.0.0.1:19091", "log_level": 0})
+
+    def wait_until_complete(self) -> None:
+        """Waits until all brokers see each other."""
+        eventually(self._is_complete, "not all brokers are there", seconds=START_SECONDS)
+
+    def warm_up(self) -> None:
+        """Creates and deletes a topic: the tests give brokers that have just started a minute."""
+        made = self._admin.create_topics([NewTopic("warm-up", 64, 3)], operation_timeout=300)
+        made["warm-up"].result(START_SECONDS)
+        self.remove_topics()
+
+    def remove_topics(self) -> None:
+        """Deletes all topics but the internal ones; returns when a topic of the same name can be
+        created.
+
+        Each process of the tests deletes the topics of the last one and takes them for deleted at
+        once. A broker of Kafka still has them for some seconds: it refuses to create them, and
+        then they are gone.
+        """
+        known = self._admin.list_topics(timeout=60).topics
+        names = [name for name in known if not name.startswith("__")]
+        if names:
+            deleted = self._admin.delete_topics(names, operation_timeout=300)
+            for name in names:
+                deleted[name].result(START_SECONDS)
+        client = KazooClient(self._zookeeper)
+        client.start(timeout=START_SECONDS)
+        try:
+            eventually(
+                lambda: not {*client.get_children("/brokers/topics")}.intersection(names),
+                "the topics are not deleted",
+                seconds=START_SECONDS,
+            )
+        finally:
+            client.stop()
+            client.close()
+
+    def _is_complete(self) -> bool:
+        try:
+            found = self._admin.list_topics(timeout=10)
+        except KafkaException:
+            return False
+        return len(found.brokers) == COUNT and found.controller_id >= 0
+
+
 @contextmanager
-def five_brokers(kind: str, directory: Path, proxy: str) -> Iterator[dict[int, Node]]:
-    """The brokers 1 to 5, and the proxies `kafka1` to `kafka5` in the Toxiproxy at `proxy`."""
-    nodes: dict[int, Node] = {}
+def five_brokers(kind: str, directory: Path, proxy: str) -> Iterator[FiveBrokers]:
+    """The brokers, and the proxies `kafka1` to `kafka5` in the Toxiproxy at `proxy`."""
     with ExitStack() as stack:
         zookeeper = stack.enter_context(start_zookeeper(directory))
+        brokers = FiveBrokers(zookeeper)
         for number in range(1, COUNT + 1):
             settings = _settings(number)
             place = directory / f"broker-{number}"
@@ -62,22 +115,13 @@ def five_brokers(kind: str, directory: Path, proxy: str) -> Iterator[dict[int, N
             else:
                 texts = {name: str(value) for name, value in settings.items()}
                 node = BrokerProcess(place, {"zookeeper.connect": zookeeper, **texts})
-            nodes[number] = node
+            brokers.nodes[number] = node
             stack.callback(_end, node)
             node.start()
             _add_proxy(proxy, number)
-        admin = AdminClient({"bootstrap.servers": "127.0.0.1:19091", "log_level": 0})
-        eventually(lambda: _is_complete(admin), "not all brokers are there", seconds=START_SECONDS)
-        _warm_up(admin)
-        yield nodes
-
-
-def _warm_up(admin: AdminClient) -> None:
-    """Creates and deletes a topic: the tests give brokers that have just started a minute."""
-    made = admin.create_topics([NewTopic("warm-up", 64, 3)], operation_timeout=START_SECONDS)
-    made["warm-up"].result(START_SECONDS)
-    deleted = admin.delete_topics(["warm-up"], operation_timeout=START_SECONDS)
-    deleted["warm-up"].result(START_SECONDS)
+        brokers.wait_until_complete()
+        brokers.warm_up()
+        yield brokers
 
 
 class _Kafka(KafkaNode):
@@ -122,11 +166,3 @@ def _add_proxy(proxy: str, number: int) -> None:
             raise
 
     eventually(is_added, f"no proxy for broker {number}", seconds=60)
-
-
-def _is_complete(admin: AdminClient) -> bool:
-    try:
-        found = admin.list_topics(timeout=10)
-    except KafkaException:
-        return False
-    return len(found.brokers) == COUNT and found.controller_id >= 0

@@ -78,7 +78,7 @@ class Package:
         return module_directory(self.module, self.version) / self.path
 
     def names(self, pattern: str, variables: Mapping[str, str]) -> list[str]:
-        """Its tests at the top level. The brokers are there: a TestMain may want them."""
+        """Its tests at the top level that match."""
         command = [str(self.binary), "-test.list", pattern or "."]
         environment = {**os.environ, **variables}
         found = subprocess.run(
@@ -92,17 +92,17 @@ def run_tests(
     package: Package,
     log: Path,
     *,
-    pattern: str,
+    names: Sequence[str],
     seconds: float,
     variables: Mapping[str, str],
     before: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """The states of the tests of one package, subtests included, by `PACKAGE/TEST`.
+    """The states of these tests of one package, subtests included, by `PACKAGE/TEST`.
 
     A test that panics or takes too long ends its process: the tests after it get another one.
     `before` runs before each process.
     """
-    left = package.names(pattern, variables)
+    left = list(names)
     states: dict[str, str] = {}
     while left:
         before()

@@ -93,7 +93,8 @@ def _run(request: Request) -> dict[str, str]:
     return read_report(report)
 
 
-def _pattern(names: Sequence[str]) -> str:
+def pattern_of_tests(names: Sequence[str]) -> str:
+    """A pattern for `pytest -k` of these names of a report."""
     tests = {name.partition("/")[2].partition("[")[0] for name in names}
     return " or ".join(sorted(tests))
 
@@ -117,7 +118,7 @@ SUITE = Suite(
     ("java", "mvn", "unshare"),
     _prepare,
     _run,
-    _pattern,
+    pattern_of_tests,
     "Its integration tests. Those of SASL and TLS start a broker of their own with files that its "
     "source distribution lacks: they are skipped, or fail at their start.",
     ("`test_group` requests a session timeout of 3 s: both brokers are set to allow it.",),

@@ -14,6 +14,10 @@ KEPT = Path(__file__).resolve().parent / "kept"
 PASSED, FAILED, SKIPPED = "pass", "fail", "skip"
 
 
+class Unavailable(Exception):
+    """A suite that cannot be obtained or has no files on this machine."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One run: the kind of broker, a place for files, and a pattern of tests or ""."""

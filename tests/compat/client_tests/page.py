@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.compat.client_tests.catalogue import NOT_RUN
 from tests.compat.client_tests.model import FAILED, PASSED, SKIPPED, Results, Suite
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
@@ -47,8 +46,6 @@ def render(rows: Sequence[tuple[Suite, Results]]) -> str:
         lines.append(f"| {suite.title} | {suite.version} | {len(names) or '-'} | {cells} | {day} |")
     for suite, results in rows:
         lines += _section(suite, results)
-    lines += ["", "## Not run", "", "| suite | reason |", "|---|---|"]
-    lines += [f"| {title} | {reason} |" for title, reason in NOT_RUN]
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.compat.client_tests.docker_stand_in import stand_in
 from tests.compat.client_tests.five_brokers import five_brokers
@@ -37,12 +36,15 @@ def _proxy() -> Path:
     return install(PROXY, PROXY_VERSION, "toxiproxy")
 
 
-def functional_tests() -> str:
-    """A pattern of the tests in its files functional_*_test.go; the others need no broker."""
+def functional_tests(directory: Path, pattern: str = "") -> list[str]:
+    """The tests of the files functional_*_test.go that match; the others need no broker.
+
+    They are read from the files: the test binary makes its topics before it lists its tests.
+    """
     names: list[str] = []
-    for path in sorted(module_directory(MODULE, VERSION).glob("functional_*_test.go")):
+    for path in sorted(directory.glob("functional_*_test.go")):
         names += re.findall(r"^func (Test\w+)\(", path.read_text("utf-8"), re.MULTILINE)
-    return f"^({'|'.join(name for name in names if name != 'TestMain')})$"
+    return [name for name in names if name != "TestMain" and re.search(pattern, name)]
 
 
 @contextmanager
@@ -61,16 +63,22 @@ def _proxies(directory: Path) -> Iterator[None]:
 def _run(request: Request) -> dict[str, str]:
     with ExitStack() as stack:
         stack.enter_context(_proxies(request.directory))
-        brokers: dict[int, Any] = stack.enter_context(
+        brokers = stack.enter_context(
             five_brokers(request.kind, request.directory, f"127.0.0.1:{PROXY_PORT}")
         )
-        command = stack.enter_context(stand_in(request.directory, brokers))
+        command = stack.enter_context(stand_in(request.directory, brokers.nodes))
+
+        def restore() -> None:
+            command.start_all()
+            brokers.wait_until_complete()
+            brokers.remove_topics()
+
         return run_tests(
             Package(MODULE, VERSION, ""),
             request.directory / "tests.log",
-            pattern=request.pattern or functional_tests(),
+            names=functional_tests(module_directory(MODULE, VERSION), request.pattern),
             seconds=RUN_SECONDS,
-            before=command.start_all,
+            before=restore,
             variables={
                 "KAFKA_VERSION": "3.9.1",
                 "TOXIPROXY_ADDR": f"http://127.0.0.1:{PROXY_PORT}",

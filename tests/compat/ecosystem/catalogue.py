@@ -13,6 +13,7 @@ from tests.compat.ecosystem.programs import (
     group_exporter,
     mirror_maker,
     python_streams,
+    rsyslog,
     streams_smoke,
     telegraf,
     word_count,
@@ -31,6 +32,7 @@ PROGRAMS: tuple[Program, ...] = (
     python_streams.FAUST,
     python_streams.BYTEWAX,
     telegraf.PROGRAM,
+    rsyslog.PROGRAM,
     burrow.PROGRAM,
     group_exporter.PROGRAM,
 )
@@ -39,8 +41,12 @@ PROGRAMS: tuple[Program, ...] = (
 NOT_RUN: tuple[tuple[str, str], ...] = (
     ("Karapace", "not on PyPI"),
     ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
-    ("kafka_exporter, kminion", "not available from the Go module proxy"),
+    (
+        "kafka_exporter, kminion, Redpanda Console and Connect",
+        "not available from the Go module proxy",
+    ),
     ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
-    ("Vector, Logstash", "not in Debian"),
+    ("Vector", "not in Debian; crates.io has another program of this name"),
+    ("Logstash", "not in Debian and not on Maven Central"),
     ("ruby-kafka, rdkafka-ruby", "not in Debian"),
 )

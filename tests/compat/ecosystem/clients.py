@@ -79,17 +79,16 @@ def read_topic(bootstrap: str, topic: str, isolation: str = "read_committed") ->
         )
         records: list[Record] = []
         while open_partitions:
-            messages = consumer.consume(1000, 30.0)
-            assert messages, f"the end of {topic} was not reached"
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    key, value = message.key() or b"", message.value() or b""
-                    key_text, text = (each.decode("utf-8", "replace") for each in (key, value))
-                    partition, offset = message.partition() or 0, message.offset() or 0
-                    records.append(Record(partition, offset, key_text, text))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard(message.partition())
+            message = consumer.poll(30.0)  # `consume` waits for a full batch, all the time it has
+            assert message is not None, f"the end of {topic} was not reached"
+            error = message.error()
+            if error is None:
+                key, value = message.key() or b"", message.value() or b""
+                key_text, text = (each.decode("utf-8", "replace") for each in (key, value))
+                partition, offset = message.partition() or 0, message.offset() or 0
+                records.append(Record(partition, offset, key_text, text))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions.discard(message.partition())
         return sorted(records)
     finally:
         consumer.close()

@@ -7,27 +7,28 @@ something passes on Kafka and not on Ottla.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import shutil
-import signal
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
 
 import pytest
 
-import ottla
+from tests.compat.comparison import (
+    VERSIONS,
+    chosen_brokers,
+    command_line,
+    end_with_sigterm,
+    run_directory,
+    today,
+)
 from tests.compat.ecosystem.catalogue import PROGRAMS
-from tests.compat.ecosystem.clusters import KAFKA, OTTLA, TITLES
+from tests.compat.ecosystem.clusters import TITLES
 from tests.compat.ecosystem.model import Program, Script
 from tests.compat.ecosystem.page import PAGE, write_page
 from tests.compat.ecosystem.results import Results, Run
-from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
-
-VERSIONS = {OTTLA: ottla.__version__, KAFKA: KAFKA_VERSION}
+from tests.doubles.apache_kafka import REPOSITORY
 
 
 def run_program(program: Program, kind: str, directory: Path) -> Run | None:
@@ -50,7 +51,7 @@ def run_program(program: Program, kind: str, directory: Path) -> Run | None:
             print("  not recorded: the script failed outside its checks")
             return None
     return Run(
-        day=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        day=today(),
         broker_version=VERSIONS[kind],
         program_version=program.version,
         seconds=round(time.monotonic() - began),
@@ -58,33 +59,17 @@ def run_program(program: Program, kind: str, directory: Path) -> Run | None:
     )
 
 
-def _end(number: int, frame: object) -> None:
-    """SIGTERM ends the brokers and programs, too."""
-    raise SystemExit(128 + number)
-
-
 def main() -> int:
-    signal.signal(signal.SIGTERM, _end)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = [program.name for program in PROGRAMS]
-    parser.add_argument("--only", action="append", choices=names, help="a program; all without")
-    parser.add_argument("--broker", action="append", choices=(OTTLA, KAFKA), help="one of the two")
-    parser.add_argument("--page", action="store_true", help="only write the page")
-    parser.add_argument("--keep", type=Path, help="a directory for data and logs, kept")
-    chosen = parser.parse_args()
+    end_with_sigterm()
+    arguments = command_line(__doc__, [each.name for each in PROGRAMS], "program").parse_args()
     different = []
     for program in PROGRAMS:
-        if chosen.page or program.name not in (chosen.only or names):
+        if arguments.page or program.name not in (arguments.only or [program.name]):
             continue
         results = Results(program.name)
-        for kind in chosen.broker or (OTTLA, KAFKA):
-            directory = Path(tempfile.mkdtemp(prefix=f"{program.name}-{kind}-", dir=chosen.keep))
-            directory.chmod(0o755)  # a program may run as another user
-            try:
+        for kind in chosen_brokers(arguments):
+            with run_directory(program.name, kind, arguments.keep) as directory:
                 run = run_program(program, kind, directory)
-            finally:
-                if chosen.keep is None:
-                    shutil.rmtree(directory, ignore_errors=True)
             if run is not None:
                 results.save(kind, run)
         different += [f"{program.title}: {name}" for name in results.differences()]

@@ -1,11 +1,12 @@
 """Three brokers and a ZooKeeper, each on a host of its own; a broker is Ottla or Apache Kafka.
 
 A broker keeps its id, address and data when it is replaced with the other kind: that is a rolling
-upgrade. Its data directory is a file system of its own, which can be filled.
+upgrade. Its data directory is a disk of its own, which can be filled and lose its power.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,8 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
+from tests.compat.system.disks import Disk
 from tests.compat.system.hosts import Hosts, run
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.eventually import eventually
@@ -28,9 +38,9 @@ CLIENTS, ZOOKEEPER = "clients", "zookeeper"
 PORT = 9092
 SESSION_TIMEOUT_MS = 9_000
 RECOVERY_S = 180.0
+# Each broker reads a changed setting from ZooKeeper, some milliseconds after the response.
+_SETTING_S = 3.0
 KINDS: dict[str, type[BrokerProcess]] = {"ottla": BrokerProcess, "kafka": KafkaBrokerProcess}
-# For everything that one run writes, several times over.
-_DISK_MIB = 1_024
 
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -87,10 +97,15 @@ class Cluster:
         self._stopped: list[int] = []
         self._ballast: list[Path] = []
         self.topics: dict[str, int] = {}
-        for broker_id in BROKER_IDS:
-            data = self._folder(broker_id) / "data"
-            data.mkdir(parents=True)
-            run("mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "none", str(data))
+        #: The kind with which a broker of a kind is replaced, and the one replaced last.
+        self.other_kind = {"ottla": "kafka", "kafka": "ottla"}
+        self.replaced = BROKER_IDS[0]
+        images = directory / "images"
+        images.mkdir()
+        run("mount", "-t", "tmpfs", "none", str(images))
+        self.disks = {
+            each: Disk(self._folder(each) / "data", images / host(each)) for each in BROKER_IDS
+        }
         self.bootstrap = ",".join(f"{hosts.address(host(each))}:{PORT}" for each in BROKER_IDS)
         self._admin: AdminClient | None = None
 
@@ -115,7 +130,7 @@ class Cluster:
                 "zookeeper.connect": self.zookeeper.connect,
                 "listeners": address,
                 # A directory below the mount: the mount point is not the broker's to rename.
-                "log.dirs": str(self._folder(broker_id) / "data" / "logs"),
+                "log.dirs": str(self.disks[broker_id].place / "logs"),
             },
         )
         broker.port = PORT
@@ -160,7 +175,7 @@ class Cluster:
 
     def fill_disk(self, broker_id: int) -> None:
         """Takes what is free on the broker's disk, and what becomes free in the next moments."""
-        ballast = self._folder(broker_id) / "data" / f"ballast-{len(self._ballast)}"
+        ballast = self.disks[broker_id].place / f"ballast-{len(self._ballast)}"
         self._ballast.append(ballast)
         with ballast.open("wb") as file:
             piece, size = 1 << 24, 0
@@ -170,6 +185,25 @@ class Cluster:
                     size += piece
                 except OSError:
                     piece >>= 1
+
+    def kill(self, broker_ids: Sequence[int]) -> None:
+        """kill -9 of these brokers at the same moment."""
+        for broker_id in broker_ids:
+            self.brokers[broker_id].send_signal(signal.SIGKILL)
+        for broker_id in broker_ids:
+            self.brokers[broker_id].kill()
+
+    def sync_each_record(self, value: bool) -> None:
+        """log.flush.interval.messages=1 of all brokers: a record is synced, then acknowledged.
+        What was written before is synced, too."""
+        kind = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
+        entry = ConfigEntry("log.flush.interval.messages", "1", incremental_operation=kind)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result(60)
+        if value:
+            time.sleep(_SETTING_S)
+            for disk in self.disks.values():
+                disk.sync()
 
     def heal(self) -> None:
         """Everything runs and reaches everything; returns when all replicas are in sync."""
@@ -188,17 +222,35 @@ class Cluster:
         self.wait_until_in_sync()
 
     def wait_until_in_sync(self) -> None:
-        """Waits until each replica of the topics of the clients is in sync."""
-        eventually(self.is_in_sync, "not all replicas are in sync", seconds=RECOVERY_S)
+        """Waits until all brokers are registered and each replica of the topics is in sync."""
+        client = KazooClient(self.zookeeper.connect)
+        client.start(timeout=RECOVERY_S)
+        try:
+            eventually(
+                lambda: self._is_in_sync(client), "not all replicas are in sync", seconds=RECOVERY_S
+            )
+        finally:
+            client.stop()
+            client.close()
 
-    def is_in_sync(self) -> bool:
-        known = self.admin.list_topics(timeout=60).topics
-        return all(
-            name in known
-            and len(known[name].partitions) == count
-            and all(len(each.isrs) == len(BROKER_IDS) for each in known[name].partitions.values())
-            for name, count in self.topics.items()
-        )
+    def _is_in_sync(self, client: KazooClient) -> bool:
+        """ZooKeeper is asked: a broker that was cut off has metadata of the time before it."""
+        try:
+            if len(client.get_children("/brokers/ids")) < len(BROKER_IDS):
+                return False
+            return all(
+                len(client.get_children(f"/brokers/topics/{name}/partitions")) == count
+                and all(
+                    self._isr_size(client, name, each) == len(BROKER_IDS) for each in range(count)
+                )
+                for name, count in self.topics.items()
+            )
+        except NoNodeError:  # a topic that is being created
+            return False
+
+    def _isr_size(self, client: KazooClient, topic: str, partition: int) -> int:
+        state, _ = client.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        return len(json.loads(state)["isr"])
 
     def close(self) -> None:
         self.hosts.heal()

@@ -1,18 +1,20 @@
 """Kafka's system-test tools through restarts, kills, upgrades and faults, beside Apache Kafka.
 
-    python -m tests.compat.system.run [--brokers ottla kafka mixed] [--seed 1] [--troubles TEXT ...]
+    python -m tests.compat.system.run [--brokers ottla kafka mixed control] [--seed 1]
+        [--troubles TEXT ...] [--times 3]
 
 `make compat-system` runs all. Each lane is three brokers on one ZooKeeper: of Ottla, of Apache
-Kafka 3.9.1, or (mixed) a rolling upgrade from Kafka to Ottla and back. VerifiableProducer and
+Kafka 3.9.1, (mixed) a rolling upgrade from Kafka to Ottla and back, or (control) the same steps
+with Kafka in place of Ottla. VerifiableProducer and
 VerifiableConsumer, TransactionalMessageCopier, Trogdor's round-trip workload and a Kafka Streams
 job (exactly_once_v2) work all the time. In the end every record is read and counted. The exit code
-is 1 when something was lost, doubled or out of order. docs/system-tests.md has the last results.
+is 1 when something was lost, doubled or out of order. docs/system-tests.md has the last results;
+a run with --troubles replaces those of these troubles only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -21,18 +23,18 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import KafkaException
 
+from tests.compat.comparison import today
 from tests.compat.streams.run import compile_job
 from tests.compat.system.cluster import Cluster, start_cluster
 from tests.compat.system.copiers import Copiers
 from tests.compat.system.hosts import enter
 from tests.compat.system.measures import Findings, longest_pause_ms
-from tests.compat.system.page import RESULTS, write_page
+from tests.compat.system.page import write_page
+from tests.compat.system.results import LANES, QUIET, Run, save
 from tests.compat.system.round_trip import RoundTrips, trogdor_library
 from tests.compat.system.streams import Streams
 from tests.compat.system.troubles import TROUBLES, UPGRADE, Trouble
@@ -40,7 +42,6 @@ from tests.compat.system.verifiable import Verifiable
 from tests.doubles.apache_kafka import KAFKA_VERSION, kafka_library
 from tests.doubles.eventually import eventually
 
-LANES = ("kafka", "ottla", "mixed")
 QUIET_S = 10.0
 # Between two troubles, and after a trouble before its pauses are taken as ended.
 REST_S = 5.0
@@ -115,29 +116,38 @@ def now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[str, Any]:
+def chosen_troubles(lane: str, wanted: list[str], times: int) -> list[tuple[str, Trouble]]:
+    """The troubles of a lane whose names have one of these texts, so often after each other."""
+    found = UPGRADE if lane in ("mixed", "control") else TROUBLES
+    named = [
+        (name, trouble)
+        for name, trouble in found.items()
+        if not wanted or any(text in name for text in wanted)
+    ]
+    return [each for each in named for _ in range(times)]
+
+
+def run_lane(directory: Path, lane: str, seed: int, troubles: list[tuple[str, Trouble]]) -> Run:
     """Plays a lane; returns what it gave."""
-    troubles = UPGRADE if lane == "mixed" else TROUBLES
-    if wanted:
-        troubles = {name: each for name, each in troubles.items() if any(w in name for w in wanted)}
     with ExitStack() as stack:
-        cluster = stack.enter_context(
-            start_cluster(directory, "kafka" if lane == "mixed" else lane)
-        )
+        kind = "ottla" if lane == "ottla" else "kafka"
+        cluster = stack.enter_context(start_cluster(directory, kind))
+        if lane == "control":
+            cluster.other_kind = {"kafka": "kafka"}
         work = Workloads(cluster, directory, stack)
         stack.callback(work.end_watch)
         work.start()
         begin = now_ms()
         time.sleep(QUIET_S)
-        windows = [("no trouble", begin, now_ms())]
-        failed: list[str] = []
-        for name, trouble in troubles.items():
+        windows = [(QUIET, begin, now_ms())]
+        failed: list[dict[str, str]] = []
+        for number, (name, trouble) in enumerate(troubles):
+            again = sum(name == earlier for earlier, _ in troubles[:number])
+            choices = random.Random(f"{seed} {name}" + (f" {again}" if again else ""))
             try:
-                windows.append(
-                    (name, *_play(lane, name, trouble, cluster, random.Random(f"{seed} {name}")))
-                )
+                windows.append((name, *_play(lane, name, trouble, cluster, choices)))
             except (AssertionError, KafkaException) as error:
-                failed.append(f"{name}: {str(error).splitlines()[0]}"[:500])
+                failed.append({"trouble": name, "reason": str(error).splitlines()[0][:400]})
                 print(f"{lane}: {failed[-1]}", flush=True)
                 cluster.heal()
             if work.error is not None:
@@ -149,10 +159,10 @@ def run_lane(directory: Path, lane: str, seed: int, wanted: list[str]) -> dict[s
         failures = work.copiers.failures + work.round_trips.failures
     for row in rows:
         print(lane, row, flush=True)
-    for text in (*findings.examples, *failures, *failed):
+    for text in (*findings.examples, *failures):
         print(f"{lane}: {text}", flush=True)
     return {
-        "day": datetime.now(UTC).date().isoformat(),
+        "day": today(),
         "seed": seed,
         "load": round(os.getloadavg()[2]),
         "rows": rows,
@@ -180,6 +190,7 @@ def main() -> int:
     parser.add_argument("--brokers", nargs="+", choices=LANES, default=LANES)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--troubles", nargs="+", default=[], help="only those with this text")
+    parser.add_argument("--times", type=int, default=1, help="each trouble so often")
     parser.add_argument("--keep", type=Path, help="a directory for logs that stay")
     chosen = parser.parse_args()
     missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
@@ -200,12 +211,12 @@ def main() -> int:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
             directory = chosen.keep / lane if chosen.keep else Path(name)
             directory.mkdir(parents=True, exist_ok=True)
-            result = run_lane(directory, lane, chosen.seed, chosen.troubles)
+            played = chosen_troubles(lane, chosen.troubles, chosen.times)
+            result = run_lane(directory, lane, chosen.seed, played)
         bad = {each: result[each] for each in ("lost", "doubled", "disordered", "failed")}
         print(f"{lane}: {result['counts']}, {bad}", flush=True)
         wrong = wrong or any(bad.values())
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{lane}.json").write_text(json.dumps(result))
+        save(lane, result, whole=not chosen.troubles)
     write_page()
     return int(wrong)
 

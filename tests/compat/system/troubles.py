@@ -20,10 +20,13 @@ from tests.compat.system.verifiable import tool
 
 # Past the session timeout, so that the cluster has to do without.
 TROUBLE_S = SESSION_TIMEOUT_MS / 1000 + 6
+#: The disk of `lose_syncs` goes back so far; before `lose_all_power` clients write so long.
+LOST_SYNCS_S = 10.0
 LOAD_S = 20.0
+# No more than the disks hold, whatever the brokers can take in that time.
+LOAD_RECORDS = 4_000_000
 LOAD_TOPIC, LOAD_PARTITIONS = "load", 6
 _OTHERS = tuple(map(host, BROKER_IDS))
-_SIDES = {"ottla": "kafka", "kafka": "ottla"}
 
 Trouble = Callable[[Cluster, random.Random], None]
 
@@ -34,25 +37,19 @@ def rolling_restart(cluster: Cluster, choices: random.Random) -> None:
         _replace(cluster, broker_id, kind_of(cluster.brokers[broker_id]))
 
 
-def replace_all(cluster: Cluster, choices: random.Random) -> None:
-    """Each broker is stopped, and one of the other kind started on its data."""
-    for broker_id in shuffled(choices):
-        _replace(cluster, broker_id, _SIDES[kind_of(cluster.brokers[broker_id])])
-
-
 def replace_one(cluster: Cluster, choices: random.Random) -> None:
-    """The first step of `replace_all` alone: the cluster is mixed after it."""
+    """A broker is stopped, and one of the other kind started on its data."""
     broker_id = choices.choice(BROKER_IDS)
-    _replace(cluster, broker_id, _SIDES[kind_of(cluster.brokers[broker_id])])
+    cluster.replaced = broker_id
+    _replace(cluster, broker_id, cluster.other_kind[kind_of(cluster.brokers[broker_id])])
 
 
 def replace_rest(cluster: Cluster, choices: random.Random) -> None:
-    """The brokers that are not of the kind of the last one that was replaced."""
-    kinds = [kind_of(broker) for broker in cluster.brokers.values()]
-    few = min(set(kinds), key=kinds.count)
+    """The brokers that `replace_one` left, one after the other."""
+    kind = kind_of(cluster.brokers[cluster.replaced])
     for broker_id in shuffled(choices):
-        if kind_of(cluster.brokers[broker_id]) != few:
-            _replace(cluster, broker_id, few)
+        if broker_id != cluster.replaced:
+            _replace(cluster, broker_id, kind)
 
 
 def _replace(cluster: Cluster, broker_id: int, kind: str) -> None:
@@ -118,6 +115,35 @@ def pause_zookeeper(cluster: Cluster, choices: random.Random) -> None:
     cluster.heal()
 
 
+def lose_power(cluster: Cluster, choices: random.Random) -> None:
+    """A broker's machine loses its power: what it had not synced is gone."""
+    broker_id = choices.choice(BROKER_IDS)
+    cluster.kill([broker_id])
+    cluster.disks[broker_id].lose_power()
+    _wait_and_heal(cluster)
+
+
+def lose_syncs(cluster: Cluster, choices: random.Random) -> None:
+    """A broker's machine loses its power, and its disk all that was synced in the last seconds."""
+    broker_id = choices.choice(BROKER_IDS)
+    cluster.disks[broker_id].keep_state()
+    time.sleep(LOST_SYNCS_S)
+    cluster.kill([broker_id])
+    cluster.disks[broker_id].lose_syncs()
+    _wait_and_heal(cluster)
+
+
+def lose_all_power(cluster: Cluster, choices: random.Random) -> None:
+    """All brokers lose their power at the same moment, with log.flush.interval.messages=1."""
+    cluster.sync_each_record(True)
+    time.sleep(LOST_SYNCS_S)
+    cluster.kill(BROKER_IDS)
+    for broker_id in BROKER_IDS:
+        cluster.disks[broker_id].lose_power()
+    _wait_and_heal(cluster)
+    cluster.sync_each_record(False)
+
+
 def _wait_and_heal(cluster: Cluster) -> None:
     time.sleep(TROUBLE_S)
     cluster.heal()
@@ -129,7 +155,7 @@ def saturate(cluster: Cluster, choices: random.Random) -> None:
     command = tool(
         cluster,
         "ProducerPerformance",
-        *("--topic", LOAD_TOPIC, "--num-records", "100000000", "--record-size", "100"),
+        *("--topic", LOAD_TOPIC, "--num-records", str(LOAD_RECORDS), "--record-size", "100"),
         *("--throughput", "-1", "--producer-props", f"bootstrap.servers={cluster.bootstrap}"),
         *("acks=1", "enable.idempotence=false"),
     )
@@ -157,6 +183,9 @@ TROUBLES: dict[str, Trouble] = {
     "disk full": fill_disk,
     "SIGSTOP of a broker": pause_broker,
     "SIGSTOP of ZooKeeper": pause_zookeeper,
+    "power failure of a broker": lose_power,
+    "power failure of a broker, syncs lost": lose_syncs,
+    "power failure of all brokers, each record synced": lose_all_power,
     "saturating load": saturate,
 }
 #: From three brokers of Kafka to three of Ottla and back.

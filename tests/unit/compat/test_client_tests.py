@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import subprocess
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.compat.client_tests import kafka_python
-from tests.compat.client_tests import run as run_module
 from tests.compat.client_tests.catalogue import SUITES
 from tests.compat.client_tests.docker_stand_in import stand_in
 from tests.compat.client_tests.go_tests import pattern_of, read_events
 from tests.compat.client_tests.model import FAILED, PASSED, SKIPPED, Results, Run, Suite
 from tests.compat.client_tests.page import PAGE, render
+from tests.compat.client_tests.run import failed_pattern, keep
+from tests.compat.client_tests.sarama import functional_tests
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 
 
@@ -89,18 +89,31 @@ def test_tests_that_run_again_replace_their_state_and_are_named(tmp_path: Path) 
     assert run.again == ("two",)
 
 
-@pytest.mark.parametrize("has_run", [True, False])
-def test_some_tests_of_a_suite_that_has_not_run_are_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_run: bool
-) -> None:
-    """They are no run of the suite, and there is none that they belong to."""
-    if has_run:
-        Results("a", tmp_path).save(OTTLA, _run({"one": FAILED, "two": PASSED}))
-    monkeypatch.setattr(run_module, "Results", lambda name: Results(name, tmp_path))
-    suite = dataclasses.replace(_suite(), run=lambda _: {"one": PASSED})
-    run_module._run_suite(suite, OTTLA, tmp_path, "one")
-    kept = {kind: run.tests for kind, run in Results("a", tmp_path).runs.items()}
-    assert kept == ({OTTLA: {"one": PASSED, "two": PASSED}} if has_run else {})
+def test_a_part_of_a_suite_without_a_kept_run_is_not_kept(tmp_path: Path) -> None:
+    results = Results("a", tmp_path)
+    assert failed_pattern(_suite(), results, OTTLA) == ""
+    assert not keep(results, OTTLA, _run({"TestA": PASSED}), part=True)
+    assert not Results("a", tmp_path).runs
+
+
+def test_a_part_of_a_suite_goes_into_the_kept_run(tmp_path: Path) -> None:
+    results = Results("a", tmp_path)
+    assert keep(results, OTTLA, _run({"TestA": PASSED, "TestB/x": FAILED}), part=False)
+    assert failed_pattern(_suite(), results, OTTLA) == "^(TestB)$"
+    assert keep(results, OTTLA, _run({"TestB/x": PASSED}), part=True)
+    kept = Results("a", tmp_path)
+    assert kept.runs[OTTLA].tests == {"TestA": PASSED, "TestB/x": PASSED}
+    assert failed_pattern(_suite(), kept, OTTLA) == ""
+
+
+def test_saramas_functional_tests_are_read_from_its_files(tmp_path: Path) -> None:
+    (tmp_path / "functional_a_test.go").write_text(
+        "func TestFuncA(t *testing.T) {\n}\nfunc helper() {\n}\nfunc TestFuncB(t *testing.T) {\n"
+    )
+    (tmp_path / "functional_test.go").write_text("func TestMain(m *testing.M) {\n")
+    (tmp_path / "unit_test.go").write_text("func TestOther(t *testing.T) {\n")
+    assert functional_tests(tmp_path) == ["TestFuncA", "TestFuncB"]
+    assert functional_tests(tmp_path, "^(TestFuncB|TestOther)$") == ["TestFuncB"]
 
 
 def test_the_page_has_the_counts_and_the_differences(tmp_path: Path) -> None:
