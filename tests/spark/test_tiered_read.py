@@ -20,6 +20,7 @@ from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special
 from pyspark_ottla.task_listener import TaskListener
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.tiered_topics import folder_settings, tiered_settings
 from tests.spark.support import create_topic, load
 
 pytestmark = pytest.mark.spark
@@ -47,20 +48,14 @@ class Tiered(NamedTuple):
         }
 
 
-def broker_settings(store: dict[str, str]) -> dict[str, str]:
+def broker_settings(store: dict[str, str]) -> dict[str, object]:
     """Those of a broker whose tasks run without delay."""
     return {
-        "remote_log_storage_system_enable": "true",
-        "remote_log_storage_manager_class_name": "aiven",
-        "remote_log_manager_task_interval_ms": "100",
-        "log_retention_check_interval_ms": "200",
-        "log_initial_task_delay_ms": "200",
-        "rlmm_config_remote_log_metadata_topic_num_partitions": "3",
-        "rlmm_config_remote_log_metadata_topic_replication_factor": "1",
-        "transaction_state_log_num_partitions": "1",
-        "transaction_state_log_replication_factor": "1",
-        "transaction_state_log_min_isr": "1",
-        **{f"rsm_config_{name.replace('.', '_')}": value for name, value in store.items()},
+        **tiered_settings(store),
+        "rlmm_config_remote_log_metadata_topic_num_partitions": 3,
+        "transaction_state_log_num_partitions": 1,
+        "transaction_state_log_replication_factor": 1,
+        "transaction_state_log_min_isr": 1,
     }
 
 
@@ -69,12 +64,7 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
     directory = tmp_path_factory.mktemp("tiered")
     store = directory / "store"
     store.mkdir()
-    folder = {
-        "storage.backend.class": "filesystem",
-        "storage.root": str(store),
-        "chunk.size": "4096",
-    }
-    with start_broker(directory, **broker_settings(folder)) as broker:
+    with start_broker(directory, **broker_settings(folder_settings(store, 4096))) as broker:
         tiered = Tiered(broker.bootstrap, store, directory)
         write_history(tiered, broker.data_directory)
         yield tiered
