@@ -26,7 +26,6 @@ from tests.spark.support import create_topic, load
 pytestmark = pytest.mark.spark
 
 TOPIC = "history"
-TP = TopicPartition(TOPIC, 0)
 SEGMENT_BYTES = 20_000
 
 
@@ -70,12 +69,15 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
         yield tiered
 
 
-def write_history(tiered: Tiered, data: Path) -> None:
+def write_history(
+    tiered: Tiered, data: Path, *, partitions: int = 1, transactions: int = 40
+) -> None:
     """Committed and aborted transactions over many segments, all but the last of them tiered.
     Returns when nothing more is copied. `data` is the broker's data directory."""
     create_topic(
         tiered.bootstrap,
         TOPIC,
+        partitions,
         config={
             "remote.storage.enable": "true",
             "segment.bytes": str(SEGMENT_BYTES),
@@ -84,13 +86,14 @@ def write_history(tiered: Tiered, data: Path) -> None:
     )
     producer = Producer({"bootstrap.servers": tiered.bootstrap, "transactional.id": "history"})
     producer.init_transactions(60)
-    for number in range(40):
+    for number in range(transactions):
         producer.begin_transaction()
         for record in range(25):
             producer.produce(
                 TOPIC,
                 key=b"k%d" % record,
                 value=b"%d-" % number * 60,
+                partition=record % partitions,
                 timestamp=1_700_000_000_000 + 1000 * number + record,
                 headers=[("number", b"%d" % number), ("none", None)] if record % 5 == 0 else None,
             )
@@ -104,12 +107,18 @@ def write_history(tiered: Tiered, data: Path) -> None:
     )
     with cluster_of(options) as cluster:
 
-        def is_tiered() -> bool:
-            active = max(int(path.stem) for path in data.glob(f"{TOPIC}-0/*.log"))
-            local = special_offset(cluster, TP, EARLIEST_LOCAL)
-            return local > 500 and special_offset(cluster, TP, LATEST_TIERED) == active - 1
+        def is_tiered(partition: int) -> bool:
+            place = TopicPartition(TOPIC, partition)
+            active = max(int(path.stem) for path in data.glob(f"{TOPIC}-{partition}/*.log"))
+            local = special_offset(cluster, place, EARLIEST_LOCAL)
+            # About half of the records, which are 25 to a transaction.
+            enough = 12 * transactions // partitions
+            return local > enough and special_offset(cluster, place, LATEST_TIERED) == active - 1
 
-        eventually(is_tiered, "the first segments did not leave the disk")
+        eventually(
+            lambda: all(map(is_tiered, range(partitions))),
+            "the first segments did not leave the disk",
+        )
 
 
 @contextmanager
