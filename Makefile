@@ -137,8 +137,12 @@ compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone clus
 tiered-large: $(STAMP) ## a topic of 10 GB with 256 MB of it on the local disk, read by a consumer and by Spark (minutes; 13 GB of disk)
 	@$(RUN) -m tests.spark.tiered_large $(ARGUMENTS)
 
-test-s3-seaweedfs: $(STAMP) ## tiered storage's store with SeaweedFS instead of moto (downloads it once; a minute)
-	@OTTLA_TEST_S3=seaweedfs $(RUN) -m pytest -q tests/integration/test_remote_storage_s3.py
+compat-stores: $(STAMP) ## tiered storage with SeaweedFS, Azurite and the client of GCS (downloads them once; minutes; Node.js)
+	@for store in seaweedfs azurite gcs-on-moto; do OTTLA_TEST_STORE=$$store $(RUN) -m pytest -q \
+		tests/integration/test_remote_storage_s3.py tests/integration/test_tiered_fetch_s3.py || exit 1; done
+
+compat-spark-tiered: $(STAMP) ## direct reads of tiered segments on a standalone cluster, with SeaweedFS (downloads it once; minutes)
+	@OTTLA_TEST_STORE=seaweedfs $(RUN) -m pytest -q tests/spark/tiered_standalone.py $(ARGUMENTS)
 
 compat-spark-tables: $(STAMP) ## ottla spark land into Iceberg and Delta on pyspark 4.1 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/tables.py

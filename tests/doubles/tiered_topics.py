@@ -1,8 +1,8 @@
-"""Settings of brokers with tiered storage in a folder, and what tests see of their topics."""
+"""Settings of brokers with tiered storage, and what tests see of their topics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -25,8 +25,21 @@ TIERED_TOPIC: dict[str, object] = {
 }
 
 
-def tiered_settings(store: Path, metadata_replicas: int = 1) -> dict[str, object]:
-    """Tasks and retention run all the time. `store` is a directory that exists."""
+def folder_settings(store: Path, chunk_bytes: int = 1024) -> dict[str, str]:
+    """Those of a store in a directory that exists."""
+    return {
+        "storage.backend.class": "filesystem",
+        "storage.root": str(store),
+        "chunk.size": str(chunk_bytes),
+    }
+
+
+def tiered_settings(
+    store: Path | Mapping[str, str], metadata_replicas: int = 1
+) -> dict[str, object]:
+    """Tasks and retention run all the time. `store` is a directory that exists, or the settings of
+    a store."""
+    settings = folder_settings(store) if isinstance(store, Path) else store
     return {
         "remote_log_storage_system_enable": True,
         "remote_log_storage_manager_class_name": "aiven",
@@ -34,11 +47,18 @@ def tiered_settings(store: Path, metadata_replicas: int = 1) -> dict[str, object
         "remote_log_manager_task_retry_backoff_max_ms": 200,
         "rlmm_config_remote_log_metadata_topic_num_partitions": 1,
         "rlmm_config_remote_log_metadata_topic_replication_factor": metadata_replicas,
-        "rsm_config_storage_backend_class": "filesystem",
-        "rsm_config_storage_root": store,
-        "rsm_config_chunk_size": 1024,
+        **{f"rsm_config_{name.replace('.', '_')}": value for name, value in settings.items()},
         "log_initial_task_delay_ms": 0,
         "log_retention_check_interval_ms": 100,
+    }
+
+
+def large_tiered_settings(store: Path) -> dict[str, object]:
+    """For topics of gigabytes: the recommended size of chunks, tasks that run twice a second."""
+    return {
+        **tiered_settings(folder_settings(store, chunk_bytes=4 << 20)),
+        "remote_log_manager_task_interval_ms": 500,
+        "log_retention_check_interval_ms": 500,
     }
 
 

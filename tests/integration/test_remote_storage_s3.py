@@ -1,4 +1,5 @@
-"""The remote storage with an S3 server, and what becomes of segments when the server fails."""
+"""The remote storage with an S3 server, and what becomes of segments when the server fails. With
+OTTLA_TEST_STORE it is another store (`object_stores`)."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from ottla.storage.remote.remote_storage import (
     RemoteStorageError,
 )
 from ottla.storage.remote.segments import LogSegmentData
+from tests.doubles.object_stores import object_store
 from tests.doubles.remote_segments import INDEXES, segment_files, segment_metadata
-from tests.doubles.s3_server import Fault, S3Server, s3_server
+from tests.doubles.s3_server import Fault, S3Server
 
 # Two parts of an upload, seven chunks.
 SIZE = 6 * 1024 * 1024 + 100
@@ -29,7 +31,7 @@ METADATA = segment_metadata(SIZE)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    with s3_server() as server:
+    with object_store() as server:
         yield server
 
 
@@ -81,12 +83,13 @@ def test_the_manifest_is_written_last_and_deleted_first(
     assert written[-2].endswith(".indexes")
     s3.requests.clear()
     storage.delete_log_segment(METADATA)
-    assert ".rsm-manifest<" in s3.requests[0]
+    assert ".rsm-manifest" in s3.requests[0]
+    assert ".log" not in s3.requests[0]
 
 
 def test_a_bucket_that_does_not_exist(s3: S3Server, segment: LogSegmentData) -> None:
-    storage = opened(s3, **{"storage.s3.bucket.name": "missing"})
-    with pytest.raises(RemoteStorageError, match=r"does not exist|lacked the necessary privileges"):
+    storage = opened(s3, **{s3.bucket_setting: "missing"})
+    with pytest.raises(RemoteStorageError, match=r"does not exist|denies access"):
         storage.copy_log_segment(METADATA, segment)
     with pytest.raises(RemoteStorageError, match="Cannot list"):
         take_inventory(storage, [], 0)
@@ -114,13 +117,7 @@ def test_a_read_with_changed_bytes_is_repeated_once(s3: S3Server, segment: LogSe
 def test_a_store_that_does_not_respond_is_an_error_in_bounded_time(
     s3: S3Server, segment: LogSegmentData
 ) -> None:
-    storage = opened(
-        s3,
-        **{
-            "storage.s3.api.call.attempt.timeout": "100",
-            "storage.s3.api.call.timeout": "300",
-        },
-    )
+    storage = opened(s3, **s3.short_timeouts)
     s3.faults = [Fault.STALLED] * 100
     with pytest.raises(RemoteStorageError, match="Cannot write the object"):
         storage.copy_log_segment(METADATA, segment)

@@ -8,7 +8,8 @@ import pytest
 
 from ottla.testing import Broker
 from tests.doubles.eventually import eventually
-from tests.doubles.s3_server import Fault, S3Server, s3_server
+from tests.doubles.object_stores import object_store
+from tests.doubles.s3_server import Fault, S3Server
 from tests.integration.test_tiered_fetch import (
     consume,
     create,
@@ -22,7 +23,7 @@ FAULTS = [Fault.UNAVAILABLE, Fault.TRUNCATED, None, Fault.LOST, Fault.CORRUPT, N
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
+    with object_store() as server:
         yield server
 
 

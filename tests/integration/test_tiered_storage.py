@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
 
+from ottla.broker.observability.console import history
 from ottla.storage.remote.kafka_uuid import to_text
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from ottla.testing import Broker, Cluster
 from tests.doubles.command_line import CommandLine
+from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually
 from tests.doubles.tiered_topics import (
     TIERED_TOPIC,
@@ -116,21 +116,31 @@ def test_a_cluster_copies_on_after_a_leader_change(
     eventually(lambda: not stored_segments(store))
 
 
-def test_the_console_shows_a_topic_in_remote_storage(store: Path, tmp_path: Path) -> None:
+def test_the_console_shows_a_topic_in_remote_storage(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "INTERVAL_MS", 50)
+    monkeypatch.setattr(history, "TICK_SECONDS", 0.05)
     console = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
     with Broker(tmp_path / "data", **console, **tiered_settings(store)) as broker:
         broker.create_topic("history", config=TIERED_TOPIC)
         produce(broker.bootstrap, "history", 3)
-        port = broker.server.metrics_port
+        client = ConsoleClient(broker.server.metrics_port)
 
         def remote() -> dict[str, float]:
-            address = f"http://127.0.0.1:{port}/api/topic?name=history"
-            with urlopen(address, timeout=60) as response:
-                found: dict[str, float] | None = json.load(response)["remote"]
-            return found or {}
+            return client.get("topic?name=history")["remote"] or {}
+
+        def rates() -> list[dict[str, float]]:
+            found: list[dict[str, float]] = client.get("topic?name=history")["remote_rates"]
+            return found
 
         shown = {"metadata_count": 2, "copies": 2, "copy_errors": 0, "copy_lag_segments": 0}
         eventually(lambda: remote().items() >= shown.items(), remote)
+        # Two samples have the topic, so that what is copied now is between two of them.
+        eventually(rates)
+        produce(broker.bootstrap, "history", 3)
+        eventually(lambda: any(point["copied_bytes"] > 0 for point in rates()), rates)
+        assert {point["errors"] for point in rates()} == {0}
 
 
 def test_a_broker_that_starts_again_copies_on(store: Path, tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special
 from pyspark_ottla.task_listener import TaskListener
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.tiered_topics import folder_settings, tiered_settings
 from tests.spark.support import create_topic, load
 
 pytestmark = pytest.mark.spark
 
 TOPIC = "history"
-TP = TopicPartition(TOPIC, 0)
 SEGMENT_BYTES = 20_000
 
 
@@ -47,20 +47,14 @@ class Tiered(NamedTuple):
         }
 
 
-def broker_settings(store: dict[str, str]) -> dict[str, str]:
+def broker_settings(store: dict[str, str]) -> dict[str, object]:
     """Those of a broker whose tasks run without delay."""
     return {
-        "remote_log_storage_system_enable": "true",
-        "remote_log_storage_manager_class_name": "aiven",
-        "remote_log_manager_task_interval_ms": "100",
-        "log_retention_check_interval_ms": "200",
-        "log_initial_task_delay_ms": "200",
-        "rlmm_config_remote_log_metadata_topic_num_partitions": "3",
-        "rlmm_config_remote_log_metadata_topic_replication_factor": "1",
-        "transaction_state_log_num_partitions": "1",
-        "transaction_state_log_replication_factor": "1",
-        "transaction_state_log_min_isr": "1",
-        **{f"rsm_config_{name.replace('.', '_')}": value for name, value in store.items()},
+        **tiered_settings(store),
+        "rlmm_config_remote_log_metadata_topic_num_partitions": 3,
+        "transaction_state_log_num_partitions": 1,
+        "transaction_state_log_replication_factor": 1,
+        "transaction_state_log_min_isr": 1,
     }
 
 
@@ -69,23 +63,21 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
     directory = tmp_path_factory.mktemp("tiered")
     store = directory / "store"
     store.mkdir()
-    folder = {
-        "storage.backend.class": "filesystem",
-        "storage.root": str(store),
-        "chunk.size": "4096",
-    }
-    with start_broker(directory, **broker_settings(folder)) as broker:
+    with start_broker(directory, **broker_settings(folder_settings(store, 4096))) as broker:
         tiered = Tiered(broker.bootstrap, store, directory)
         write_history(tiered, broker.data_directory)
         yield tiered
 
 
-def write_history(tiered: Tiered, data: Path) -> None:
+def write_history(
+    tiered: Tiered, data: Path, *, partitions: int = 1, transactions: int = 40
+) -> None:
     """Committed and aborted transactions over many segments, all but the last of them tiered.
     Returns when nothing more is copied. `data` is the broker's data directory."""
     create_topic(
         tiered.bootstrap,
         TOPIC,
+        partitions,
         config={
             "remote.storage.enable": "true",
             "segment.bytes": str(SEGMENT_BYTES),
@@ -94,13 +86,14 @@ def write_history(tiered: Tiered, data: Path) -> None:
     )
     producer = Producer({"bootstrap.servers": tiered.bootstrap, "transactional.id": "history"})
     producer.init_transactions(60)
-    for number in range(40):
+    for number in range(transactions):
         producer.begin_transaction()
         for record in range(25):
             producer.produce(
                 TOPIC,
                 key=b"k%d" % record,
                 value=b"%d-" % number * 60,
+                partition=record % partitions,
                 timestamp=1_700_000_000_000 + 1000 * number + record,
                 headers=[("number", b"%d" % number), ("none", None)] if record % 5 == 0 else None,
             )
@@ -114,12 +107,18 @@ def write_history(tiered: Tiered, data: Path) -> None:
     )
     with cluster_of(options) as cluster:
 
-        def is_tiered() -> bool:
-            active = max(int(path.stem) for path in data.glob(f"{TOPIC}-0/*.log"))
-            local = special_offset(cluster, TP, EARLIEST_LOCAL)
-            return local > 500 and special_offset(cluster, TP, LATEST_TIERED) == active - 1
+        def is_tiered(partition: int) -> bool:
+            place = TopicPartition(TOPIC, partition)
+            active = max(int(path.stem) for path in data.glob(f"{TOPIC}-{partition}/*.log"))
+            local = special_offset(cluster, place, EARLIEST_LOCAL)
+            # About half of the records, which are 25 to a transaction.
+            enough = 12 * transactions // partitions
+            return local > enough and special_offset(cluster, place, LATEST_TIERED) == active - 1
 
-        eventually(is_tiered, "the first segments did not leave the disk")
+        eventually(
+            lambda: all(map(is_tiered, range(partitions))),
+            "the first segments did not leave the disk",
+        )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
 from tests.doubles.s3_server import Fault, S3Server, s3_server
+from tests.doubles.seaweedfs import ACCESS_KEY, SECRET_KEY
 from tests.spark.support import load
 from tests.spark.test_tiered_read import (
     SEGMENT_BYTES,
@@ -88,6 +89,18 @@ def test_rows_from_s3_are_those_of_the_broker(
         s3.faults = FAULTS * 4
         assert in_order(frame.collect()) == expected
         eventually(lambda: sum(r["remote_bytes"] for r in reports) > 5 * SEGMENT_BYTES, reports)
+
+
+def test_a_plan_has_no_credentials(
+    spark: SparkSession, tiered: Tiered, s3: S3Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(spark, tiered.bootstrap, **options(s3))
+    for mode in ("extended", "formatted", "cost"):
+        frame.explain(mode=mode)
+    plans = capsys.readouterr().out
+    assert "BatchScan" in plans
+    assert SECRET_KEY not in plans
+    assert ACCESS_KEY not in plans
 
 
 def test_wrong_credentials(spark: SparkSession, tiered: Tiered, s3: S3Server) -> None:

@@ -14,13 +14,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.groups.lag import LogEndHistory
-from ottla.broker.handlers.admin.describe_configs import BROKER_STATE
+from ottla.broker.handlers.admin.describe_configs import BROKER_REMOTE, BROKER_STATE
 from ottla.broker.observability.console.cluster_offsets import LATEST, list_offsets
 from ottla.broker.observability.console.groups_of_cluster import (
     GroupRow,
     committed_offsets,
     list_groups,
 )
+from ottla.broker.observability.console.remote_rates import RemoteRates
 from ottla.broker.observability.console.settings_views import broker_texts
 from ottla.broker.observability.console.traffic import ClusterTraffic
 from ottla.broker.runtime.tasks import spawn, stop
@@ -50,6 +51,8 @@ MAX_POINTS = 720
 # With the points above about 15 MB at worst.
 MAX_GROUPS = 200
 MAX_TOPICS = 100
+# Tiered topics: four numbers a point, 5 MB.
+MAX_REMOTE_TOPICS = 20
 # Partitions whose end offsets are requested in one sample. Those that groups read keep a history of
 # 20 kB at the most, 40 MB together.
 MAX_PARTITIONS = 2000
@@ -89,6 +92,7 @@ class History:
         self.problems: list[str] = []
         self.started_ms = parts.now_ms()
         self.traffic = ClusterTraffic(MAX_POINTS)
+        self.remote = RemoteRates(MAX_POINTS, MAX_REMOTE_TOPICS)
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
         self._lags: dict[str, dict[TopicPartition, Lag]] = {}
         self._ends: dict[TopicPartition, LogEndHistory] = {}
@@ -161,6 +165,7 @@ class History:
         problems = await self._ask_disks()
         await self._ask_states()
         self.traffic.add(self._parts.now_ms(), self.states)
+        await self._ask_remote()
         listed, more = await list_groups(self._client, self._viewer)
         self.groups = listed
         problems += more
@@ -210,6 +215,22 @@ class History:
             found, _ = await broker_texts(self._client, self._viewer, others, BROKER_STATE)
             states |= found
         self.states = states
+
+    async def _ask_remote(self) -> None:
+        """What brokers report of tiered topics, once a page has shown one."""
+        self.remote.keep(self._client.metadata.snapshot.topics)
+        if not self.remote.is_watching or not self._viewer.may_on_cluster(
+            Operation.DESCRIBE_CONFIGS
+        ):
+            return
+        # Who does not respond is known already.
+        asked = [
+            each
+            for each in self._client.brokers()
+            if each not in self.disks or not self.disks[each].problem
+        ]
+        reports, _ = await broker_texts(self._client, self._viewer, asked, BROKER_REMOTE)
+        self.remote.add(self._parts.now_ms(), reports)
 
     def _chosen(self) -> list[str]:
         """The groups to ask for: those on pages, those with lag, others."""
@@ -329,6 +350,12 @@ class History:
     def topic_rate(self, topic: str) -> list[tuple[int, float]]:
         """The same of one topic; empty for one that is not measured."""
         return list(self._topic_rates.get(topic, ()))
+
+    def remote_rates(self, topic: str) -> list[dict[str, float]]:
+        """Bytes and errors a second of one topic in remote storage, oldest first. They begin with
+        the first page that shows the topic."""
+        self._asked_ms = self._parts.now_ms()
+        return self.remote.watch(topic)
 
 
 def _disks(response: DescribeLogDirsResponse) -> Disks:

@@ -146,9 +146,11 @@ class TopicViews:
         more: list[str] = []
         if any(each["name"] == _TIERED and each["value"] == "true" for each in settings[0]):
             remote, more = await remote_state(self._client, viewer, name)
+        remote_rates = [] if remote is None else self._history.remote_rates(name)
         return {
             **row,
             "remote": remote,
+            "remote_rates": remote_rates,
             "first": first,
             "page": PARTITIONS_ON_A_PAGE,
             "rows": rows,

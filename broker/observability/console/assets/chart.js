@@ -34,6 +34,8 @@ export const UNITS = {
   bytes: { base: 2, text: (value) => `${bytes(value)}/s`, axis: 'bytes/s' },
   records: { base: 10, text: (value) => `${short(value)}/s`, axis: 'records/s' },
   requests: { base: 10, text: (value) => `${short(value)}/s`, axis: 'requests/s' },
+  // A few an hour are of interest, too.
+  errors: { base: 10, text: (value) => `${value < 1 ? Number(value.toPrecision(2)) : short(value)}/s`, axis: 'errors/s' },
   lag: { base: 10, text: (value) => short(value), axis: 'records' },
 }
 

@@ -82,7 +82,7 @@ export async function topic(context) {
       ['size', (row) => bytes(row.size_bytes), 'number'],
       ['', (row) => (found.may.read ? browse(row) : '')],
     ], found.rows, 'No partitions.', 'Partitions'), pager(context, { ...found, total: found.partitions })),
-    remotePanel(found.remote),
+    remotePanel(found.remote), remoteRates(found, context),
     settingsPanel(found, context),
   ]
 }
@@ -99,4 +99,13 @@ const remotePanel = (remote) => {
     ['read since the start', `${several(remote.reads || 0, 'read')}, ${bytes(remote.read_bytes || 0)}`],
     ['errors of copies, reads, deletions', `${count('copy_errors')}, ${count('read_errors')}, ${count('delete_errors')}`],
   ], 'Nothing.', 'Remote storage'))
+}
+
+// Beside the totals, of all brokers that respond.
+const remoteRates = (found, context) => {
+  if (!found.remote) return null
+  const line = (name) => found.remote_rates.map((point) => [point.time_ms, point[name]])
+  return el('div', { class: 'row' },
+    panel('Remote storage, traffic', chart([{ name: 'copied', points: line('copied_bytes') }, { name: 'read', points: line('read_bytes') }], 'bytes', context.width(2))),
+    panel('Remote storage, errors', chart([{ name: 'copies, reads, deletions', points: line('errors') }], 'errors', context.width(2))))
 }

@@ -78,3 +78,26 @@ async def test_a_sample_with_all_brokers_is_fresh_enough(client: Client, history
     before = history.disks
     await history.fresh()
     assert history.disks is before
+
+
+async def test_counts_of_a_tiered_topic_are_requested_once_a_page_has_shown_it(
+    client: Client, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def texts(
+        client: Client, viewer: Viewer, brokers: list[int], key: str
+    ) -> tuple[dict[int, Any], list[str]]:
+        asked.append(key)
+        return {1: {"topics": {"t": {"copied_bytes": 5}}}}, []
+
+    monkeypatch.setattr(module, "broker_texts", texts)
+    client.metadata.snapshot.topics["t"] = SimpleNamespace(partitions={})
+    await history.sample()
+    assert module.BROKER_REMOTE not in asked
+    assert history.remote_rates("t") == []
+    await history.sample()
+    assert asked.count(module.BROKER_REMOTE) == 1
+    del client.metadata.snapshot.topics["t"]
+    await history.sample()
+    assert asked.count(module.BROKER_REMOTE) == 1
