@@ -156,11 +156,7 @@ class Admin:
 
     async def recreate(self, replicas: int = 0) -> None:
         """Deletes a topic and creates it again at once, with any number of replicas for 0."""
-        await self._send(
-            DeleteTopicsRequest(topic_names=[PASSING_TOPIC], timeout_ms=REQUEST_MS),
-            Controller(),
-            Versions(0, 5),
-        )
+        await self.delete()
         brokers = min(3, len(self.world.nodes))
         replicas = min(replicas, brokers) or self.random.randint(1, brokers)
         topic = CreatableTopic(PASSING_TOPIC, 2, replicas)
@@ -170,6 +166,14 @@ class Admin:
             if code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 break
             await asyncio.sleep(CREATE_SECONDS)  # until it is deleted
+
+    async def delete(self) -> None:
+        """Deletes the topic that is created again and again."""
+        await self._send(
+            DeleteTopicsRequest(topic_names=[PASSING_TOPIC], timeout_ms=REQUEST_MS),
+            Controller(),
+            Versions(0, 5),
+        )
 
     async def configure(self) -> None:
         """One setting of the topic."""

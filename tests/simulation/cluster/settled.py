@@ -81,10 +81,12 @@ def _state(world: World, where: TopicPartition) -> Any:
 
 
 def _deleted(world: World, topics: set[str]) -> str | None:
-    nodes = world.ensemble.tree.nodes
+    for path in world.ensemble.tree.nodes:
+        if path.startswith(f"{DELETIONS_PATH}/"):
+            return f"the deletion of {path.rpartition('/')[2]} has not ended"
     for node in world.nodes.values():
         snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
         for name in snapshot.topics:
-            if name not in topics and f"{DELETIONS_PATH}/{name}" not in nodes:
+            if name not in topics:
                 return f"{node.host} has topic {name} in its metadata cache, which was deleted"
     return None

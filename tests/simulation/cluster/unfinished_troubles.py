@@ -122,6 +122,30 @@ class UnfinishedTroubles:
 
     async def assigned(self, node: Node) -> None:
         """A broker gets new replicas while it lacks descriptors, inodes or space."""
+        self._lacks(node)
+        if self.random.random() < 0.5:
+            await self.admin.recreate()
+        else:
+            await self.admin.reassign_to_node(node)
+        await asyncio.sleep(self.random.uniform(0.2, 4))
+        self._heal()
+
+    async def deleted(self, node: Node) -> None:
+        """A topic is deleted while a broker lacks what it needs to start its replicas of it.
+
+        The controller may change before the deletion can end.
+        """
+        self._lacks(node)
+        await self.admin.recreate(replicas=3)
+        await asyncio.sleep(self.random.uniform(0, 1))
+        await self.admin.delete()
+        await asyncio.sleep(self.random.uniform(0, 2))
+        if self.random.random() < 0.3:
+            await self.leaders.depose(node)
+        self._heal()
+
+    def _lacks(self, node: Node) -> None:
+        """A broker lacks descriptors, inodes or space from now on."""
         lack = self.random.random()
         if lack < 0.4 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 500_000}, frozenset(("open",)))
@@ -129,12 +153,6 @@ class UnfinishedTroubles:
             node.disk.room_for_files = node.disk.files
         else:
             node.disk.room = node.disk.used
-        if self.random.random() < 0.5:
-            await self.admin.recreate()
-        else:
-            await self.admin.reassign_to_node(node)
-        await asyncio.sleep(self.random.uniform(0.2, 4))
-        self._heal()
 
     async def refused(self, node: Node) -> None:
         """A broker gets replicas of a new topic while ZooKeeper refuses its calls.
