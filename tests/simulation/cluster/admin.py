@@ -34,7 +34,12 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -57,6 +62,8 @@ TOPIC = "t"
 REQUEST_MS = 4_000
 # Created and deleted again and again; its content is not checked.
 PASSING_TOPIC = "passing"
+# Has one partition with two replicas, for a while.
+PAIR_TOPIC = "pair"
 CREATE_ATTEMPTS = 8
 CREATE_SECONDS = 0.3
 TOPIC_RESOURCE = 2
@@ -167,10 +174,17 @@ class Admin:
                 break
             await asyncio.sleep(CREATE_SECONDS)  # until it is deleted
 
-    async def delete(self) -> None:
-        """Deletes the topic that is created again and again."""
+    async def create_pair(self, leader: int, follower: int) -> None:
+        """A topic with two replicas, one of which may be in sync alone."""
+        assignments = [CreatableReplicaAssignment(0, [leader, follower])]
+        configs = [CreatableTopicConfig("min.insync.replicas", "1")]
+        topic = CreatableTopic(PAIR_TOPIC, -1, -1, assignments, configs)
+        await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+
+    async def delete(self, topic: str = PASSING_TOPIC) -> None:
+        """Deletes a topic; usually the one that is created again and again."""
         await self._send(
-            DeleteTopicsRequest(topic_names=[PASSING_TOPIC], timeout_ms=REQUEST_MS),
+            DeleteTopicsRequest(topic_names=[topic], timeout_ms=REQUEST_MS),
             Controller(),
             Versions(0, 5),
         )

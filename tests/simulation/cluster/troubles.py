@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
-UNFINISHED = ("ending", "loading", "unfinished_move", "assigned", "deleted", "refused", "calm")
+UNFINISHED = (
+    *("ending", "loading", "unfinished_move", "assigned", "deleted", "refused"),
+    *("refused_join", "calm"),
+)
 NETWORK = ("cut", "isolate", "lag", "half_reassigned", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
 DISK = (
