@@ -34,7 +34,12 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -57,6 +62,8 @@ TOPIC = "t"
 REQUEST_MS = 4_000
 # Created and deleted again and again; its content is not checked.
 PASSING_TOPIC = "passing"
+# Has one partition with two replicas, for a while.
+PAIR_TOPIC = "pair"
 CREATE_ATTEMPTS = 8
 CREATE_SECONDS = 0.3
 TOPIC_RESOURCE = 2
@@ -156,11 +163,7 @@ class Admin:
 
     async def recreate(self, replicas: int = 0) -> None:
         """Deletes a topic and creates it again at once, with any number of replicas for 0."""
-        await self._send(
-            DeleteTopicsRequest(topic_names=[PASSING_TOPIC], timeout_ms=REQUEST_MS),
-            Controller(),
-            Versions(0, 5),
-        )
+        await self.delete()
         brokers = min(3, len(self.world.nodes))
         replicas = min(replicas, brokers) or self.random.randint(1, brokers)
         topic = CreatableTopic(PASSING_TOPIC, 2, replicas)
@@ -170,6 +173,21 @@ class Admin:
             if code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 break
             await asyncio.sleep(CREATE_SECONDS)  # until it is deleted
+
+    async def create_pair(self, leader: int, follower: int) -> None:
+        """A topic with two replicas, one of which may be in sync alone."""
+        assignments = [CreatableReplicaAssignment(0, [leader, follower])]
+        configs = [CreatableTopicConfig("min.insync.replicas", "1")]
+        topic = CreatableTopic(PAIR_TOPIC, -1, -1, assignments, configs)
+        await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+
+    async def delete(self, topic: str = PASSING_TOPIC) -> None:
+        """Deletes a topic; usually the one that is created again and again."""
+        await self._send(
+            DeleteTopicsRequest(topic_names=[topic], timeout_ms=REQUEST_MS),
+            Controller(),
+            Versions(0, 5),
+        )
 
     async def configure(self) -> None:
         """One setting of the topic."""

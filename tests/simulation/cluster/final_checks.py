@@ -12,7 +12,7 @@ from ottla.protocol.topics import TopicPartition
 from tests.doubles.kept_records import kept_records
 from tests.simulation.cluster.aborted_checks import missing_aborted
 from tests.simulation.cluster.history import Kept
-from tests.simulation.cluster.settled import not_known, not_led, unsettled
+from tests.simulation.cluster.settled import decoded_topic, not_known, not_led, unsettled
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
@@ -43,12 +43,12 @@ class FinalChecks:
         node = self.world.ensemble.tree.nodes.get(znodes.topic_path(topic))
         if node is None:
             return {}
-        found = znodes.decode_topic(topic, node.data).assignments
+        found = decoded_topic(topic, node.data).assignments
         return {index: tuple(each.replicas) for index, each in found.items()}
 
     def _topic_id(self, topic: str) -> bytes | None:
         node = self.world.ensemble.tree.nodes.get(znodes.topic_path(topic))
-        return None if node is None else znodes.decode_topic(topic, node.data).topic_id
+        return None if node is None else decoded_topic(topic, node.data).topic_id
 
     def restless(self) -> str | None:
         """Why the cluster has not recovered yet."""

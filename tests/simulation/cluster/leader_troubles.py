@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
+from ottla.controller.tree.store import DeleteOp, StoreError
 from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.clients import AbortingProducer, LoneWriter
 from tests.simulation.cluster.consumers import RackReader
@@ -208,6 +210,14 @@ class LeaderTroubles:
     def controller(self) -> Node | None:
         found = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
         return None if found is None else self.world.nodes[znodes.decode_controller(found.data)]
+
+    async def depose(self, _node: Node) -> None:
+        """The controller loses its office, and another one is elected."""
+        tree = self.world.ensemble.tree
+        admin = tree.open_session()
+        with contextlib.suppress(StoreError):
+            tree.apply(admin, [DeleteOp(znodes.CONTROLLER)])
+        tree.end_session(admin)
 
     async def leader_lost(self, _node: Node) -> None:
         """A leader loses a follower, maybe ZooKeeper too, and dies before they can come back.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.controller.model import LeaderAndIsr
     from tests.simulation.cluster.world import World
 
 TOPICS_PATH = "/brokers/topics/"
@@ -39,7 +41,7 @@ def assignments(world: World) -> dict[TopicPartition, tuple[int, ...]]:
     for path, node in nodes.items():
         name = path.removeprefix(TOPICS_PATH)
         if name != path and "/" not in name and f"{DELETIONS_PATH}/{name}" not in nodes:
-            for index, each in znodes.decode_topic(name, node.data).assignments.items():
+            for index, each in decoded_topic(name, node.data).assignments.items():
                 found[TopicPartition(name, index)] = tuple(each.replicas)
     return found
 
@@ -77,14 +79,27 @@ def not_known(world: World, where: TopicPartition) -> str | None:
 
 def _state(world: World, where: TopicPartition) -> Any:
     node = world.ensemble.tree.nodes.get(znodes.state_path(where))
-    return None if node is None else znodes.decode_state(where, node.data, 0)
+    return None if node is None else _decoded_state(where, node.data)
+
+
+@lru_cache(maxsize=64)
+def decoded_topic(name: str, data: bytes) -> znodes.TopicState:
+    """A topic's znode, which is read for each log of each broker."""
+    return znodes.decode_topic(name, data)
+
+
+@lru_cache(maxsize=1024)
+def _decoded_state(where: TopicPartition, data: bytes) -> LeaderAndIsr:
+    return znodes.decode_state(where, data, 0)
 
 
 def _deleted(world: World, topics: set[str]) -> str | None:
-    nodes = world.ensemble.tree.nodes
+    for path in world.ensemble.tree.nodes:
+        if path.startswith(f"{DELETIONS_PATH}/"):
+            return f"the deletion of {path.rpartition('/')[2]} has not ended"
     for node in world.nodes.values():
         snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
         for name in snapshot.topics:
-            if name not in topics and f"{DELETIONS_PATH}/{name}" not in nodes:
+            if name not in topics:
                 return f"{node.host} has topic {name} in its metadata cache, which was deleted"
     return None

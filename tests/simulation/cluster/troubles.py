@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import DeleteOp, StoreError
 from tests.simulation.cluster.admin import Admin
 from tests.simulation.cluster.disk_troubles import DiskTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
@@ -22,7 +20,10 @@ if TYPE_CHECKING:
 
 # A kind that is listed twice is twice as frequent.
 PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
-UNFINISHED = ("ending", "loading", "unfinished_move", "assigned", "refused", "calm")
+UNFINISHED = (
+    *("ending", "loading", "unfinished_move", "assigned", "deleted", "refused"),
+    *("refused_join", "calm"),
+)
 NETWORK = ("cut", "isolate", "lag", "half_reassigned", "leader_lost", "away", "short_return")
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
 DISK = (
@@ -194,13 +195,6 @@ class Troubles:
         if session is not None:
             session.expire()
 
-    async def _depose(self, node: Node) -> None:
-        tree = self.world.ensemble.tree
-        admin = tree.open_session()
-        with contextlib.suppress(StoreError):
-            tree.apply(admin, [DeleteOp("/controller")])
-        tree.end_session(admin)
-
     async def _pause(self, node: Node) -> None:
         """As SIGSTOP and SIGCONT: nothing of the process runs for a while."""
         if node.is_up and node.running is not None:
@@ -229,7 +223,7 @@ class Troubles:
         if node is not controller and self.random.random() < 0.5:
             node.kill()
         await asyncio.sleep(self.random.uniform(0.05, 1))
-        await self._depose(node)
+        await self.leaders.depose(node)
         await asyncio.sleep(self.random.uniform(0.05, 4))
         session.heal()
         await work

@@ -4,14 +4,21 @@ between log directories, replicas that a broker gets while it lacks something.""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.transactions.state import TransactionState
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.admin import PAIR_TOPIC
+from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.disk import Faults
 from tests.simulation.cluster.node import Node
+from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.admin import Admin
@@ -28,6 +35,13 @@ POLL_SECONDS = 0.003
 LOADING_SECONDS = 0.4
 # Less than the session timeout.
 REFUSED_SECONDS = 4.5
+# Until a follower that has caught up is proposed for the ISR, and one that cannot fetch has left.
+PROPOSED_SECONDS = 5
+SHRINK_SECONDS = 15
+# A request that was cut off times out, and so does the next connection.
+REFUSED_JOIN_SECONDS = 20
+# Until a leader has handled the controller's response.
+COMMITTED_SECONDS = 0.5
 
 
 class UnfinishedTroubles:
@@ -122,6 +136,30 @@ class UnfinishedTroubles:
 
     async def assigned(self, node: Node) -> None:
         """A broker gets new replicas while it lacks descriptors, inodes or space."""
+        self._lacks(node)
+        if self.random.random() < 0.5:
+            await self.admin.recreate()
+        else:
+            await self.admin.reassign_to_node(node)
+        await asyncio.sleep(self.random.uniform(0.2, 4))
+        self._heal()
+
+    async def deleted(self, node: Node) -> None:
+        """A topic is deleted while a broker lacks what it needs to start its replicas of it.
+
+        The controller may change before the deletion can end.
+        """
+        self._lacks(node)
+        await self.admin.recreate(replicas=3)
+        await asyncio.sleep(self.random.uniform(0, 1))
+        await self.admin.delete()
+        await asyncio.sleep(self.random.uniform(0, 2))
+        if self.random.random() < 0.3:
+            await self.leaders.depose(node)
+        self._heal()
+
+    def _lacks(self, node: Node) -> None:
+        """A broker lacks descriptors, inodes or space from now on."""
         lack = self.random.random()
         if lack < 0.4 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 500_000}, frozenset(("open",)))
@@ -129,12 +167,6 @@ class UnfinishedTroubles:
             node.disk.room_for_files = node.disk.files
         else:
             node.disk.room = node.disk.used
-        if self.random.random() < 0.5:
-            await self.admin.recreate()
-        else:
-            await self.admin.reassign_to_node(node)
-        await asyncio.sleep(self.random.uniform(0.2, 4))
-        self._heal()
 
     async def refused(self, node: Node) -> None:
         """A broker gets replicas of a new topic while ZooKeeper refuses its calls.
@@ -153,6 +185,53 @@ class UnfinishedTroubles:
         session.heal()
         await recreation
 
+    async def refused_join(self, _node: Node) -> None:
+        """A follower is proposed for the ISR and dies, and the controller refuses it.
+
+        What waited for it must be committed then, though nothing else happens in the partition.
+        """
+        network, controller = self.world.network, self.leaders.controller()
+        others = [each for each in self.world.nodes.values() if each is not controller]
+        if controller is None or len(others) < 2 or not all(each.ready for each in others):
+            return
+        leader, follower = self.random.sample(others, 2)
+        await self.admin.create_pair(leader.broker_id, follower.broker_id)
+        await self._until(lambda: len(_isr_of_pair(leader)) == 2, PROPOSED_SECONDS)
+        network.cut(leader.host, follower.host)
+        await self._until(lambda: len(_isr_of_pair(leader)) == 1, SHRINK_SECONDS)
+        network.heal()
+        network.cut(leader.host, controller.host)
+        await self._until(lambda: _is_proposed(leader), PROPOSED_SECONDS)
+        proposed = _is_proposed(leader)
+        if proposed:
+            follower.kill()
+            await self._write_to_pair()
+            await asyncio.sleep(SESSION_TIMEOUT_SECONDS)
+        network.heal()
+        await self._until(lambda: not _is_proposed(leader), REFUSED_JOIN_SECONDS)
+        await asyncio.sleep(COMMITTED_SECONDS)
+        if proposed and _isr_of_pair(leader) == {leader.broker_id} and not _is_proposed(leader):
+            log = _pair(leader).log
+            if log.high_watermark != log.log_end_offset:
+                self.world.complain(
+                    f"{leader.host}: {PAIR_TOPIC}-0 waits at {log.high_watermark} of "
+                    f"{log.log_end_offset} for {follower.host}, which the controller refused"
+                )
+        await self.admin.delete(PAIR_TOPIC)
+        if not follower.is_up:
+            follower.start()
+
+    async def _write_to_pair(self) -> None:
+        """One record with acks=all, which need not be acknowledged."""
+        world = self.world
+        producer = world.clients.context.run(Producer, world, PAIR_TOPIC, PAIR_TOPIC, 1)
+        writing = world.loop.create_task(
+            producer.produce(0, producer.values()), context=world.clients.context
+        )
+        with contextlib.suppress(ClientError, KafkaError):
+            await writing
+        producer.close()
+
     def _heal(self) -> None:
         for each in self.world.nodes.values():
             each.disk.heal()
@@ -162,6 +241,26 @@ class UnfinishedTroubles:
             if condition():
                 return
             await asyncio.sleep(POLL_SECONDS)
+
+
+def _pair(node: Node) -> Any:
+    """The partition of the topic with two replicas, if a broker leads it."""
+    server: Any = node.server
+    if not node.ready or server is None:
+        return None
+    found = server.parts.replicas.manager.partitions.get(TopicPartition(PAIR_TOPIC, 0))
+    return found if found is not None and found.is_leader else None
+
+
+def _isr_of_pair(node: Node) -> frozenset[int]:
+    found = _pair(node)
+    return frozenset() if found is None else found.isr
+
+
+def _is_proposed(node: Node) -> bool:
+    """Whether a leader waits for the controller's response to an expansion of the ISR."""
+    found = _pair(node)
+    return found is not None and found.pending_isr is not None and len(found.pending_isr) == 2
 
 
 def _has_open_offsets(node: Node) -> bool:
