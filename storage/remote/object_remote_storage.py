@@ -56,7 +56,7 @@ class ObjectRemoteStorage:
     ) -> None:
         self.store = store
         self.keys = ObjectKeys(settings.key_prefix)
-        self.cache: ChunkCache[bytes] = ChunkCache(settings.cache_bytes)
+        self.cache: ChunkCache[bytes | memoryview] = ChunkCache(settings.cache_bytes)
         self._files = files
         self._settings = settings
         self._fs = fs
@@ -190,7 +190,7 @@ class ObjectRemoteStorage:
         if start_position >= end:
             return b""
         key = self.keys.key(metadata, ObjectKind.LOG)
-        return self.store.get_range(key, start_position, end - start_position)
+        return bytes(self.store.get_range(key, start_position, end - start_position))
 
     def _start_read_ahead(
         self,
@@ -213,11 +213,13 @@ class ObjectRemoteStorage:
                 load = partial(files.read_ahead, key, manifest, number)
             self._read_ahead.start(key, number, load)
 
-    def _cached_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+    def _cached_chunk(
+        self, key: str, manifest: SegmentManifest, chunk: Chunk
+    ) -> bytes | memoryview:
         load = partial(self.read_chunk, key, manifest, chunk)
         return self.cache.get((key, chunk.number), load)
 
-    def read_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+    def read_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes | memoryview:
         """A chunk from the store, checked and decompressed. Raises RemoteObjectCorruptError."""
         if chunk.size == 0:
             return b""
@@ -248,9 +250,11 @@ class ObjectRemoteStorage:
         if index.size == 0:
             return b""
         checksum = None if manifest.checksums is None else manifest.checksums.indexes[index_type]
-        return self._checked_range(key, index.position, index.size, checksum)
+        return bytes(self._checked_range(key, index.position, index.size, checksum))
 
-    def _checked_range(self, key: str, position: int, size: int, checksum: int | None) -> bytes:
+    def _checked_range(
+        self, key: str, position: int, size: int, checksum: int | None
+    ) -> bytes | memoryview:
         for _ in range(_READ_ATTEMPTS):
             content = self.store.get_range(key, position, size)
             if checksum is None or crc32c(content) == checksum:
@@ -276,7 +280,7 @@ def _no_limit(_size: int) -> None:
 
 
 def _part(
-    contents: Sequence[bytes], start: int, end: int, numbers: range, chunk_size: int
+    contents: Sequence[bytes | memoryview], start: int, end: int, numbers: range, chunk_size: int
 ) -> bytes | memoryview:
     """The bytes of a segment from `start` to before `end`, of its chunks with these numbers.
 
