@@ -6,11 +6,12 @@ disk, of the other one only the last segment is. Measured are
 - a copy of a segment to the store, in this process: megabytes a second, and the part of a core;
 - scans by a client that counts records, in turns: local, remote; the first remote scan is cold;
 - the latency of records at the tail of a third topic, in turns: alone, during scans of the local
-  topic, during scans of the remote one.
+  topic, of the remote one, and of a process that does nothing but sendfile (`bare_scans`): that is
+  the floor, the scans take processor time from the tail without the broker.
 
 Medians of the rounds are printed, and their ratios.
 
-    python -m benchmarks.bench_tiered [--megabytes 200] [--seconds 5] [--rounds 3]
+    python -m benchmarks.bench_tiered [--megabytes 200] [--seconds 5] [--rounds 3] [--only tail]
 """
 
 import argparse
@@ -28,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import latency, wire
+from benchmarks import bare_scans, latency, wire
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.remote.open_remote_storage import open_remote_storage
@@ -155,29 +156,35 @@ def measure_scans(address: str, end: int, rounds: int) -> dict[str, float]:
 
 def measure_tail(address: str, end: int, rounds: int, seconds: float) -> dict[str, float]:
     """The tail is that of a new topic; a client scans another topic as fast as it can."""
-    cases = {"alone": "", "during local scans": "local", "during remote scans": "remote"}
-    p99: dict[str, list[float]] = {name: [] for name in cases}
-    for number in range(rounds):
-        for name in sorted(cases, reverse=number % 2 == 1):
-            tail = f"tail-{number}-{name.replace(' ', '-')}"
-            create(address, tail)  # the client expects that its records are the first ones
-            with scans(address, cases[name], end):
-                p99[name].append(latency.latencies_ms(address, tail, RATE, seconds)["p99"])
+    p99: dict[str, list[float]] = {}
+    with bare_scans.bare_server(address, "local") as bare:
+        cases = {
+            "alone": (address, ""),
+            "during local scans": (address, "local"),
+            "during remote scans": (address, "remote"),
+            "during bare scans": (bare, "local"),
+        }
+        for number in range(rounds):
+            for name in sorted(cases, reverse=number % 2 == 1):
+                tail = f"tail-{number}-{name.replace(' ', '-')}"
+                create(address, tail)  # the client expects that its records are the first ones
+                with scans(*cases[name], end):
+                    found = latency.latencies_ms(address, tail, RATE, seconds)
+                p99.setdefault(name, []).append(found["p99"])
     medians = {name: statistics.median(each) for name, each in p99.items()}
-    found = {f"tail p99 {name}, ms": value for name, value in medians.items()}
-    remote = medians["during remote scans"]
-    found["tail p99 during remote scans : alone"] = remote / medians["alone"]
-    found["tail p99 during remote scans : during local scans"] = (
-        remote / medians["during local scans"]
-    )
-    return found
+    remote = medians.pop("during remote scans")
+    return {
+        "tail p99 during remote scans, ms": remote,
+        **{f"tail p99 {name}, ms": value for name, value in medians.items()},
+        **{f"tail p99 during remote scans : {name}": remote / medians[name] for name in medians},
+    }
 
 
-def measure(megabytes: int, seconds: float, rounds: int) -> dict[str, float]:
+def measure(megabytes: int, seconds: float, rounds: int, only: str = "") -> dict[str, float]:
     batches = megabytes * 1_000_000 // (BATCH_RECORDS * RECORD_BYTES)
     end = batches * BATCH_RECORDS
     with tempfile.TemporaryDirectory(prefix="bench-tiered") as folder:
-        found = measure_copy(Path(folder), min(megabytes, 256))
+        found = {} if only else measure_copy(Path(folder), min(megabytes, 256))
         store = Path(folder) / "store"
         store.mkdir()
         with start_broker(Path(folder), **settings(store)) as broker:
@@ -193,8 +200,10 @@ def measure(megabytes: int, seconds: float, rounds: int) -> dict[str, float]:
             fill(address, "remote", batches)
             log = broker.data_directory / "remote-0"
             eventually(lambda: len(list(log.glob("*.log"))) == 1, seconds=300)
-            found |= measure_scans(address, end, rounds)
-            found |= measure_tail(address, end, rounds, seconds)
+            if only != "tail":
+                found |= measure_scans(address, end, rounds)
+            if only != "scans":
+                found |= measure_tail(address, end, rounds, seconds)
     return found
 
 
@@ -203,8 +212,9 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["scans", "tail"], default="")
     arguments = parser.parse_args()
-    found = measure(arguments.megabytes, arguments.seconds, arguments.rounds)
+    found = measure(arguments.megabytes, arguments.seconds, arguments.rounds, arguments.only)
     table = Table("measurement", "value")
     for name, value in found.items():
         table.add_row(name, f"{value:.2f}")

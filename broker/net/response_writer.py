@@ -198,7 +198,10 @@ class ResponseWriter:
         """Send bytes and parts of files after what is not sent yet."""
         output = self._output
         if output is None:
-            output = self._output = self._output_class(self._sock, self._services.statistics)
+            services = self._services
+            output = self._output = self._output_class(
+                self._sock, services.statistics, services.turn_limit
+            )
             if self._held is not None:
                 output.add([self._take_held()])
         output.add(parts)

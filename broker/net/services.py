@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
 from ottla.broker.net.large_frames import LARGE_BYTES, LargeFrames
+from ottla.broker.net.output import TurnLimit
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.requests.request_decoder import RequestDecoder
 from ottla.broker.runtime.log_limiter import LogLimiter
@@ -72,6 +73,7 @@ class NetworkServices:
         "security_log",
         "statistics",
         "timer",
+        "turn_limit",
         "worker_pool",
     )
 
@@ -91,6 +93,7 @@ class NetworkServices:
         self.timer = timer
         self.worker_pool = worker_pool
         self.statistics = statistics
+        self.turn_limit = TurnLimit()
         self.descriptors = DescriptorReserve()
         self.large_frames = large_frames if large_frames is not None else LargeFrames()
         self.log_limiter = LogLimiter()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.metrics.statistics import NetworkStatistics
+    from ottla.broker.net.output import TurnLimit
     from ottla.broker.net.services import ListenerFacts, NetworkServices
 
 logger = logging.getLogger("ottla.net")
@@ -98,12 +99,14 @@ class TlsOutput(Output):
 
     __slots__ = ("_piece",)
 
-    def __init__(self, sock: Any, statistics: "NetworkStatistics") -> None:
-        super().__init__(sock, statistics)
+    def __init__(
+        self, sock: Any, statistics: "NetworkStatistics", turn_limit: "TurnLimit | None" = None
+    ) -> None:
+        super().__init__(sock, statistics, turn_limit)
         # What was given to OpenSSL last and not taken whole: it must see the same bytes again.
         self._piece: memoryview | None = None
 
-    def _send_buffers(self) -> int:
+    def _send_buffers(self, limit: int) -> int:
         if self._piece is None:
             buffers, _ = self._buffers(limit=64)
             self._piece = memoryview(_join(buffers))

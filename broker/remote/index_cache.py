@@ -12,6 +12,7 @@ from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
 
 if TYPE_CHECKING:
+    from ottla.storage.files.open_files import FileSlice
     from ottla.storage.remote.remote_storage import RemoteStorage
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
@@ -33,7 +34,7 @@ class CachedIndexes:
 
     def __init__(self, storage: RemoteStorage, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._storage = storage
-        self._cache = ChunkCache(min(max_bytes, MAX_CACHED_BYTES))
+        self._cache: ChunkCache[bytes] = ChunkCache(min(max_bytes, MAX_CACHED_BYTES))
         self._open_offsets: dict[str, int] = {}
         self._without_aborts: set[str] = set()
 
@@ -50,6 +51,20 @@ class CachedIndexes:
     ) -> bytes | memoryview:
         """`RemoteStorage.fetch_log_segment`."""
         return self._storage.fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_log_segment_file(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        """`RemoteStorage.fetch_log_segment_file`."""
+        return self._storage.fetch_log_segment_file(metadata, start_position, end_position)
+
+    def fetch_log_segment_file_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        """`RemoteStorage.fetch_log_segment_file_if_cached`."""
+        return self._storage.fetch_log_segment_file_if_cached(
+            metadata, start_position, end_position
+        )
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """`RemoteStorage.fetch_index`."""

@@ -17,6 +17,7 @@ from ottla.storage.remote.remote_storage import RemoteIndexType
 
 if TYPE_CHECKING:
     from ottla.broker.remote.index_cache import CachedIndexes
+    from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
@@ -50,6 +51,7 @@ class MemoryReads:
                 up_to=up_to,
                 min_one_batch=min_one_batch,
                 max_batches=_MAX_BATCHES,
+                may_block=False,
             )
         except NeedsThreadError:
             return None
@@ -79,6 +81,13 @@ class MemoryReads:
         if content is None:
             raise NeedsThreadError
         return content
+
+    def fetch_log_segment_file(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        return self._indexes.fetch_log_segment_file_if_cached(
+            metadata, start_position, end_position
+        )
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         content = self._indexes.index_if_cached(metadata, index_type)

@@ -18,12 +18,11 @@ from ottla.broker.remote.lineage import end_of_common_history
 from ottla.broker.remote.memory_reads import MemoryReads
 from ottla.broker.remote.segment_reader import (
     RemoteRead,
-    SegmentStorage,
+    TimestampSearch,
     aborted_transactions,
-    find_timestamp,
     read_segment,
 )
-from ottla.broker.remote.statistics import RemoteStatistics
+from ottla.broker.remote.statistics import RemoteStatistics, TopicRemoteStatistics
 from ottla.broker.runtime.tasks import WorkerPoolClosed, spawn
 from ottla.protocol.records.errors import RecordsError
 from ottla.storage.errors import CorruptFile, StorageError
@@ -33,7 +32,6 @@ from ottla.storage.remote.remote_storage import (
     RemoteResourceNotFoundError,
     RemoteStorageError,
 )
-from ottla.storage.remote.segments import RemoteLogSegmentState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +55,6 @@ logger = logging.getLogger("ottla.remote")
 #: second. And for how many segments that is remembered.
 _LOG_INTERVAL_MS = 30_000
 _MAX_PROBLEMS = 1_000
-
-_TimestampAndOffset = tuple[int, int, int]
 
 
 class Metadata(Protocol):
@@ -192,6 +188,37 @@ class RemoteLogReader:
         """Whether the quota is exceeded, so that no read begins now."""
         return self._quota.is_exceeded(self._now_ms())
 
+    def read_in_memory(self, log: Log, params: ReadParams) -> RemoteLogReadResult | None:
+        """What `read` returns, if that needs no thread; None also for an error.
+
+        A scan finds most of its records here: a task and a delayed fetch would cost more than this.
+        """
+        begin = monotonic()
+        try:
+            segment = self._remote.segment_at(log, params.offset)
+            if segment is None:
+                return None
+            found = self._read_in_memory(log, segment, params)
+        except (StorageError, OSError):
+            return None  # `read` meets it again, and reports it
+        if found is None or not found.has_batch:
+            return None
+        aborted: list[tuple[int, int]] | None = None
+        if params.read_committed:
+            aborted = []
+            if found.records:
+                known = self._memory.aborted(segment, params.offset, found.next_offset)
+                if known is None:
+                    return None
+                aborted = _sorted(known)
+        self._read_ahead(log, segment, found.end_position)
+        statistics = self.statistics.topic(log.topic)
+        statistics.reads += 1
+        self.statistics.record_read_time(monotonic() - begin)
+        result = RemoteLogReadResult(found.records, aborted)
+        self._count(statistics, result)
+        return result
+
     def read(self, log: Log, params: ReadParams) -> RemoteReadTask:
         """Begins a read, or joins the same one that another fetch began; `release` it afterwards.
 
@@ -213,7 +240,7 @@ class RemoteLogReader:
 
     async def offset_for_timestamp(
         self, log: Log, timestamp: int, timeout_seconds: float
-    ) -> _TimestampAndOffset | None:
+    ) -> tuple[int, int, int] | None:
         """As `Log.offset_for_timestamp`, of the records that are in remote storage only.
 
         Mirrors `findOffsetByTimestamp` of Kafka's RemoteLogManager. Raises RemoteStorageError, also
@@ -281,13 +308,16 @@ class RemoteLogReader:
             return RemoteLogReadResult(error=error)
         finally:
             self.statistics.record_read_time(monotonic() - begin)
+        self._count(statistics, result)
+        return result
+
+    def _count(self, statistics: TopicRemoteStatistics, result: RemoteLogReadResult) -> None:
         size = len(result.records)
         statistics.read_bytes += size
         self._quota.record(size, self._now_ms())
         if self._is_failing and size:
             self._is_failing = False
             logger.info("Remote storage can be read again")
-        return result
 
     async def _read(
         self, read: RemoteReadTask, log: Log, params: ReadParams
@@ -302,11 +332,10 @@ class RemoteLogReader:
             )
         found = RemoteRead(b"", offset, has_batch=False)
         while segment is not None:
-            history = log.leader_epochs.entries
-            end = end_of_common_history(segment, history, log.log_end_offset, offset)
-            wanted = params._replace(offset=offset, up_to=min(params.up_to, end))
-            in_memory = self._read_in_memory(segment, wanted)
+            wanted = params._replace(offset=offset)
+            in_memory = self._read_in_memory(log, segment, wanted)
             if in_memory is None:
+                wanted = wanted._replace(up_to=_bound(log, segment, wanted))
                 in_memory = await self.workers.run(self._read_segment, read, segment, wanted)
             found = in_memory
             if found.has_batch or segment.end_offset + 1 >= log.local_log_start_offset:
@@ -330,9 +359,10 @@ class RemoteLogReader:
         return RemoteLogReadResult(found.records, aborted)
 
     def _read_in_memory(
-        self, segment: RemoteLogSegmentMetadata, params: ReadParams
+        self, log: Log, segment: RemoteLogSegmentMetadata, params: ReadParams
     ) -> RemoteRead | None:
-        offset, max_bytes, up_to, min_one_batch, _ = params
+        offset, max_bytes, _, min_one_batch, _ = params
+        up_to = _bound(log, segment, params)
         return self._memory.read(
             *(segment, offset, max_bytes), up_to=up_to, min_one_batch=min_one_batch
         )
@@ -425,32 +455,11 @@ class RemoteLogReader:
         )
 
 
-class TimestampSearch(NamedTuple):
-    """A search by timestamp, in a worker thread, over [from_offset, end_offset) of one history."""
-
-    epochs: list[tuple[int, int]]
-    from_offset: int
-    end_offset: int
-    timestamp: int
-
-    def segments(self, segments: list[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-        """Those of all segments of the partition that may have the record, in order."""
-        return [
-            each
-            for each in sorted(segments, key=lambda each: each.start_offset)
-            if each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-            and each.max_timestamp_ms >= self.timestamp
-            and max(each.start_offset, self.from_offset) <= each.end_offset
-            and each.start_offset < self.end_offset
-        ]
-
-    def find(
-        self, storage: SegmentStorage, segment: RemoteLogSegmentMetadata
-    ) -> _TimestampAndOffset | None:
-        """In one of these segments. Raises RemoteStorageError, RecordsError."""
-        start = max(segment.start_offset, self.from_offset)
-        up_to = end_of_common_history(segment, self.epochs, self.end_offset, start)
-        return find_timestamp(storage, segment, self.timestamp, from_offset=start, up_to=up_to)
+def _bound(log: Log, segment: RemoteLogSegmentMetadata, params: ReadParams) -> int:
+    """The offset up to which the segment has records of this log's history, and of the request."""
+    history = log.leader_epochs.entries
+    end = end_of_common_history(segment, history, log.log_end_offset, params.offset)
+    return min(params.up_to, end)
 
 
 def _read_local(log: Log, params: ReadParams) -> RemoteLogReadResult:

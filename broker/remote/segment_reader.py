@@ -1,8 +1,9 @@
 """Reads records and aborted transactions from remote segments. Blocks: called in worker threads.
 
 The event loop calls it with a storage that raises NeedsThreadError rather than block
-(`memory_reads`). Mirrors `read` of Kafka's RemoteLogManager. What it returns for an offset is what
-`Log.read` returned when the segment was on the local disk, byte for byte.
+(`memory_reads`). Records that are a part of a file stay there, only headers of batches are read.
+Mirrors `read` of Kafka's RemoteLogManager. What it returns for an offset is what `Log.read`
+returned when the segment was on the local disk, byte for byte.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ottla.broker.remote.lineage import end_of_common_history
 from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries
@@ -23,8 +25,10 @@ from ottla.storage.remote.remote_storage import (
     RemoteObjectCorruptError,
     RemoteResourceNotFoundError,
 )
+from ottla.storage.remote.segments import RemoteLogSegmentState
 
 if TYPE_CHECKING:
+    from ottla.storage.files.open_files import FileSlice
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 _INDEX_ENTRY = Struct(">ii")
@@ -49,6 +53,10 @@ class SegmentStorage(Protocol):
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes | memoryview: ...
 
+    def fetch_log_segment_file(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None: ...
+
     def fetch_index(
         self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
     ) -> bytes: ...
@@ -57,7 +65,7 @@ class SegmentStorage(Protocol):
 class RemoteRead(NamedTuple):
     """Whole batches from the one with the offset on; empty if the segment has none."""
 
-    records: bytes | memoryview
+    records: bytes | memoryview | FileSlice
     #: The offset after the last of them.
     next_offset: int
     #: Whether the segment has a batch at or above the offset, also if it is too large.
@@ -75,6 +83,7 @@ def read_segment(
     up_to: int,
     min_one_batch: bool = True,
     max_batches: int = sys.maxsize,
+    may_block: bool = True,
 ) -> RemoteRead:
     """Batches of the segment from the one with `offset` on and below `up_to`, at most `max_bytes`.
 
@@ -83,18 +92,26 @@ def read_segment(
     `max_bytes`, or one batch, and 16 KiB in memory, or the chunks that have them.
 
     Raises RemoteStorageError, and NeedsThreadError for more than `max_batches` headers at one end.
+    Without `may_block` also for headers of a file that are not in the page cache.
     """
     index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
     begin = floor_position(index, offset - metadata.start_offset)
     # The search for the first batch and the records, in one request.
     end = min(begin + _SEARCH_BYTES + max_bytes, metadata.size_bytes)
-    content = _fetch(storage, metadata, begin, end)
-    found = _find(storage, metadata, begin, offset, content, max_batches)
+    part = storage.fetch_log_segment_file(metadata, begin, end)
+    content = _fetch(storage, metadata, begin, end) if part is None else b""
+    headers = _Headers(storage, metadata, begin, part, may_block=may_block)
+    found = _find(headers, begin, offset, content, max_batches)
     if found is None:
         return RemoteRead(b"", offset, has_batch=False)
     position, size = found
     room = max(max_bytes, size) if min_one_batch else max_bytes
     stop = min(position + room, metadata.size_bytes)
+    if part is not None:
+        if stop > end:
+            headers.extend(position, stop)
+        skipped = _known_below(index, position, stop, up_to - metadata.start_offset)
+        return _read_file(headers, offset, (position, stop), skipped, up_to, max_batches)
     first = position - begin
     if stop > end:
         content, first = _fetch(storage, metadata, position, stop), 0
@@ -115,6 +132,26 @@ def read_segment(
     if isinstance(records, memoryview) and len(records) * _VIEW_PART < len(records.obj):  # type: ignore[arg-type]
         records = bytes(records)
     return RemoteRead(records, next_offset, end_position=position + length)
+
+
+def _read_file(
+    headers: _Headers,
+    offset: int,
+    within: tuple[int, int],
+    skipped: int,
+    up_to: int,
+    max_batches: int,
+) -> RemoteRead:
+    """As `read_segment`, of the batches in a range of positions of a file."""
+    position, stop = within
+    end, next_offset = position, offset
+    for count, (at, header) in enumerate(headers.between(position + skipped, stop)):
+        if at + header.size_in_bytes > stop or header.next_offset > up_to:
+            break
+        if count >= max_batches:
+            raise NeedsThreadError
+        end, next_offset = at + header.size_in_bytes, header.next_offset
+    return RemoteRead(headers.records(position, end), next_offset, end_position=end)
 
 
 def _known_below(index: bytes, position: int, stop: int, relative_up_to: int) -> int:
@@ -187,18 +224,13 @@ def _fetch(
 
 
 def _find(
-    storage: SegmentStorage,
-    metadata: RemoteLogSegmentMetadata,
-    position: int,
-    offset: int,
-    content: bytes | memoryview,
-    max_batches: int,
+    headers: _Headers, position: int, offset: int, content: bytes | memoryview, max_batches: int
 ) -> tuple[int, int] | None:
     """(position, size) of the first batch at or above `position` that ends above `offset`.
 
     `content` are the bytes from `position` on, as far as they were fetched.
     """
-    for count, (at, header) in enumerate(_headers(storage, metadata, position, content)):
+    for count, (at, header) in enumerate(headers.between(position, window=content)):
         if header.next_offset > offset:
             return at, header.size_in_bytes
         if count >= max_batches:
@@ -206,29 +238,81 @@ def _find(
     return None
 
 
-def _headers(
-    storage: SegmentStorage,
-    metadata: RemoteLogSegmentMetadata,
-    position: int,
-    window: bytes | memoryview = b"",
-) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches from `position` on, which is the begin of one.
+class _Headers:
+    """The headers of a segment's batches; `part` is what is known of its file, from `start` on."""
 
-    `window` are the bytes from there on that were fetched already.
-    """
-    window_start = position
-    while position < metadata.size_bytes:
-        if position + BATCH_OVERHEAD > window_start + len(window):
-            end = min(position + _SEARCH_BYTES, metadata.size_bytes)
-            window, window_start = _fetch(storage, metadata, position, end), position
-        try:
-            header = read_header(window, position - window_start)
-        except RecordsError as error:
-            raise _corrupt(metadata, position, str(error)) from error
-        if position + header.size_in_bytes > metadata.size_bytes:
-            raise _corrupt(metadata, position, f"a batch of {header.size_in_bytes} bytes")
-        yield position, header
-        position += header.size_in_bytes
+    def __init__(
+        self,
+        storage: SegmentStorage,
+        metadata: RemoteLogSegmentMetadata,
+        start: int = 0,
+        part: FileSlice | None = None,
+        *,
+        may_block: bool = True,
+    ) -> None:
+        self._storage = storage
+        self._metadata = metadata
+        self._start = start
+        self._part = part
+        self._may_block = may_block
+
+    def between(
+        self, position: int, stop: int = sys.maxsize, window: bytes | memoryview | bytearray = b""
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the batches from `position` on, which is the begin of one, up to
+        the last header that ends at or before `stop`.
+
+        `window` are the bytes from `position` on that were fetched already.
+        """
+        metadata, window_start = self._metadata, position
+        stop = min(stop, metadata.size_bytes)
+        while position < stop:
+            if position + BATCH_OVERHEAD > window_start + len(window):
+                if position + BATCH_OVERHEAD > stop < metadata.size_bytes:
+                    return
+                end = min(position + _SEARCH_BYTES, stop)
+                window, window_start = self._read(position, end), position
+            try:
+                header = read_header(window, position - window_start)
+            except RecordsError as error:
+                raise _corrupt(metadata, position, str(error)) from error
+            if position + header.size_in_bytes > metadata.size_bytes:
+                raise _corrupt(metadata, position, f"a batch of {header.size_in_bytes} bytes")
+            yield position, header
+            position += header.size_in_bytes
+
+    def extend(self, start: int, end: int) -> None:
+        """These bytes are needed of the file."""
+        self._part = self._storage.fetch_log_segment_file(self._metadata, start, end)
+        self._start = start
+
+    def records(self, start: int, end: int) -> bytes | memoryview | FileSlice:
+        """Records of the file."""
+        part = self._within(start, end)
+        if part is None and start < end:
+            part = self._storage.fetch_log_segment_file(self._metadata, start, end)
+        return b"" if part is None else part
+
+    def _within(self, start: int, end: int) -> FileSlice | None:
+        part, first = self._part, start - self._start
+        if part is None or start >= end or first < 0 or end - self._start > len(part):
+            return None
+        return part.part(first, end - start)
+
+    def _read(self, start: int, end: int) -> bytes | memoryview | bytearray:
+        part = self._within(start, end)
+        if part is None:
+            return _fetch(self._storage, self._metadata, start, end)
+        content: bytes | bytearray | None = part.read_if_cached()
+        if content is None:
+            if not self._may_block:
+                raise NeedsThreadError
+            content = part.read()
+            if len(content) != end - start:
+                raise _corrupt(
+                    self._metadata, start, f"a file with {len(content)} bytes from there"
+                )
+        return content
 
 
 def find_timestamp(
@@ -251,7 +335,7 @@ def find_timestamp(
     if relative_offset > 0:
         offset_index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
         position = floor_position(offset_index, relative_offset)
-    for at, header in _headers(storage, metadata, position):
+    for at, header in _Headers(storage, metadata).between(position):
         if header.base_offset >= up_to:
             break
         if header.max_timestamp < timestamp or header.next_offset <= from_offset:
@@ -265,6 +349,34 @@ def find_timestamp(
             if found >= timestamp and from_offset <= offset < up_to:
                 return found, offset, header.partition_leader_epoch
     return None
+
+
+class TimestampSearch(NamedTuple):
+    """A search by timestamp, in a worker thread, over [from_offset, end_offset) of one history."""
+
+    epochs: list[tuple[int, int]]
+    from_offset: int
+    end_offset: int
+    timestamp: int
+
+    def segments(self, segments: list[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+        """Those of all segments of the partition that may have the record, in order."""
+        return [
+            each
+            for each in sorted(segments, key=lambda each: each.start_offset)
+            if each.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+            and each.max_timestamp_ms >= self.timestamp
+            and max(each.start_offset, self.from_offset) <= each.end_offset
+            and each.start_offset < self.end_offset
+        ]
+
+    def find(
+        self, storage: SegmentStorage, segment: RemoteLogSegmentMetadata
+    ) -> tuple[int, int, int] | None:
+        """In one of these segments. Raises RemoteStorageError, RecordsError."""
+        start = max(segment.start_offset, self.from_offset)
+        up_to = end_of_common_history(segment, self.epochs, self.end_offset, start)
+        return find_timestamp(storage, segment, self.timestamp, from_offset=start, up_to=up_to)
 
 
 def floor_time(index: bytes, timestamp: int) -> int:

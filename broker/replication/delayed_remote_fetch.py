@@ -21,7 +21,11 @@ from ottla.storage.errors import CorruptFile
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
 if TYPE_CHECKING:
-    from ottla.broker.remote.remote_log_reader import RemoteLogReader, RemoteReadTask
+    from ottla.broker.remote.remote_log_reader import (
+        RemoteLogReader,
+        RemoteLogReadResult,
+        RemoteReadTask,
+    )
     from ottla.broker.replication.delayed_fetch import FetchParams
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from ottla.broker.replication.partition import Partition
@@ -97,7 +101,7 @@ class DelayedRemoteFetch(DelayedOperation):
         # The purgatory keeps up to 1,000 completed operations: not with the records of each.
         self._fetch = self._read = self._callback = None
         if read.is_done and self._is_readable(fetch):
-            _fill(fetch.data, read)
+            _fill(fetch.data, read.result())
         read.release()
         callback()
 
@@ -161,7 +165,13 @@ class RemoteFetches:
         results: list[FetchResult],
         callback: Callable[[list[FetchResult]], None],
     ) -> None:
-        """Reads what `moved` returned, and calls back with `results` when it is in there."""
+        """Reads what `moved` returned, and calls back with `results` when it is in there: now, if
+        the read needs no thread."""
+        found = self.reader.read_in_memory(fetch.log, fetch.read_params)
+        if found is not None:
+            _fill(fetch.data, found)
+            callback(results)
+            return
         try:
             read = self.reader.read(fetch.log, fetch.read_params)
         except TooManyReadsError as error:
@@ -199,8 +209,7 @@ class RemoteFetches:
         )
 
 
-def _fill(data: PartitionData, read: RemoteReadTask) -> None:
-    result = read.result()
+def _fill(data: PartitionData, result: RemoteLogReadResult) -> None:
     if result.error is not None:
         _set_error(data, result.error)
         return

@@ -41,6 +41,7 @@ def build_remote_logs(
             clock=time.monotonic,
             sleep=time.sleep,
             background=_background(readers),
+            sends_files=True,
         )
     except RemoteStorageSettingsError as error:
         prefix = config.remote_log_storage_manager_impl_prefix

@@ -7,13 +7,15 @@ fails. Where it is not installed, as in most Python workers of Spark, tables do 
 """
 
 import sys
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
+from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
-Checksum = Callable[[Buffer], int]
+
+class Checksum(Protocol):
+    def __call__(self, data: Buffer, value: int = 0, /) -> int: ...
 
 
 def _load() -> Checksum:
@@ -40,4 +42,6 @@ def _load() -> Checksum:
 
 
 crc32c: Checksum = _load()
-"""``crc32c(buffer) -> int``: the checksum of any bytes-like object, without copying it."""
+"""``crc32c(buffer) -> int``: the checksum of any bytes-like object, without copying it.
+
+``crc32c(buffer, value)`` continues ``value``, the checksum of the bytes before."""

@@ -21,9 +21,10 @@ _BLOCK_BYTES = 1 << 16
 _NUMPY_BYTES_MIN = 1 << 11
 
 
-def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """The checksum of any bytes-like object."""
-    register = _MASK
+def crc32c(data: bytes | bytearray | memoryview, value: int = 0, /) -> int:
+    """The checksum of any bytes-like object; of all bytes so far if `value` is that of those
+    before."""
+    register = value ^ _MASK
     view = memoryview(data)
     numpy = _numpy() if len(view) >= _NUMPY_BYTES_MIN else None
     if numpy is None:

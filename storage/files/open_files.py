@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.page_cache import read_if_cached
 
 # Well under the usual limit of 1,024 descriptors of a process, so that connections have enough.
 DEFAULT_LIMIT = 512
@@ -59,6 +60,14 @@ class FileSlice:
     def read(self) -> bytes:
         """The bytes, for callers that cannot use sendfile. Safe in a worker thread."""
         return self._file._fs.pread(self.fd, self.length, self.position)
+
+    def read_if_cached(self) -> bytearray | None:
+        """The bytes, if the page cache is known to have all of them. Does not wait for the disk."""
+        return read_if_cached(self.fd, self.length, self.position)
+
+    def part(self, start: int, length: int) -> FileSlice:
+        """`length` bytes from `start` on, which is counted from the begin of this slice."""
+        return FileSlice(self._file, self.position + start, length)
 
 
 class Holder(Protocol):

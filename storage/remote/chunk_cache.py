@@ -1,4 +1,5 @@
-"""Chunks of remote segments in memory, the least recently used dropped first.
+"""What is known of chunks of remote segments, such as their bytes, the least recently used dropped
+first.
 
 Threads that need the same chunk at the same time share one request to the store.
 """
@@ -7,29 +8,31 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Generic, TypeVar
 
 ChunkKey = tuple[str, int]
+Content = TypeVar("Content", bound=Sized)
 
 
-class _Load:
+class _Load(Generic[Content]):
     __slots__ = ("content", "done", "error")
 
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.content = b""
+        self.content: Content | None = None
         self.error: BaseException | None = None
 
 
-class ChunkCache:
+class ChunkCache(Generic[Content]):
     """At most `max_bytes` of chunks stay; with 0 none. Chunks that are read now are not counted:
     each reading thread has at most the ones of its request."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._chunks: OrderedDict[ChunkKey, bytes] = OrderedDict()
-        self._loads: dict[ChunkKey, _Load] = {}
+        self._chunks: OrderedDict[ChunkKey, Content] = OrderedDict()
+        self._loads: dict[ChunkKey, _Load[Content]] = {}
         self._bytes = 0
         self.hits = 0
         self.misses = 0
@@ -38,7 +41,7 @@ class ChunkCache:
     def size_bytes(self) -> int:
         return self._bytes
 
-    def get(self, key: ChunkKey, load: Callable[[], bytes]) -> bytes:
+    def get(self, key: ChunkKey, load: Callable[[], Content]) -> Content:
         """The chunk, from memory or from `load`. An error of `load` is raised in all threads that
         wait for the chunk, and is not kept."""
         with self._lock:
@@ -58,10 +61,11 @@ class ChunkCache:
             pending.done.wait()
             if pending.error is not None:
                 raise pending.error
+            assert pending.content is not None
             return pending.content
         return self._load(key, mine, load)
 
-    def get_if_cached(self, key: ChunkKey) -> bytes | None:
+    def get_if_cached(self, key: ChunkKey) -> Content | None:
         """The chunk, if it is in memory. Waits for no other thread that reads it."""
         with self._lock:
             content = self._chunks.get(key)
@@ -70,21 +74,21 @@ class ChunkCache:
                 self.hits += 1
             return content
 
-    def _load(self, key: ChunkKey, mine: _Load, load: Callable[[], bytes]) -> bytes:
+    def _load(self, key: ChunkKey, mine: _Load[Content], load: Callable[[], Content]) -> Content:
         try:
-            mine.content = load()
+            content = mine.content = load()
         except BaseException as error:
             mine.error = error
             raise
         finally:
             with self._lock:
                 del self._loads[key]
-                if mine.error is None:
+                if mine.content is not None:
                     self._keep(key, mine.content)
             mine.done.set()
-        return mine.content
+        return content
 
-    def _keep(self, key: ChunkKey, content: bytes) -> None:
+    def _keep(self, key: ChunkKey, content: Content) -> None:
         if len(content) > self._max_bytes:
             return
         self._chunks[key] = content

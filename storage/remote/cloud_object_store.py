@@ -95,13 +95,14 @@ class CloudObjectStore:
             raise RemoteObjectCorruptError(
                 f"The object {key} has {size} bytes, expected at most {limit}"
             )
-        return self.get_range(key, 0, size) if size else b""
+        return bytes(self.get_range(key, 0, size)) if size else b""
 
-    def get_range(self, key: str, position: int, size: int) -> bytes:
-        def read() -> bytes:
+    def get_range(self, key: str, position: int, size: int) -> memoryview:
+        def read() -> memoryview:
             with _mapped_errors(_READ, key):
                 content = self._obstore.get_range(self._store, key, start=position, length=size)
-                return bytes(content)
+                # A copy of some MB would hold the GIL, and the event loop, for milliseconds.
+                return memoryview(content)
 
         content = _with_attempts(read)
         if len(content) != size:
@@ -179,7 +180,7 @@ class _AccessDeniedError(RemoteStorageError):
     """The credentials are wrong, or do not allow the request."""
 
 
-def _with_attempts(read: Callable[[], bytes]) -> bytes:
+def _with_attempts(read: Callable[[], memoryview]) -> memoryview:
     for _ in range(_BODY_ATTEMPTS - 1):
         try:
             return read()

@@ -20,7 +20,7 @@ def compress(content: bytes | memoryview) -> bytes:
     return compressed
 
 
-def decompress(frame: bytes, max_size: int) -> bytes:
+def decompress(frame: bytes | memoryview, max_size: int) -> bytes:
     """The content of one frame.
 
     Raises ValueError if the frame is invalid, has no size in its header, or one above `max_size`

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from ottla.storage.files.fs import CREATE_EMPTY, READ_ONLY, Buffer, FileSystem, write_fully
+from ottla.storage.files.open_files import OpenFile
 from ottla.storage.remote.object_keys import TEMPORARY_SUFFIX
 from ottla.storage.remote.object_store import StoredObject
 from ottla.storage.remote.remote_storage import (
@@ -91,6 +92,20 @@ class LocalObjectStore:
                     f"The object {key} has {size} bytes, expected at most {limit}"
                 )
             return self._read(key, descriptor, 0, size)
+
+    def open(self, key: str) -> OpenFile:
+        """The file of an object, which can be read also after the object is deleted."""
+        try:
+            return OpenFile(self._fs, self._path(key), READ_ONLY)
+        except OSError as error:
+            raise _cannot_open(key, error) from None
+
+    def read(self, key: str, descriptor: int, position: int, size: int) -> bytes:
+        """As `get_range`, from what `open` returned for this object."""
+        try:
+            return self._read(key, descriptor, position, size)
+        except OSError as error:
+            raise RemoteStorageError(f"Cannot read the object {key}: {error}") from error
 
     def get_range(self, key: str, position: int, size: int) -> bytes:
         with _OpenObject(self._fs, self._path(key), key) as descriptor:
@@ -177,13 +192,17 @@ class _OpenObject:
     def __enter__(self) -> int:
         try:
             self._descriptor = self._fs.open(self._path, READ_ONLY)
-        except (FileNotFoundError, NotADirectoryError):
-            raise RemoteResourceNotFoundError(f"The object {self._key} does not exist") from None
         except OSError as error:
-            raise RemoteStorageError(f"Cannot open the object {self._key}: {error}") from error
+            raise _cannot_open(self._key, error) from None
         return self._descriptor
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         self._fs.close(self._descriptor)
         if isinstance(error, OSError):
             raise RemoteStorageError(f"Cannot read the object {self._key}: {error}") from error
+
+
+def _cannot_open(key: str, error: OSError) -> RemoteStorageError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return RemoteResourceNotFoundError(f"The object {key} does not exist")
+    return RemoteStorageError(f"Cannot open the object {key}: {error}")

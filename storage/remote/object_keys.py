@@ -19,6 +19,8 @@ from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 #: A file that an interrupted upload to a local folder left. It is never read.
 TEMPORARY_SUFFIX = ".tmp"
+#: Keys in memory, at about 500 bytes: three for each segment that is being read.
+_MAX_KNOWN = 1_000
 
 
 class ObjectKind(Enum):
@@ -62,10 +64,21 @@ class ObjectKeys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
+        self._known: dict[tuple[UUID, bytes | None, ObjectKind], str] = {}
 
     def key(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
         """The key of an object. If the custom metadata of the segment has a prefix or a key, from
         the time of the copy, these are used: the prefix may have been changed since."""
+        known_as = (metadata.segment_id.id, metadata.custom_metadata, kind)
+        key = self._known.get(known_as)
+        if key is None:
+            key = self._make(metadata, kind)
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[known_as] = key
+        return key
+
+    def _make(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
         fields = CustomMetadata.decode(metadata.custom_metadata)
         prefix = self.prefix if fields.object_prefix is None else fields.object_prefix
         path = main_path(metadata) if fields.object_key is None else fields.object_key

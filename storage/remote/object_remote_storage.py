@@ -14,14 +14,17 @@ from functools import partial
 
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.chunk_index import Chunk
 from ottla.storage.remote.compression import decompress
 from ottla.storage.remote.custom_metadata import CustomMetadata
 from ottla.storage.remote.manifest import MAX_MANIFEST_BYTES, Checksums, SegmentManifest
+from ottla.storage.remote.object_files import ObjectFiles
 from ottla.storage.remote.object_keys import ObjectKeys, ObjectKind, main_path
 from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.read_ahead import Background, ReadAhead
 from ottla.storage.remote.remote_storage import (
     RemoteIndexType,
     RemoteObjectCorruptError,
@@ -32,22 +35,15 @@ from ottla.storage.remote.segment_source import IndexSource, SegmentSource
 from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
 from ottla.storage.remote.store_settings import StoreSettings
 
-#: Starts a function in a worker thread, some time later.
-Background = Callable[[Callable[[], None]], object]
-
 # Of a read whose bytes are wrong: a fault on the way is gone with the next one.
 _READ_ATTEMPTS = 2
 # The chunks of all manifests in memory, at about 100 bytes each.
 _MAX_CACHED_CHUNKS = 1_000_000
-# Segments of which the last chunk is remembered, to see that a reader continues.
-_MAX_READERS = 1024
-# Chunks that wait for a thread to read them ahead.
-_MAX_READ_AHEAD = 64
 
 
 class ObjectRemoteStorage:
     """A RemoteStorage. `fs` reads the local segments; `background` is for the read-ahead, which
-    there is none of without it."""
+    there is none of without it. With `files`, segments that are not compressed are read there."""
 
     def __init__(
         self,
@@ -56,15 +52,17 @@ class ObjectRemoteStorage:
         fs: FileSystem,
         rate_limit: RateLimit | None = None,
         background: Background | None = None,
+        files: ObjectFiles | None = None,
     ) -> None:
         self.store = store
         self.keys = ObjectKeys(settings.key_prefix)
-        self.cache = ChunkCache(settings.cache_bytes)
+        self.cache: ChunkCache[bytes | memoryview] = ChunkCache(settings.cache_bytes)
+        self._files = files
         self._settings = settings
         self._fs = fs
         self._acquire = rate_limit.acquire if rate_limit is not None else _no_limit
         self._manifests = _ManifestCache(settings.manifest_cache_size)
-        self._read_ahead = _ReadAhead(background) if settings.prefetch_bytes else None
+        self._read_ahead = ReadAhead(background) if settings.prefetch_bytes else None
 
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
@@ -118,9 +116,38 @@ class ObjectRemoteStorage:
     def read_ahead_bytes(self) -> int:
         return self._settings.prefetch_bytes
 
+    def fetch_log_segment_file(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        if self._files is None:
+            return None
+        manifest = self.manifest(metadata)
+        key = self.keys.key(metadata, ObjectKind.LOG)
+        part = self._files.part(key, manifest, start_position, end_position)
+        if part is not None:
+            numbers = manifest.chunk_index.chunk_numbers(start_position, end_position)
+            self._start_read_ahead(key, manifest, numbers, self._files)
+        return part
+
+    def fetch_log_segment_file_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        manifest = self._manifests.get(self.keys.key(metadata, ObjectKind.MANIFEST))
+        if self._files is None or manifest is None:
+            return None
+        key = self.keys.key(metadata, ObjectKind.LOG)
+        part = self._files.part_if_valid(key, manifest, start_position, end_position)
+        if part is not None:
+            numbers = manifest.chunk_index.chunk_numbers(start_position, end_position)
+            self._start_read_ahead(key, manifest, numbers, self._files)
+        return part
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes | memoryview:
+        part = self.fetch_log_segment_file(metadata, start_position, end_position)
+        if part is not None:
+            return part.read()
         manifest = self.manifest(metadata)
         index = manifest.chunk_index
         key = self.keys.key(metadata, ObjectKind.LOG)
@@ -132,6 +159,10 @@ class ObjectRemoteStorage:
     def fetch_log_segment_if_cached(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes | memoryview | None:
+        part = self.fetch_log_segment_file_if_cached(metadata, start_position, end_position)
+        if part is not None:
+            cached = part.read_if_cached()
+            return None if cached is None else memoryview(cached)
         manifest = self._manifests.get(self.keys.key(metadata, ObjectKind.MANIFEST))
         if manifest is None:
             return None
@@ -159,23 +190,36 @@ class ObjectRemoteStorage:
         if start_position >= end:
             return b""
         key = self.keys.key(metadata, ObjectKind.LOG)
-        return self.store.get_range(key, start_position, end - start_position)
+        return bytes(self.store.get_range(key, start_position, end - start_position))
 
-    def _start_read_ahead(self, key: str, manifest: SegmentManifest, numbers: range) -> None:
+    def _start_read_ahead(
+        self,
+        key: str,
+        manifest: SegmentManifest,
+        numbers: range,
+        files: ObjectFiles | None = None,
+    ) -> None:
         if self._read_ahead is None or not numbers:
             return
         index = manifest.chunk_index
         count = max(1, self._settings.prefetch_bytes // index.original_chunk_size)
         ahead = range(numbers.stop, min(numbers.stop + count, len(index)))
-        for number in self._read_ahead.wanted(key, numbers, ahead, self.cache):
-            load = partial(self._cached_chunk, key, manifest, index.chunk(number))
+        has = self.cache.has if files is None else files.valid.has
+        for number in self._read_ahead.wanted(key, numbers, ahead, has):
+            load: Callable[[], object]
+            if files is None:
+                load = partial(self._cached_chunk, key, manifest, index.chunk(number))
+            else:
+                load = partial(files.read_ahead, key, manifest, number)
             self._read_ahead.start(key, number, load)
 
-    def _cached_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+    def _cached_chunk(
+        self, key: str, manifest: SegmentManifest, chunk: Chunk
+    ) -> bytes | memoryview:
         load = partial(self.read_chunk, key, manifest, chunk)
         return self.cache.get((key, chunk.number), load)
 
-    def read_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes:
+    def read_chunk(self, key: str, manifest: SegmentManifest, chunk: Chunk) -> bytes | memoryview:
         """A chunk from the store, checked and decompressed. Raises RemoteObjectCorruptError."""
         if chunk.size == 0:
             return b""
@@ -206,9 +250,11 @@ class ObjectRemoteStorage:
         if index.size == 0:
             return b""
         checksum = None if manifest.checksums is None else manifest.checksums.indexes[index_type]
-        return self._checked_range(key, index.position, index.size, checksum)
+        return bytes(self._checked_range(key, index.position, index.size, checksum))
 
-    def _checked_range(self, key: str, position: int, size: int, checksum: int | None) -> bytes:
+    def _checked_range(
+        self, key: str, position: int, size: int, checksum: int | None
+    ) -> bytes | memoryview:
         for _ in range(_READ_ATTEMPTS):
             content = self.store.get_range(key, position, size)
             if checksum is None or crc32c(content) == checksum:
@@ -220,7 +266,10 @@ class ObjectRemoteStorage:
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
         self._manifests.drop(self.keys.key(metadata, ObjectKind.MANIFEST))
         self.store.delete(self.keys.keys(metadata))
-        self.cache.drop(self.keys.key(metadata, ObjectKind.LOG))
+        key = self.keys.key(metadata, ObjectKind.LOG)
+        self.cache.drop(key)
+        if self._files is not None:
+            self._files.drop(key)
 
     def close(self) -> None:
         self.store.close()
@@ -231,7 +280,7 @@ def _no_limit(_size: int) -> None:
 
 
 def _part(
-    contents: Sequence[bytes], start: int, end: int, numbers: range, chunk_size: int
+    contents: Sequence[bytes | memoryview], start: int, end: int, numbers: range, chunk_size: int
 ) -> bytes | memoryview:
     """The bytes of a segment from `start` to before `end`, of its chunks with these numbers.
 
@@ -277,52 +326,3 @@ class _ManifestCache:
             manifest = self._manifests.pop(key, None)
             if manifest is not None:
                 self._chunks -= len(manifest.chunk_index)
-
-
-class _ReadAhead:
-    """Reads the next chunks of a segment whose readers go from chunk to chunk. Thread-safe."""
-
-    def __init__(self, background: Background | None) -> None:
-        self._background = background
-        self._lock = threading.Lock()
-        self._last_chunks: OrderedDict[str, int] = OrderedDict()
-        self._started: set[tuple[str, int]] = set()
-
-    def wanted(self, key: str, numbers: range, ahead: range, cache: ChunkCache) -> list[int]:
-        """The chunks to read ahead now: none unless the request continues the one before."""
-        if self._background is None:
-            return []
-        with self._lock:
-            last = self._last_chunks.pop(key, -1)
-            self._last_chunks[key] = numbers[-1]
-            if len(self._last_chunks) > _MAX_READERS:
-                self._last_chunks.popitem(last=False)
-            if numbers[0] not in (last, last + 1):
-                return []
-            new = []
-            for number in ahead:
-                if len(self._started) >= _MAX_READ_AHEAD:
-                    break
-                if (key, number) not in self._started and not cache.has((key, number)):
-                    self._started.add((key, number))
-                    new.append(number)
-            return new
-
-    def start(self, key: str, number: int, load: Callable[[], bytes]) -> None:
-        def read() -> None:
-            try:
-                # The reader that needs the chunk reads it again, and gets the error.
-                with contextlib.suppress(RemoteStorageError):
-                    load()
-            finally:
-                self._forget(key, number)
-
-        assert self._background is not None
-        try:
-            self._background(read)
-        except RuntimeError:  # The worker threads are shutting down.
-            self._forget(key, number)
-
-    def _forget(self, key: str, number: int) -> None:
-        with self._lock:
-            self._started.discard((key, number))

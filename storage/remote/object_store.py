@@ -30,9 +30,9 @@ class ObjectStore(Protocol):
     def get(self, key: str, limit: int) -> bytes:
         """A whole object. Raises RemoteObjectCorruptError if it has more than `limit` bytes."""
 
-    def get_range(self, key: str, position: int, size: int) -> bytes:
-        """Exactly `size` bytes, more than 0. Raises RemoteObjectCorruptError if the object ends
-        before."""
+    def get_range(self, key: str, position: int, size: int) -> bytes | memoryview:
+        """Exactly `size` bytes, more than 0. A view is one of these bytes only. Raises
+        RemoteObjectCorruptError if the object ends before."""
 
     def size(self, key: str) -> int:
         """The size of an object in bytes."""

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 
 from ottla.storage.files.fs import FileSystem, RealFileSystem
 from ottla.storage.remote.local_object_store import LocalObjectStore
-from ottla.storage.remote.object_remote_storage import Background, ObjectRemoteStorage
+from ottla.storage.remote.object_files import ObjectFiles
+from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.read_ahead import Background
 from ottla.storage.remote.store_settings import (
     FILE_SYSTEM,
     RemoteStorageSettingsError,
@@ -25,12 +27,14 @@ def open_remote_storage(
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
     background: Background | None = None,
+    sends_files: bool = False,
 ) -> ObjectRemoteStorage:
     """`settings` are those of the broker without `rsm.config.`. No request is sent to the store.
 
     `clock` and `sleep` (in seconds, as `time.monotonic` and `time.sleep`) are needed if there is a
     rate limit for copies. `background` starts a function in a worker thread, such as the `submit`
-    of an executor: with it `fetch.chunk.cache.prefetch.max.size` has an effect.
+    of an executor: with it `fetch.chunk.cache.prefetch.max.size` has an effect. With `sends_files`
+    segments in a folder are returned as parts of files, for `os.sendfile`.
 
     Raises RemoteStorageSettingsError.
     """
@@ -43,7 +47,11 @@ def open_remote_storage(
                 "upload.rate.limit.bytes.per.second cannot be used here: there is no clock"
             )
         rate_limit = RateLimit(parsed.upload_bytes_per_second, clock, sleep)
-    return ObjectRemoteStorage(_open_store(parsed, fs), parsed, fs, rate_limit, background)
+    store = _open_store(parsed, fs)
+    files = None
+    if sends_files and isinstance(store, LocalObjectStore):
+        files = ObjectFiles(store, parsed.cache_bytes)
+    return ObjectRemoteStorage(store, parsed, fs, rate_limit, background, files)
 
 
 def _open_store(settings: StoreSettings, fs: FileSystem) -> ObjectStore:

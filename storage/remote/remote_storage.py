@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from ottla.storage.errors import StorageError
+from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
 
 
@@ -56,7 +57,18 @@ class RemoteStorage(Protocol):
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes | memoryview | None:
         """As `fetch_log_segment`, without a request to the store: None if a part of it is not in
-        memory. The one method that does not block."""
+        memory. Does not block."""
+
+    def fetch_log_segment_file(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        """The same bytes as a part of a file that reports what is in the page cache; None if there
+        is no such file. They were verified, like those of `fetch_log_segment`."""
+
+    def fetch_log_segment_file_if_cached(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> FileSlice | None:
+        """As `fetch_log_segment_file`, None if something is to be read for it. Does not block."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """A whole index. Raises RemoteResourceNotFoundError, also for a transaction index or a

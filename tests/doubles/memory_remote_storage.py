@@ -46,6 +46,13 @@ class MemoryRemoteStorage:
     ) -> bytes | None:
         return None
 
+    def fetch_log_segment_file(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
+    ) -> None:
+        return None
+
+    fetch_log_segment_file_if_cached = fetch_log_segment_file
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes:

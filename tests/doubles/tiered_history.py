@@ -99,4 +99,4 @@ async def remote_read(reader: RemoteLogReader, log: Log, params: ReadParams) -> 
 def content(result: RemoteLogReadResult) -> bytes:
     """The records of a result, in memory or in a local file."""
     records = result.records
-    return records if isinstance(records, bytes) else records.read()
+    return bytes(records) if isinstance(records, bytes | memoryview) else records.read()

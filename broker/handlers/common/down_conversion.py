@@ -129,10 +129,10 @@ def _set_error(data: PartitionData, code: int) -> None:
 
 
 def _convert_slice(
-    records: FileSlice | bytes, magic: int, first_offset: int, max_bytes: int
+    records: FileSlice | bytes | memoryview, magic: int, first_offset: int, max_bytes: int
 ) -> bytes:
     from ottla.protocol.records.convert import down_convert
 
-    content = records if isinstance(records, bytes) else records.read()
+    content = records if isinstance(records, bytes | memoryview) else records.read()
     chunks = down_convert(content, magic, first_offset=first_offset, max_bytes=max_bytes)
     return b"".join(chunks)

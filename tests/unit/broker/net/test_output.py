@@ -18,6 +18,7 @@ from ottla.broker.net.output import (
     SMALL_BYTES,
     FileTruncated,
     Output,
+    TurnLimit,
     is_cached,
     join_if_small,
     read_if_cached,
@@ -147,6 +148,58 @@ def test_a_turn_has_a_share(
         sent.append(statistics.bytes_out)
     assert sent == [10_000, 20_000]
     assert drain(theirs) == CONTENT[:25_000]
+
+
+def turns(output: Output, statistics: NetworkStatistics, theirs: socket.socket) -> list[int]:
+    """What each turn sent, while the client takes all of it."""
+    sent = []
+    while True:
+        before = statistics.bytes_out
+        state = output.flush()
+        sent.append(statistics.bytes_out - before)
+        drain(theirs)
+        if state == DONE:
+            return sent
+
+
+@pytest.mark.parametrize("of_file", [True, False])
+def test_turns_are_short_while_small_responses_are_sent(
+    pair: tuple[socket.socket, socket.socket],
+    fd: int,
+    monkeypatch: pytest.MonkeyPatch,
+    of_file: bool,
+) -> None:
+    monkeypatch.setattr(output_module, "MAX_TURN_BYTES", 40_000)
+    monkeypatch.setattr(output_module, "SHARED_TURN_BYTES", 10_000)
+    monkeypatch.setattr(output_module, "BULK_BYTES", 1_000)
+    monkeypatch.setattr(output_module, "SHARED_TURNS", 4)
+    ours, theirs = pair
+    statistics, limit = NetworkStatistics(), TurnLimit()
+    part: object = Slice(fd, 0, 80_000) if of_file else memoryview(CONTENT)[:80_000]
+
+    def large() -> list[int]:
+        output = Output(ours, statistics, limit)
+        output.add([b"head", part])
+        return turns(output, statistics, theirs)
+
+    assert large() == [40_000, 40_000, 4]
+    statistics.bytes_out += 60  # a small response, by the other path
+    assert large() == [10_000, 10_000, 10_000, 10_000, 40_000, 4]
+    small = Output(ours, statistics, limit)
+    small.add([b"x" * 900])
+    assert turns(small, statistics, theirs) == [900]
+    assert large()[:2] == [10_000, 10_000]
+
+
+def test_buffers_are_cut_to_the_turn(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    output = Output(ours, NetworkStatistics())
+    parts = [b"a" * 300, memoryview(b"b" * 700), b"c" * 10]
+    for limit, expected in ((1_010, 1_010), (1_000, 1_000), (300, 300), (299, 299), (301, 301)):
+        output = Output(ours, NetworkStatistics())
+        output.add(parts)
+        assert output._send_buffers(limit) == expected
+        assert drain(theirs) == b"".join(map(bytes, parts))[:expected]
 
 
 def test_a_file_that_is_too_short_is_an_error(

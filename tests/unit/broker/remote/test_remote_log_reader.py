@@ -20,6 +20,7 @@ from ottla.broker.remote.remote_log_reader import (
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.chunk_cache import ChunkCache
+from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 from tests.doubles.eventually import eventually_async
@@ -105,6 +106,39 @@ async def test_every_read_is_that_of_the_local_log(scene: Scene) -> None:
             assert result.aborted_transactions == aborted, each
             found_aborted = found_aborted or bool(aborted)
     assert found_aborted
+
+
+async def test_what_is_in_memory_is_read_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    (tmp_path / "remote").mkdir()
+    folder = {"storage.backend.class": "filesystem", "storage.root": str(tmp_path / "remote")}
+    storage = open_remote_storage({**folder, "chunk.size": "1024"})
+    scene.tiered.remote.storage = storage
+    reader = scene.reader = scene.new_reader()
+    await scene.tiered.start()
+    append_history(scene.tiered)
+    await scene.tier()
+    wanted = [
+        params(offset, 700, committed=offset % 2 == 0)
+        for offset in range(0, scene.log.log_end_offset, 5)
+    ]
+    for each in wanted:
+        assert reader.read_in_memory(scene.log, each) is None, "nothing was read before"
+    slow = [await remote_read(reader, scene.log, each) for each in wanted]
+    statistics = reader.statistics.topic(scene.log.topic)
+    reads, read_bytes = statistics.reads, statistics.read_bytes
+    at_once = 0
+    for each, result in zip(wanted, slow, strict=True):
+        found = reader.read_in_memory(scene.log, each)
+        if found is not None:
+            assert content(found) == content(result), each
+            assert found.aborted_transactions == result.aborted_transactions, each
+            at_once += 1
+            read_bytes += len(found.records)
+    assert at_once > len(wanted) / 2
+    assert (statistics.reads, statistics.read_bytes) == (reads + at_once, read_bytes)
+    assert reader.pending == 0
+    await scene.close()
 
 
 async def test_the_end_of_a_transaction_is_in_the_local_log(scene: Scene) -> None:

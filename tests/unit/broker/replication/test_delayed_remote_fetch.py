@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.remote.remote_log_reader import RemoteLogReadResult
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.fetch import FetchPartition
+from ottla.protocol.messages.fetch import AbortedTransaction, FetchPartition
 from tests.doubles.eventually import eventually_async
 from tests.doubles.remote_fetches import WAIT_MS, Fetched, RemoteFetchScene, at, content
 from tests.doubles.tiered_history import append_history
@@ -48,6 +49,22 @@ async def test_a_consumer_reads_the_bytes_of_the_local_log(
         assert data.high_watermark == scene.log.log_end_offset
         assert data.log_start_offset == 0
     assert scene.reader.pending == 0
+
+
+@pytest.mark.parametrize("isolation", [0, READ_COMMITTED])
+async def test_records_in_memory_are_returned_in_the_same_turn(
+    scene: RemoteFetchScene, monkeypatch: pytest.MonkeyPatch, isolation: int
+) -> None:
+    found = RemoteLogReadResult(b"records", [(7, 3)] if isolation else None)
+    monkeypatch.setattr(scene.reader, "read_in_memory", lambda *_: found)
+    scene.tiered.append(3)
+    await scene.tier()
+    fetched = Fetched(scene, at(0), isolation=isolation)
+    (response,) = fetched.responses
+    assert response[0][2].records == b"records"
+    aborted = response[0][2].aborted_transactions
+    assert aborted == ([AbortedTransaction(7, 3)] if isolation else None)
+    assert scene.reader.pending == scene.fetches.purgatory.delayed == 0
 
 
 async def test_the_loop_does_not_wait_for_the_store(

@@ -16,6 +16,8 @@ def test_known_values() -> None:
     assert crc32c(b"") == 0
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(memoryview(bytearray(b"x123456789"))[1:]) == 0xE3069283
+    for checksum in (crc32c, crc32c_tables.crc32c):
+        assert checksum(b"6789", checksum(b"12345")) == 0xE3069283
 
 
 def test_loading_it_does_not_load_the_slow_package() -> None:

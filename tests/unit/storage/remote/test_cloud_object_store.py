@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import sys
 
+import obstore
 import pytest
+from obstore.store import MemoryStore
 
-from ottla.storage.remote.cloud_object_store import open_cloud_object_store
+from ottla.storage.remote.cloud_object_store import CloudObjectStore, open_cloud_object_store
 from ottla.storage.remote.store_settings import RemoteStorageSettingsError, parse_store_settings
 
 S3 = {
@@ -66,3 +68,13 @@ def test_without_the_package_an_error_names_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(RemoteStorageSettingsError, match=r"pip install 'ottla\[tiered\]'"):
         open_cloud_object_store(parse_store_settings(S3))
+
+
+def test_a_chunk_is_not_copied() -> None:
+    """A copy of some MB would hold the GIL, and with it the event loop."""
+    store = CloudObjectStore(obstore, MemoryStore(), 1 << 20)
+    store.put("segment.log", [b"0123", b"456789"])
+    found = store.get_range("segment.log", 2, 5)
+    assert bytes(found) == b"23456"
+    assert isinstance(found.obj, obstore.Bytes)
+    assert store.get("segment.log", 10) == b"0123456789"

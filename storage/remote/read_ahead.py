@@ -1,0 +1,72 @@
+"""Reads the next chunks of a segment whose readers go from chunk to chunk."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from ottla.storage.remote.remote_storage import RemoteStorageError
+
+#: Starts a function in a worker thread, some time later.
+Background = Callable[[Callable[[], None]], object]
+
+# Segments of which the last chunk is remembered, to see that a reader continues.
+_MAX_READERS = 1024
+# Chunks that wait for a thread to read them ahead.
+_MAX_READ_AHEAD = 64
+
+
+class ReadAhead:
+    """Thread-safe. Without `background` nothing is read ahead."""
+
+    def __init__(self, background: Background | None) -> None:
+        self._background = background
+        self._lock = threading.Lock()
+        self._last_chunks: OrderedDict[str, int] = OrderedDict()
+        self._started: set[tuple[str, int]] = set()
+
+    def wanted(
+        self, key: str, numbers: range, ahead: range, has: Callable[[tuple[str, int]], bool]
+    ) -> list[int]:
+        """The chunks to read ahead now: none unless the request continues the one before. `has`
+        returns whether a chunk is there, or on its way. `start` each of them."""
+        if self._background is None:
+            return []
+        with self._lock:
+            last = self._last_chunks.pop(key, -1)
+            self._last_chunks[key] = numbers[-1]
+            if len(self._last_chunks) > _MAX_READERS:
+                self._last_chunks.popitem(last=False)
+            if numbers[0] not in (last, last + 1):
+                return []
+            new = []
+            for number in ahead:
+                if len(self._started) >= _MAX_READ_AHEAD:
+                    break
+                if (key, number) not in self._started and not has((key, number)):
+                    self._started.add((key, number))
+                    new.append(number)
+            return new
+
+    def start(self, key: str, number: int, load: Callable[[], object]) -> None:
+        """Calls `load` in a worker thread. An error is that of the reader that needs the chunk."""
+
+        def read() -> None:
+            try:
+                # The reader that needs the chunk reads it again, and gets the error.
+                with contextlib.suppress(RemoteStorageError):
+                    load()
+            finally:
+                self._forget(key, number)
+
+        assert self._background is not None
+        try:
+            self._background(read)
+        except RuntimeError:  # The worker threads are shutting down.
+            self._forget(key, number)
+
+    def _forget(self, key: str, number: int) -> None:
+        with self._lock:
+            self._started.discard((key, number))

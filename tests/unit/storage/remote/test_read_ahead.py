@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.storage.remote.read_ahead import ReadAhead
+from ottla.storage.remote.remote_storage import RemoteStorageError
+
+
+def has_none(_: tuple[str, int]) -> bool:
+    return False
+
+
+def test_only_a_reader_that_continues_is_read_ahead() -> None:
+    ahead = ReadAhead(lambda read: None)
+    assert ahead.wanted("key", range(3, 4), range(4, 6), has_none) == []
+    assert ahead.wanted("key", range(4, 5), range(5, 7), has_none) == [5, 6]
+    assert ahead.wanted("key", range(5, 6), range(6, 8), lambda key: key == ("key", 7)) == []
+    assert ReadAhead(None).wanted("key", range(1), range(1, 2), has_none) == []
+
+
+def test_a_chunk_is_wanted_again_after_it_was_read() -> None:
+    started: list[Callable[[], None]] = []
+    ahead = ReadAhead(started.append)
+
+    def fails() -> None:
+        raise RemoteStorageError("the store is away")
+
+    assert ahead.wanted("key", range(1), range(1, 2), has_none) == [1]
+    ahead.start("key", 1, fails)
+    assert ahead.wanted("key", range(1), range(1, 2), has_none) == []
+    started[0]()
+    assert ahead.wanted("key", range(1), range(1, 2), has_none) == [1]
+
+
+def test_threads_that_shut_down() -> None:
+    def refuses(_: Callable[[], None]) -> None:
+        raise RuntimeError
+
+    ahead = ReadAhead(refuses)
+    assert ahead.wanted("key", range(1), range(1, 2), has_none) == [1]
+    ahead.start("key", 1, lambda: None)
+    assert ahead.wanted("key", range(1), range(1, 2), has_none) == [1]
