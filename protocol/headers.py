@@ -13,7 +13,15 @@ from collections.abc import Generator
 from struct import Struct
 from typing import Any, TypeVar
 
-from ottla.protocol.codec import decoder, join_parts, raw_encoder, sliced_decoder, sliced_encoder
+from ottla.protocol.codec import (
+    Decode,
+    Encode,
+    decoder,
+    join_parts,
+    raw_encoder,
+    sliced_decoder,
+    sliced_encoder,
+)
 from ottla.protocol.errors import ProtocolError, UnsupportedVersionError
 from ottla.protocol.message import Message, Sliceable
 from ottla.protocol.primitives import (
@@ -27,6 +35,7 @@ from ottla.protocol.registry import API, Api, ApiKey
 
 _FIXED = Struct(">hhi")
 _FIXED_WITH_CLIENT_ID = Struct(">hhih")
+_KIND_AND_CLIENT_ID = Struct(">Iih")  # API key and version in one number
 _SIZE = Struct(">i")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
 # A copy of more costs more than a part of its own.
@@ -37,6 +46,11 @@ _REQUEST_HEADER = "request header"
 _RESPONSE_HEADER = "response header"
 
 M = TypeVar("M", bound=Message)
+
+# By API key and version in one number: what has been decoded or encoded before, with all that is
+# needed the next time. There are as many as versions of APIs.
+_DECODERS: dict[int, tuple[int, int, bool, Decode[Any]]] = {}
+_ENCODERS: dict[int, tuple[type[Message], bool, Encode[Any]]] = {}
 
 
 class RequestHeader:
@@ -163,8 +177,29 @@ def decode_request_body(header: RequestHeader, frame: Buffer, position: int) -> 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Message]:
     """Header and body of a request frame."""
+    size = len(frame)
+    if size >= _KIND_AND_CLIENT_ID.size:
+        kind, correlation_id, length = _KIND_AND_CLIENT_ID.unpack_from(frame, 0)
+        known = _DECODERS.get(kind)
+        stop = _KIND_AND_CLIENT_ID.size + length
+        if known is not None and length >= 0 and stop < size:
+            key, version, is_flexible, decode = known
+            if not (is_flexible and frame[stop]):  # no tagged fields
+                try:
+                    client_id = str(frame[_KIND_AND_CLIENT_ID.size : stop], "utf-8")
+                except UnicodeDecodeError:
+                    pass  # the error is raised below
+                else:
+                    header = RequestHeader(key, version, correlation_id, client_id)
+                    return header, decode(frame, stop + is_flexible)[0]
     header, position = decode_request_header(frame)
-    return header, decode_request_body(header, frame, position)
+    key, version = header.api_key, header.api_version
+    header_version = API[key].request_header_version(version)
+    message = decode_request_body(header, frame, position)
+    if header_version:
+        decode = decoder(API[key].request, version)
+        _DECODERS[key << 16 | version] = (key, version, header_version == 2, decode)
+    return header, message
 
 
 def decode_request_in_steps(
@@ -244,14 +279,28 @@ def encode_response(
     view of memory."""
     pieces: list[Any] = [b""]
     cuts: list[int] = []
-    raw_encoder(type(message), version)(message, pieces, cuts)
-    tagged = API[api_key].response_header_version(version)
+    known = _ENCODERS.get(api_key << 16 | version)
+    if known is None or known[0] is not type(message):
+        known = _find_encoder(api_key, version, type(message))
+    _, tagged, encode = known
+    encode(message, pieces, cuts)
     size = sum(map(len, pieces)) + (5 if tagged else 4)
     head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
     pieces[0] = head + b"\x00" if tagged else head
     if size > _LARGE_BYTES:
         cuts = _with_large_views(pieces, cuts)
+    if not cuts:
+        return [b"".join(pieces)]
     return join_parts(pieces, cuts)
+
+
+def _find_encoder(
+    api_key: int, version: int, cls: type[Message]
+) -> tuple[type[Message], bool, Encode[Any]]:
+    tagged = API[api_key].response_header_version(version) == 1
+    found = (cls, tagged, raw_encoder(cls, version))
+    _ENCODERS[api_key << 16 | version] = found
+    return found
 
 
 def encode_response_in_steps(

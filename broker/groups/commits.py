@@ -74,17 +74,21 @@ class GroupCommits:
         self, committer: Committer, offsets: Offsets, response_callback: CommitCallback
     ) -> None:
         """Commits outside of a transaction; responds with an error code for each partition."""
-        error = self._partitions.check(committer.group_id, allow_empty=True)
-        error = error or self._share_group_error(committer.group_id)
+        group_id = committer.group_id
+        group_partition = self._partitions.home_of(group_id)
+        if group_partition is None or not self._partitions.is_running:
+            error = self._partitions.check(group_id, allow_empty=True)
+            response_callback(dict.fromkeys(offsets, error))
+            return
+        group = group_partition.groups.get(group_id)
+        error = _share_group_error(group_partition, group_id)
+        if not error and group is None and committer.generation_id >= 0:
+            error = self._unknown_group(committer)
         if error:
             response_callback(dict.fromkeys(offsets, error))
             return
-        group = self._partitions.find(committer.group_id)
         if group is None:
-            if committer.generation_id >= 0:
-                response_callback(dict.fromkeys(offsets, self._unknown_group(committer)))
-                return
-            group = self._partitions.find_or_create(committer.group_id)
+            group = group_partition.find_or_create(group_id)
         error = _check_committer(group, committer, is_transactional=False)
         if error:
             response_callback(dict.fromkeys(offsets, error))
@@ -98,16 +102,7 @@ class GroupCommits:
             # commit is retried after SyncGroup.
             response_callback(dict.fromkeys(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
             return
-        self._store(group, offsets, response_callback, None)
-
-    def _share_group_error(self, group_id: str) -> int:
-        """A share group has no committed offsets; as in Kafka it is no group for a commit."""
-        if not self._partitions.has_share_groups:
-            return ErrorCode.NONE
-        partition = self._partitions.home_of(group_id)
-        if partition is None or group_id not in (partition.share_groups or ()):
-            return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        self._store(group_partition, group, offsets, response_callback, None)
 
     def _unknown_group(self, committer: Committer) -> int:
         """Members of both group protocols know GROUP_ID_NOT_FOUND from version 9 on."""
@@ -125,17 +120,21 @@ class GroupCommits:
         guard: Verification | None = None,
     ) -> None:
         """Commits in a transaction: the offsets become visible when it is committed."""
-        error = self._partitions.check(committer.group_id)
-        error = error or self._share_group_error(committer.group_id)
-        if error:
+        group_id = committer.group_id
+        error = self._partitions.check(group_id)
+        group_partition = self._partitions.home_of(group_id)
+        if group_partition is not None:
+            error = error or _share_group_error(group_partition, group_id)
+        if error or group_partition is None:
             response_callback(dict.fromkeys(offsets, error))
             return
-        group = self._partitions.find_or_create(committer.group_id)
+        group = group_partition.find_or_create(group_id)
         error = _check_committer(group, committer, is_transactional=True)
         if error:
             response_callback(dict.fromkeys(offsets, error))
             return
         self._store(
+            group_partition,
             group,
             offsets,
             response_callback,
@@ -160,37 +159,34 @@ class GroupCommits:
 
     def _store(
         self,
+        group_partition: GroupPartition,
         group: AnyGroup,
         offsets: Offsets,
         response_callback: CommitCallback,
         transaction: _ProducerTransaction | None,
     ) -> None:
-        results = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-        accepted = [
-            (partition, value)
-            for partition, value in offsets.items()
-            if java_length(value.metadata) <= self._max_metadata
-        ]
+        accepted, refused = offsets, self._with_large_metadata(offsets)
+        if refused:
+            accepted = {key: value for key, value in offsets.items() if key not in refused}
         if not accepted:
-            response_callback(results)
+            response_callback(refused)
             return
-        group_partition = self._partitions.home_of(group.group_id)
-        assert group_partition is not None, "the caller has checked it, without an await since"
-        partitions = [partition for partition, _ in accepted]
+        group_id = group.group_id
         producer_id = None if transaction is None else transaction.producer_id
-        group.offsets.begin(partitions, producer_id)
+        group.offsets.begin(accepted, producer_id)
 
         def on_result(error_code: int, base_offset: int) -> None:
-            group.offsets.finish(partitions, producer_id)
+            group.offsets.finish(accepted, producer_id)
             if not error_code:
-                _replay(group_partition, group.group_id, accepted, base_offset, producer_id)
-            results.update(dict.fromkeys(partitions, offset_error(error_code)))
+                _replay(group_partition, group_id, accepted, base_offset, producer_id)
+            results = dict.fromkeys(offsets, offset_error(error_code) if error_code else 0)
+            if refused:
+                results.update(refused)
             response_callback(results)
 
-        group_id = group.group_id
-        records = [
-            (offset_key(group_id, partition), offset_value(value)) for partition, value in accepted
-        ]
+        records = []
+        for partition, value in accepted.items():
+            records.append((offset_key(group_id, partition), offset_value(value)))
         if transaction is None:
             self._appender.append_together(group_partition, records, on_result)
             return
@@ -203,6 +199,14 @@ class GroupCommits:
             guard=transaction.guard,
             base_sequence=0,  # as in the batches of offsets of Kafka
         )
+
+    def _with_large_metadata(self, offsets: Offsets) -> dict[TopicPartition, int]:
+        """The partitions whose metadata are too large, with their error code."""
+        refused: dict[TopicPartition, int] = {}
+        for partition, value in offsets.items():
+            if value.metadata and java_length(value.metadata) > self._max_metadata:
+                refused[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return refused
 
     def fetch(
         self,
@@ -244,20 +248,32 @@ class GroupCommits:
         return ErrorCode.NONE, found
 
 
+def _share_group_error(partition: GroupPartition, group_id: str) -> int:
+    """A share group has no committed offsets; as in Kafka it is no group for a commit."""
+    if partition.share_groups and group_id in partition.share_groups:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.NONE
+
+
 def _replay(
     group_partition: GroupPartition,
     group_id: str,
-    offsets: Iterable[tuple[TopicPartition, CommittedOffset]],
+    offsets: Offsets,
     base_offset: int,
     producer_id: int | None,
 ) -> None:
     group = group_partition.groups.get(group_id)
     if group is not None and group.is_deleted:
         return  # deleted while the commit was pending: its tombstones follow
-    for partition, value in offsets:
-        group_partition.replay_offset(
-            group_id, partition, value._replace(appended_at=base_offset), base_offset, producer_id
+    for partition, value in offsets.items():
+        offset, leader_epoch, metadata, commit_ms, expire_ms, _ = value
+        appended = CommittedOffset(
+            offset, leader_epoch, metadata, commit_ms, expire_ms, base_offset
         )
+        if producer_id is None and group is not None:
+            group.offsets.replay(partition, appended, base_offset)
+        else:
+            group_partition.replay_offset(group_id, partition, appended, base_offset, producer_id)
 
 
 def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional: bool) -> int:

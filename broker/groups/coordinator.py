@@ -51,9 +51,11 @@ class GroupCoordinator:
         share_persister: ShareStatePersister | None = None,
         share_limits: ShareGroupLimits | None = None,
         on_share_state_replaced: Callable[[str], None] = lambda group_id: None,
+        defer_appends: Defer | None = None,
     ) -> None:
         """`catalog` has the topics; without it consumer groups (KIP-848) are not served, and
-        without `share_persister` no share groups (KIP-932)."""
+        without `share_persister` no share groups (KIP-932). `defer_appends` is `defer` for appends,
+        which complete many requests."""
         self.settings = settings
         self.events = GroupEvents()
         has_consumer_groups = catalog is not None and settings.has_consumer_groups
@@ -72,7 +74,7 @@ class GroupCoordinator:
         self._expiry_timer: TimerTask | None = None
         self._jobs = SlicedJobs(defer)
         codec = settings.offsets_topic_compression_codec
-        appender = GroupAppender(log, self.partitions, clock, defer, codec)
+        appender = GroupAppender(log, self.partitions, clock, defer_appends or defer, codec)
         rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None

@@ -5,6 +5,7 @@ OffsetFetch requests that require stable offsets get UNSTABLE_OFFSET_COMMIT. Off
 transaction are kept apart until the marker of the transaction is replayed.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.protocol.topics import TopicPartition
@@ -73,12 +74,12 @@ class GroupOffsets:
 
     # Commits whose record is being appended.
 
-    def begin(self, partitions: list[TopicPartition], producer_id: int | None = None) -> None:
+    def begin(self, partitions: Iterable[TopicPartition], producer_id: int | None = None) -> None:
         pending = self._pending_of(producer_id)
         for partition in partitions:
             pending[partition] = pending.get(partition, 0) + 1
 
-    def finish(self, partitions: list[TopicPartition], producer_id: int | None = None) -> None:
+    def finish(self, partitions: Iterable[TopicPartition], producer_id: int | None = None) -> None:
         pending = self._pending_of(producer_id)
         for partition in partitions:
             left = pending.get(partition, 0) - 1

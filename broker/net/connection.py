@@ -8,7 +8,8 @@ the current request is in our memory.
 
 Memory: an idle connection holds no buffer. All connections of a loop read into one shared buffer
 first; a frame is copied out of it into a `bytearray` of its own, and the rest of a frame that did
-not fit is received straight into that, which grows as bytes arrive.
+not fit is received straight into that, which grows as bytes arrive. Frames of up to 1 MiB that did
+not fit share a few buffers of full size (`frame_buffers`).
 """
 
 import logging
@@ -18,6 +19,7 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ottla.broker.net.frame_buffers import Frame
 from ottla.broker.net.invalid_frames import refuse_large, refuse_size
 from ottla.broker.net.large_frames import LARGE_BYTES
 from ottla.broker.net.output import Output
@@ -133,7 +135,7 @@ class Connection:
         self._pending: bytearray | None = None  # read, but not decoded yet
         self._position = 0  # in `_pending`
         self._in_a_row = 0  # requests handled before those of other clients
-        self._frame: bytearray | None = None  # a frame that is received in part
+        self._frame: Frame | None = None  # a frame that is received in part
         self._frame_size = 0
         self._filled = 0
         self._filled_before = -1  # at the last call of `is_stalled`
@@ -392,17 +394,17 @@ class Connection:
         if size > LARGE_BYTES and not self._admit_large(pending, start, size):
             return False
         channel.reserve(size)
-        frame = pending[start:end]
+        frame = self._services.frame_buffers.begin(pending, start, size)
         if end < len(pending):
             self._position = end
         else:
             self._pending = None
             self._position = 0
-        if len(frame) == size:
+        if available >= 4 + size:
             self._accept(frame, queue)
             return True
         self._frame = frame
-        self._filled = len(frame)
+        self._filled = available - 4
         self._filled_before = -1
         self._frame_size = size
         return False
@@ -428,12 +430,12 @@ class Connection:
         """A frame is gone that no request took over."""
         self._services.release(size, self.client_host)
 
-    def _receive_frame(self, frame: bytearray) -> bool:
+    def _receive_frame(self, frame: Frame) -> bool:
         """Receive more of a frame that is longer than one read, straight into its buffer. Returns
         whether it is complete."""
         filled = self._filled
         size = self._frame_size
-        if filled == len(frame):
+        if filled == len(frame) and isinstance(frame, bytearray):
             is_quiet = self._services.channel.in_progress_bytes < FEW_BYTES
             growth = MAX_GROWTH_BYTES if is_quiet else max(3 * filled, READ_BYTES)
             frame += _ZEROS[: min(growth, size - filled, MAX_GROWTH_BYTES)]
@@ -452,7 +454,7 @@ class Connection:
         self._accept(frame, self._services.channel.serve)
         return True
 
-    def _accept(self, frame: bytearray, queue: Callable[["RequestContext"], None]) -> None:
+    def _accept(self, frame: Frame, queue: Callable[["RequestContext"], None]) -> None:
         """A frame is complete, and its bytes are reserved: decode it and `queue` the request."""
         if self.token_handler is not None:
             self._release(len(frame))

@@ -143,10 +143,10 @@ class ResponseWriter:
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
         """Send the response to the request in flight; no parts: there is none (acks=0).
 
-        While other clients' requests are queued, or when it is small, the response to one of
-        several requests that came in together is held back until the turn ends, so that their
-        responses are sent in one packet: a send costs more than all else that a tiny request
-        takes. Alone, it is sent at once.
+        While other requests are queued, and when it is one of several small requests that came in
+        together, the response is held back for a moment: those of one connection are sent in one
+        packet, those of several one right after the other. A send costs more than all else that a
+        tiny request takes. Alone, it is sent at once.
         """
         context.send_started_at = monotonic()
         if self._closed:
@@ -164,16 +164,16 @@ class ResponseWriter:
         if response is None:
             self.send_parts(parts)
             return
-        channel = self._services.channel
-        if (
-            channel.in_turn
-            and (channel.queued or context.frame_bytes <= SMALL_REQUEST_BYTES)
-            and self._held_bytes < MAX_HELD_BYTES
-            and (self._held is not None or self._owner.has_whole_request())
-        ):
-            self._hold(response)
-            self._finished(context)
-            return
+        held = self._services.channel.held
+        if held.is_open and self._held_bytes < MAX_HELD_BYTES:
+            if held.expects_more or (
+                context.frame_bytes <= SMALL_REQUEST_BYTES and self._owner.has_whole_request()
+            ):
+                self._hold(response, context.send_started_at)
+                self._finished(context)
+                return
+            # If this request completes others, their responses are sent together.
+            held.expects_more = True
         if self._held is not None:
             response = self._take_held() + response
         if self._send_at_once(response):
@@ -264,13 +264,13 @@ class ResponseWriter:
             output.warmed()
             self._write()
 
-    def _hold(self, response: bytes) -> None:
+    def _hold(self, response: bytes, now: float) -> None:
+        self._held_bytes += len(response)
         if self._held is None:
             self._held = [response]
-            self._services.channel.flush_at_turn_end.append(self._flush_held)
+            self._services.channel.held.add(self._flush_held, now)
         else:
             self._held.append(response)
-        self._held_bytes += len(response)
 
     def _take_held(self) -> bytes:
         held = self._held

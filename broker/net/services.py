@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
+from ottla.broker.net.frame_buffers import FrameBuffers
 from ottla.broker.net.large_frames import LARGE_BYTES, LargeFrames
 from ottla.broker.net.output import TurnLimit
 from ottla.broker.requests.request_channel import Principal, RequestChannel
@@ -66,6 +67,7 @@ class NetworkServices:
         "channel",
         "decoder",
         "descriptors",
+        "frame_buffers",
         "large_frames",
         "log_limiter",
         "loop",
@@ -99,6 +101,7 @@ class NetworkServices:
         self.log_limiter = LogLimiter()
         self.security_log = security_log if security_log is not None else SecurityLog(timer)
         self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter, channel.bulk)
+        self.frame_buffers = FrameBuffers()
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)
 

@@ -42,10 +42,12 @@ class GroupCommit:
         run: Callable[[Callable[[], None]], Awaitable[None]],
         now_ms: Callable[[], int],
         replicas: ReplicaManager,
+        together: Callable[[Callable[[], None]], None] = lambda work: work(),
     ) -> None:
-        """`run` runs a function in a worker thread."""
+        """`run` runs a function in a worker thread, `together` one that sends many responses."""
         #: Runs a function in a worker thread.
         self.run = run
+        self._together = together
         self._now_ms = now_ms
         self._replicas = replicas
         # Each log is in one of these at a time, once: there are no more entries than logs.
@@ -159,6 +161,9 @@ class GroupCommit:
 
     def _finish(self) -> None:
         """Finishes the flushes that were synced."""
+        self._together(self._finish_synced)
+
+    def _finish_synced(self) -> None:
         self._finishes = False  # before what a thread may add meanwhile, which announces it again
         synced, now_ms = self._synced, self._now_ms()
         for _ in range(len(synced)):

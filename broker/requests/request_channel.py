@@ -9,10 +9,11 @@ stops reading its socket until the channel has room: so the back pressure reache
 
 Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
 that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
-Requests of many elements have a queue of their own and a turn each, and so have those of a client
-whose requests of that API have just taken long. Turns of small requests alternate with them:
-however many clients send long ones, a small one waits for one at the most. A pause follows a turn
-of many elements, as long as the turn was, while there are small requests.
+Requests of many elements have a queue of their own and a turn each. Those of a client whose
+requests of that API have just taken long have a queue too, and turns that end with the first one
+that takes as long. Turns of small requests alternate with them: however many clients send long
+ones, a small one waits for one at the most. A pause follows a turn of many elements, as long as the
+turn was, while there are small requests.
 
 When more than a few requests wait, one of each client is handled in turn. So a client with many
 connections does not make the others wait longer than with one.
@@ -29,6 +30,7 @@ from typing import Any, Protocol
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
 from ottla.broker.requests.fair_queue import EXPENSIVE_SECONDS, ExpensiveRequests, FairQueue
+from ottla.broker.requests.held_responses import HeldResponses
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     DEFERRED,
@@ -110,11 +112,13 @@ class RequestChannel:
         handler_tasks: int = 8,
         throttle: Callable[[RequestContext], int] | None = None,
         early_checks: Mapping[int, EarlyCheck] | None = None,
+        held: HeldResponses | None = None,
     ) -> None:
         """`max_requests`: Kafka's queued.max.requests. `max_bytes`: queued.max.request.bytes,
         None for no bound. `handler_tasks`: num.io.threads. `throttle` counts each response against
         the request quota, but for exempt APIs, and returns the throttle time in ms. `early_checks`:
-        see `BulkRequests`."""
+        see `BulkRequests`. `held` is shared with those who send many responses outside of a turn.
+        """
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
         # Small requests, and those that came while more than a few waited; expensive requests;
         # those of many elements. All together have `max_requests` at the most.
@@ -134,8 +138,8 @@ class RequestChannel:
         self.stalls = StallStatistics()
         self.in_progress_bytes = 0  # frames received or being received, until the response is sent
         self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
-        self.in_turn = False  # a handler task runs, so `flush_at_turn_end` will be honoured
-        self.flush_at_turn_end: list[Callable[[], None]] = []
+        #: Responses of this turn that are sent at its end.
+        self.held = HeldResponses() if held is None else held
         self._at_once = True  # the next request that is read may be handled as it is read
         self._handled_at_once = 0  # in this iteration of the loop
         self._loop: asyncio.AbstractEventLoop | None = None  # set by `start`
@@ -209,7 +213,7 @@ class RequestChannel:
             or self._loop is None
             or context.is_long
             or self._long_queue.length
-            or self._expensive.marks
+            or (self._expensive.marks and self._expensive.includes(context))
         ):
             self.put(context)
             return
@@ -219,7 +223,7 @@ class RequestChannel:
         self._busy_tasks += 1
         self._queue.append(context)
         try:
-            self._take_turn(self._queue, self._crowd, MAX_AT_ONCE)
+            self._take_turn(self._queue, self._crowd, MAX_AT_ONCE, MAX_TURN_SECONDS)
         finally:  # else no handler task would be started again
             self._busy_tasks -= 1
         if self.queued:
@@ -295,7 +299,7 @@ class RequestChannel:
                 if not (expensive.length or long_queue.length):
                     self._at_once = len(queue) + crowd.length + self._handled_at_once == 1
                     self._handled_at_once = 0
-                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
+                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
                     self._small_is_next = False
                 elif (wait := self._take_next_turn()) > 0:
                     loop.call_later(wait, self._wake)
@@ -314,7 +318,7 @@ class RequestChannel:
         expensive, long_queue = self._expensive_queue, self._long_queue
         has_small = bool(queue or crowd.length)
         if has_small and self._small_is_next:
-            self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
+            self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             self._small_is_next = False
             return 0.0
         wait = self._long_not_before - monotonic() if long_queue.length else 0.0
@@ -322,10 +326,11 @@ class RequestChannel:
             self._take_long_turn()
             self._long_is_next = False
         elif expensive.length:
-            self._take_turn(_NONE, expensive, 1)
+            # One that is as expensive as the last ones ends the turn.
+            self._take_turn(_NONE, expensive, MAX_TURN_REQUESTS, EXPENSIVE_SECONDS)
             self._long_is_next = True
         elif has_small:
-            self._take_turn(queue, crowd, MAX_TURN_REQUESTS)
+            self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             return 0.0
         else:
             return wait
@@ -335,20 +340,26 @@ class RequestChannel:
     def _take_long_turn(self) -> None:
         """Handle a request of many elements; if small ones were handled lately, begin a pause."""
         started_at = monotonic()
-        self._take_turn(_NONE, self._long_queue, 1)
+        self._take_turn(_NONE, self._long_queue, 1, MAX_TURN_SECONDS)
         now = monotonic()
         if now - self._small_at < SMALL_SECONDS:
             self._long_not_before = now + min(now - started_at, MAX_PAUSE_SECONDS)
 
     def _take_turn(
-        self, queue: deque[RequestContext], others: FairQueue, max_requests: int
+        self,
+        queue: deque[RequestContext],
+        others: FairQueue,
+        max_requests: int,
+        max_seconds: float,
     ) -> None:
         """Handle queued requests until there are none or the turn is over."""
         self._turn_started_at = started_at = now = monotonic()
-        self.in_turn = True
+        held = self.held
+        held.begin()
         for _ in range(max_requests):
             context = queue.popleft() if queue else others.pop()
             context.dequeued_at = now
+            held.expects_more = bool(queue or others.length)
             self.handle(context)
             while self._waiting_for_place and not self.is_full:
                 self._waiting_for_place.popleft().room_available()
@@ -358,17 +369,14 @@ class RequestChannel:
                 self._expensive.record(context, now)
                 if taken > STALL_SECONDS:
                     self.stalls.record(context.route.entry.name, taken)
-            if not (queue or others.length) or now - started_at > MAX_TURN_SECONDS:
+            if not (queue or others.length) or now - started_at > max_seconds:
                 break
-        self.in_turn = False
+            if held.is_due(now):
+                held.flush()
         self.busy_seconds += now - started_at
         if others is self._crowd:
             self._small_at = now
-        flushes = self.flush_at_turn_end
-        if flushes:
-            self.flush_at_turn_end = []
-            for flush in flushes:
-                flush()
+        held.end()
 
     def handle(self, context: RequestContext) -> None:
         """Serve one request now, as the handler tasks do with what they take from the queue."""

@@ -66,7 +66,9 @@ class RequestDecoder:
         if api_versions is not None:
             self._unsupported_api_versions = _unsupported_api_versions(api_versions)
 
-    def decode(self, frame: bytearray, connection: RequestConnection) -> RequestContext | None:
+    def decode(
+        self, frame: bytearray | memoryview, connection: RequestConnection
+    ) -> RequestContext | None:
         """Decode a request; None when there is none to handle and the connection is closed.
 
         The message's records are views of `frame`, which from now on belongs to the request.
@@ -110,7 +112,7 @@ class RequestDecoder:
 
     def _decode_large(
         self,
-        frame: bytearray,
+        frame: bytearray | memoryview,
         connection: RequestConnection,
         route: Route,
         received_at: float,
@@ -137,7 +139,7 @@ class RequestDecoder:
     def _refuse_version(
         self,
         connection: RequestConnection,
-        frame: bytearray,
+        frame: bytearray | memoryview,
         api_key: int,
         version: int,
         route: Route | None,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.requests.held_responses import HeldResponses
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.server.share_assembly import ShareParts
@@ -47,6 +48,7 @@ class Coordinators:
         config: BrokerConfig,
         clock: Clock,
         timer: DelayQueue,
+        held: HeldResponses,
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         channel: ControllerChannel,
@@ -61,6 +63,9 @@ class Coordinators:
 
         def defer(callback: Callable[[], None]) -> None:
             loop.call_soon(callback)
+
+        def defer_appends(callback: Callable[[], None]) -> None:
+            loop.call_soon(held.run, callback)  # many commits share an append
 
         def timeout_ms() -> int:
             return config.offsets_commit_timeout_ms
@@ -86,6 +91,7 @@ class Coordinators:
             None if self.share is None else self.share.persister,
             None if self.share is None else self.share.group_limits,
             self._drop_share_group,
+            defer_appends=defer_appends,
         )
         self.marker_writer = MarkerWriter(
             self._append_marker,

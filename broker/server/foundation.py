@@ -10,6 +10,7 @@ from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.replication.group_commit import SYNCS_MAX
+from ottla.broker.requests.held_responses import HeldResponses
 from ottla.broker.runtime.clock import Clock, SystemClock
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.broker.runtime.timer import Timer
@@ -39,6 +40,7 @@ class Foundation(NamedTuple):
     flush_workers: WorkerPool
     runtime: LoopRuntime
     events: BrokerEvents
+    held: HeldResponses
     broker_epoch: BrokerEpoch
     metadata: MetadataCache
     dynamic_config: DynamicConfig
@@ -64,6 +66,7 @@ def build_foundation(
         flush_workers=WorkerPool(threads=SYNCS_MAX, name="flush"),
         runtime=runtime,
         events=events,
+        held=HeldResponses(),
         broker_epoch=BrokerEpoch(),
         metadata=MetadataCache(),
         dynamic_config=DynamicConfig(

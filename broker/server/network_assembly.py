@@ -73,6 +73,7 @@ def build_network(
         handler_tasks=config.num_io_threads,
         throttle=quotas.clients.throttle_request,
         early_checks=security.access_control.checks_on_cluster,
+        held=base.held,
     )
     tracing = _tracing(base)
     if tracing is not None:

@@ -90,6 +90,7 @@ def build_parts(
         config,
         base.clock,
         base.timer,
+        base.held,
         base.metadata,
         replicas.manager,
         cluster.channel,

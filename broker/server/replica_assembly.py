@@ -115,7 +115,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         from ottla.broker.server.remote_assembly import build_remote_fetches
 
         manager.remote_fetches = build_remote_fetches(base, remote_logs, manager)
-    group_commit = GroupCommit(base.flush_workers.run, clock.now_ms, manager)
+    group_commit = GroupCommit(base.flush_workers.run, clock.now_ms, manager, base.held.run)
     base.logs.flush_later = group_commit.request
     fetchers = FetcherManager(
         FetcherSettings(

@@ -207,9 +207,9 @@ class Compaction:
                 header = read_header(batch)
                 if not header.is_control and not transactions.is_unneeded(header, batch):
                     data = records_of(header, batch)
-                    lines = outline(data, 0, len(data), header.record_count)
+                    lines = outline(data, 0, len(data), header.record_count, only_keys=True)
                     base = header.base_offset
-                    offsets = [base + delta for delta in lines.offset_deltas]
+                    offsets = list(map(base.__add__, lines.offset_deltas))
                     if not self._map.put_all(lines.keys, offsets, start):
                         return False
                 elif header.is_control:

@@ -14,6 +14,7 @@ The rules are Kafka's (`LogCleaner`, `MemoryRecords.filterTo`, KIP-534):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import compress as compress_by
 from typing import NamedTuple
 
 from ottla.protocol.records.batch import (
@@ -173,7 +174,8 @@ class Filter:
         if flags is None:
             kept = self._newest_by_key(header, lines)
         else:
-            kept = [index for index, delta in enumerate(lines.offset_deltas) if flags[delta]]
+            selected = map(flags.__getitem__, lines.offset_deltas)
+            kept = list(compress_by(range(header.record_count), selected))
         if horizon is not None and horizon <= self._now_ms:
             known_up_to = self._map.latest_offset - header.base_offset
             kept = [
@@ -183,7 +185,7 @@ class Filter:
             ]
         if not kept:
             return self._emptied(header) if self._is_last(header) else None
-        tombstones = any(lines.tombstones[index] for index in kept)
+        tombstones = True in lines.tombstones and any(lines.tombstones[index] for index in kept)
         if tombstones and horizon is None:
             return self._rebuilt(header, batch, set(kept)), self._newest(header, lines, kept)
         if len(kept) == header.record_count:
@@ -218,7 +220,7 @@ class Filter:
     def _newest(header: BatchHeader, lines: Outline, kept: list[int]) -> int:
         if header.timestamp_type == LOG_APPEND_TIME:
             return header.max_timestamp
-        return header.base_timestamp + max(lines.timestamp_deltas[index] for index in kept)
+        return header.base_timestamp + max(map(lines.timestamp_deltas.__getitem__, kept))
 
     def _rebuilt(self, header: BatchHeader, batch: memoryview, kept: set[int] | None) -> bytes:
         """The batch with a delete horizon, which changes the encoding of every timestamp."""

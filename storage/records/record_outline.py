@@ -20,6 +20,7 @@ from ottla.protocol.records.varint import read_varint, read_varlong
 _NULL_LENGTH = 1  # zigzag of -1
 _HIGH = bytes(range(0x80, 0x100))  # bytes that others of a varint follow
 _LOW = bytes(range(0x80))
+_NONE_OF = [False]
 _ZIGZAG = [(number >> 1) ^ -(number & 1) for number in range(1 << 14)]
 
 
@@ -34,11 +35,18 @@ class Outline(NamedTuple):
 
 
 def outline(  # noqa: PLR0912, PLR0915
-    data: bytes, start: int, end: int, count: int, *, with_keys: bool = True
+    data: bytes,
+    start: int,
+    end: int,
+    count: int,
+    *,
+    with_keys: bool = True,
+    only_keys: bool = False,
 ) -> Outline:
     """The `count` records that fill `data[start:end]`. Raises InvalidRecordError.
 
-    Without `with_keys` the list of keys may lack them.
+    Without `with_keys` the list of keys may lack them. With `only_keys` there are keys and offset
+    deltas; the other columns may lack records.
     """
     check_count(count, start, end)
     starts = [start]
@@ -55,7 +63,7 @@ def outline(  # noqa: PLR0912, PLR0915
     position = start
     done = short = 0
     while count - done >= LEAST_RUN and short < MAX_SHORT_RUNS:
-        length = _add_run(lines, data, position, end, count - done, with_keys)
+        length = _add_run(lines, data, position, end, count - done, with_keys, only_keys)
         if length < LEAST_RUN:
             short += 1
         if not length:
@@ -128,7 +136,15 @@ def outline(  # noqa: PLR0912, PLR0915
     return lines
 
 
-def _add_run(lines: Outline, data: bytes, start: int, end: int, count: int, with_keys: bool) -> int:
+def _add_run(
+    lines: Outline,
+    data: bytes,
+    start: int,
+    end: int,
+    count: int,
+    with_keys: bool,
+    only_keys: bool,
+) -> int:
     """Adds the records of one length that begin at `start`; returns how many.
 
     0 for records without a common length, and for long varints.
@@ -156,14 +172,21 @@ def _add_run(lines: Outline, data: bytes, start: int, end: int, count: int, with
             column = data[place : place + (found - 1) * size + 1 : size]
             found -= len(column.lstrip(_HIGH if place < behind - 1 else _LOW))
     behind = start + found * size
-    lines.timestamp_deltas.extend(_column(data, timestamp, offset, behind, size))
     lines.offset_deltas.extend(_column(data, offset, key_length, behind, size))
     if number & 1:
         lines.keys.extend([None] * found)
     elif with_keys:
         key_bytes = value - key
         lines.keys.extend([data[at : at + key_bytes] for at in range(key, behind, size)])
-    lines.tombstones.extend([byte == _NULL_LENGTH for byte in data[value:behind:size]])
+    if only_keys:
+        lines.starts.append(behind)
+        return found
+    lines.timestamp_deltas.extend(_column(data, timestamp, offset, behind, size))
+    null_lengths = data[value:behind:size]
+    if _NULL_LENGTH in null_lengths:
+        lines.tombstones.extend([byte == _NULL_LENGTH for byte in null_lengths])
+    else:
+        lines.tombstones.extend(_NONE_OF * found)
     lines.starts.extend(range(start + size, behind + 1, size))
     return found
 

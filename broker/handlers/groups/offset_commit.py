@@ -4,13 +4,13 @@ Version 0 stores offsets in ZooKeeper, under `/consumers`, where tools and clien
 look for them.
 """
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from ottla.broker.groups.commits import Committer, GroupCommits, java_length
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.topic_rows import TopicRows, Topics
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
@@ -52,15 +52,16 @@ class OffsetCommitHandler:
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> Deferred | OffsetCommitResponse | Coroutine[Any, Any, OffsetCommitResponse]:
         rows: TopicRows[int] = TopicRows()
-        known = split_known(self._topics, self._offsets_of(request), rows)
+        known = self._known_offsets(request, rows)
         if not known:
             return _response(rows)
         if context.header.api_version == 0:
             return self._commit_to_znodes(request, known, rows)
 
         def send_response(results: dict[TopicPartition, int]) -> None:
+            add = rows.add
             for partition, error in results.items():
-                rows.add(partition, error)
+                add(partition, error)
                 if error:
                     self._request_errors.log(
                         *(context, "OffsetCommit", request.group_id, request.member_id),
@@ -95,38 +96,39 @@ class OffsetCommitHandler:
                 rows.add(partition, ErrorCode.NONE)
         return _response(rows)
 
-    def _offsets_of(
-        self, request: OffsetCommitRequest
-    ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    def _known_offsets(
+        self, request: OffsetCommitRequest, unknown: TopicRows[int]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets of the partitions that exist, the last one of a duplicate partition; the
+        others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`."""
         now_ms = self._now_ms()
         # Versions 2 to 4 have a retention time; clients send 0 or -1 for the broker's default.
         retention_ms = request.retention_time_ms
         expire_ms = now_ms + retention_ms if retention_ms > 0 else NO_TIMESTAMP
+        partition_of = self._topics.snapshot.partition
+        known = {}
         for topic in request.topics:
-            for partition in topic.partitions:
-                timestamp_ms = partition.commit_timestamp
-                yield (
-                    TopicPartition(topic.name, partition.partition_index),
-                    CommittedOffset(
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata or "",
-                        now_ms if timestamp_ms < 0 else timestamp_ms,
-                        expire_ms,
-                    ),
+            name = topic.name
+            for row in topic.partitions:
+                partition = TopicPartition(name, row.partition_index)
+                if partition_of(name, row.partition_index) is None:
+                    unknown.add(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    continue
+                timestamp_ms = row.commit_timestamp
+                known[partition] = CommittedOffset(
+                    row.committed_offset,
+                    row.committed_leader_epoch,
+                    row.committed_metadata or "",
+                    now_ms if timestamp_ms < 0 else timestamp_ms,
+                    expire_ms,
                 )
+        return known
 
 
 def _response(rows: TopicRows[int]) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=index, error_code=error)
-                    for index, error in partitions
-                ],
-            )
-            for name, partitions in rows.items()
-        ]
-    )
+    response = OffsetCommitResponse()
+    topics = response.topics
+    for name, partitions in rows.items():
+        found = [OffsetCommitResponsePartition(index, error) for index, error in partitions]
+        topics.append(OffsetCommitResponseTopic(name, found))
+    return response

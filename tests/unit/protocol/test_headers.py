@@ -127,6 +127,44 @@ def test_bytes_after_a_request_are_skipped() -> None:
     assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
+@pytest.mark.parametrize("version", [3, 4])  # with request header 1 and 2
+def test_the_second_request_of_a_version_is_read_as_the_first_one(version: int) -> None:
+    def frame(client_id: str | None) -> bytearray:
+        message = HeartbeatRequest("group", 5, "member")
+        return bytearray(encode_request(7, client_id, message, version)[4:])
+
+    plain = frame("tester")
+    for _ in range(2):
+        header, message = decode_request(plain)
+        assert header == RequestHeader(ApiKey.HEARTBEAT, version, 7, "tester")
+        assert message == HeartbeatRequest("group", 5, "member")
+    for client_id in (None, "", "Prüfer"):
+        header, again = decode_request(frame(client_id))
+        assert header == RequestHeader(ApiKey.HEARTBEAT, version, 7, client_id)
+        assert again == message
+    wrong = frame("tester")
+    wrong[10:16] = b"\xff" * 6
+    with pytest.raises(ProtocolError, match="the client id is not UTF-8"):
+        decode_request(wrong)
+    for size in range(len(plain)):
+        with pytest.raises(ProtocolError):
+            decode_request(plain[:size])
+    for length in (b"\x7f\xff", b"\xff\xfe"):
+        wrong = frame("tester")
+        wrong[8:10] = length
+        with pytest.raises(ProtocolError):
+            decode_request(wrong)
+
+
+def test_tagged_fields_of_a_request_header_are_read_every_time() -> None:
+    frame = bytearray(encode_request(7, "tester", HeartbeatRequest("group", 5, "member"), 4)[4:])
+    frame[16:17] = b"\x01\x09\x02ab"
+    for _ in range(2):
+        header, message = decode_request(frame)
+        assert header.unknown_tagged_fields == {9: b"ab"}
+        assert message == HeartbeatRequest("group", 5, "member")
+
+
 def test_bytes_after_a_response_are_refused() -> None:
     response = encode_response(ApiKey.HEARTBEAT, 0, 9, HeartbeatResponse())[0]
     with pytest.raises(ProtocolError, match="2 bytes follow the end"):

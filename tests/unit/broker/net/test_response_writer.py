@@ -6,10 +6,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net import output as output_module
+from ottla.broker.net.output import Output
+from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import (
@@ -19,6 +24,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.messages.metadata import MetadataResponse
+from tests.doubles.channel import Channel
 from tests.doubles.network import Client, Network, entry, metadata_request, running_network
 
 FETCH = 1
@@ -257,4 +263,55 @@ async def test_a_held_response_whose_client_is_gone_does_no_harm() -> None:
             client.writer.transport.abort()
         await network.until(lambda: network.statistics.connections_closed == 4)
         await network.until(lambda: network.channel.in_progress_bytes == 0)
-        assert not network.channel.flush_at_turn_end
+        assert not network.channel.held._flushes
+
+
+class Taking:
+    """A socket that takes everything, and its owner."""
+
+    def __init__(self, sent: list[bytes]) -> None:
+        self._sent = sent
+
+    def fileno(self) -> int:
+        return 3
+
+    def send(self, data: bytes) -> int:
+        self._sent.append(data)
+        return len(data)
+
+    def close(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def response_is_sent(self, _: RequestContext) -> None:
+        pass
+
+    def has_whole_request(self) -> bool:
+        return False
+
+
+def test_responses_of_several_connections_are_sent_one_after_the_other() -> None:
+    channel = Channel(lambda *_: None)
+    services: Any = SimpleNamespace(
+        channel=channel.channel, statistics=NetworkStatistics(), release=lambda *_: None
+    )
+    sent: list[bytes] = []
+    owner: Any = Taking(sent)
+    writers = [ResponseWriter(owner, services, owner, Output) for _ in range(4)]
+    held = channel.channel.held
+
+    def respond(number: int) -> None:
+        writers[number].context = context = channel.context()
+        writers[number].send_response(context, [bytes([number])])
+
+    respond(0)  # outside of a turn
+    assert sent == [b"\0"]
+    held.begin()
+    respond(1)  # no other request waits, so perhaps it is the only one
+    assert sent == [b"\0", b"\1"]
+    respond(2)
+    respond(3)
+    assert len(sent) == 2
+    assert all(writer.in_flight for writer in writers[2:])
+    held.end()
+    assert sent[2:] == [b"\2", b"\3"]
+    assert not any(writer.in_flight for writer in writers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ottla.broker.requests import fair_queue as fair_queue_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.fair_queue import (
+    EXPENSIVE_SECONDS,
     MANY_EXPENSIVE,
     MARK_SECONDS,
     SOON_SECONDS,
@@ -161,6 +163,33 @@ async def test_expensive_requests_wait_behind_others(clock: Clock) -> None:
     await eventually_async(lambda: not channel.channel.queued)
     # One turn may have begun before they came.
     assert handled[:4].count("anna") == 3
+
+
+async def test_requests_of_a_marked_client_that_are_quick_share_turns(clock: Clock) -> None:
+    handled: list[str] = []
+    seconds = 0.0015
+
+    def handle(context: RequestContext, _: Message) -> Message:
+        handled.append(name_of(context))
+        clock.now += seconds
+        return RESPONSE
+
+    channel = await running(handle)
+    for _ in range(MANY_EXPENSIVE):
+        channel.channel.put(request_of(channel, "mallory", received_at=clock.now))
+    await eventually_async(lambda: len(handled) == MANY_EXPENSIVE)
+    handled.clear()
+    seconds = EXPENSIVE_SECONDS / 10
+    for _ in range(MANY):
+        channel.channel.put(request_of(channel, "mallory", received_at=clock.now))
+    turns = 0
+    while channel.channel.queued:
+        before = len(handled)
+        await asyncio.sleep(0)
+        turns += len(handled) > before
+        # A small request that comes now waits for no longer than one expensive request takes.
+        assert (len(handled) - before) * seconds < 1.5 * EXPENSIVE_SECONDS
+    assert turns <= MANY / 10 + 1
 
 
 async def test_a_long_request_of_another_client_waits_for_one(clock: Clock) -> None:

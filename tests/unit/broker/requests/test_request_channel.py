@@ -1,10 +1,12 @@
 import asyncio
 import logging
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from ottla.broker.net import server as server_module
+from ottla.broker.requests import held_responses as held_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.request_channel import (
     DEFERRED,
@@ -224,13 +226,14 @@ async def test_what_was_held_back_leaves_at_the_end_of_the_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)  # codecs are compiled in it
+    monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     events: list[str] = []
 
     def handler(_: RequestContext, __: Message) -> Message:
-        assert channel.channel.in_turn
+        assert channel.channel.held.is_open
         events.append("handled")
         if len(events) == 1:
-            channel.channel.flush_at_turn_end.append(lambda: events.append("flushed"))
+            channel.channel.held.add(lambda: events.append("flushed"), monotonic())
         return RESPONSE
 
     channel = await running(handler)
@@ -238,7 +241,7 @@ async def test_what_was_held_back_leaves_at_the_end_of_the_turn(
         channel.channel.put(channel.context())
     await channel.settle()
     assert events == ["handled"] * 3 + ["flushed"]
-    assert not channel.channel.in_turn
+    assert not channel.channel.held.is_open
 
 
 async def test_a_handler_that_holds_up_the_loop_is_counted(

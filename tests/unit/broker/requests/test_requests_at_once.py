@@ -12,7 +12,7 @@ from ottla.broker.requests.request_channel import MAX_AT_ONCE
 from ottla.broker.requests.request_context import LongRequestContext, RequestContext
 from ottla.broker.runtime.tasks import running_tasks, stop
 from ottla.protocol.message import Message
-from tests.doubles.channel import RESPONSE, Channel, running
+from tests.doubles.channel import RESPONSE, Channel, Peer, running
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ async def test_alone_it_is_handled_before_serve_returns() -> None:
         channel.channel.serve(channel.context())
         assert len(channel.peer.sent) == number + 1
         assert not channel.channel.queued
-        assert not channel.channel.in_turn
+        assert not channel.channel.held.is_open
         await asyncio.sleep(0)
     assert channel.channel.busy_seconds > 0
 
@@ -53,7 +53,7 @@ async def test_an_error_at_the_end_of_a_turn_does_not_stop_the_handler_tasks() -
     def fail() -> None:
         raise OSError("no")
 
-    channel.channel.flush_at_turn_end.append(fail)
+    channel.channel.held.add(fail, 0.0)
     with pytest.raises(OSError, match="no"):
         channel.channel.serve(channel.context())
     for _ in range(2):
@@ -116,6 +116,17 @@ async def test_long_and_expensive_requests_wait_for_their_turns() -> None:
     assert len(channel.peer.sent) == 1
     await channel.settle()
     assert len(channel.peer.sent) == 2
+
+
+async def test_expensive_requests_of_another_client_are_no_reason_to_queue() -> None:
+    channel = await running(lambda *_: RESPONSE)
+    given = channel.context()
+    for _ in range(MANY_EXPENSIVE):
+        channel.channel._expensive.record(given, 1.0)
+    other = Peer()
+    other.client_host = "10.0.0.9"
+    channel.channel.serve(RequestContext(given.header, given.request, other, given.route))
+    assert len(other.sent) == 1
 
 
 async def test_a_channel_without_handler_tasks_queues() -> None:

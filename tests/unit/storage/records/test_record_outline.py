@@ -64,6 +64,8 @@ def check(data: bytes, count: int) -> None:
     assert lines.timestamp_deltas == whole.timestamp_deltas
     assert lines.keys == whole.keys
     assert lines.tombstones == [value is None for value in whole.values]
+    keys = outline(data, 0, len(data), count, only_keys=True)
+    assert (keys.keys, keys.offset_deltas) == (lines.keys, lines.offset_deltas)
     without = outline(data, 0, len(data), count, with_keys=False)
     assert without._replace(keys=[]) == lines._replace(keys=[])
 

@@ -1,0 +1,70 @@
+"""Small responses that are held back for a moment and then sent one right after the other.
+
+Each send makes the kernel run the client's process, if it waits. With the computing of a request
+between two sends, the client ends its work, waits, and is run again for each response. Sent
+together, they make it run once: with 50 connections both processes take less time a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# So many are sent at once: more gain little.
+MAX_HELD = 16
+# The first one waits for this time at the most, and for the request that is being handled then.
+MAX_HELD_SECONDS = 0.0005
+
+Flush = Callable[[], None]
+
+
+class HeldResponses:
+    """Between `begin` and `end` responses may be held. Loop thread only."""
+
+    __slots__ = ("_flushes", "_since", "expects_more", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        #: Another response probably follows before `end`, so that this one may be held.
+        self.expects_more = False
+        self._flushes: list[Flush] = []
+        self._since = 0.0
+
+    def add(self, flush: Flush, now: float) -> None:
+        """Call `flush` at the end, or earlier; `now` is in monotonic seconds."""
+        flushes = self._flushes
+        if not flushes:
+            self._since = now
+        flushes.append(flush)
+        if len(flushes) >= MAX_HELD or now - self._since > MAX_HELD_SECONDS:
+            self.flush()
+
+    def is_due(self, now: float) -> bool:
+        """Whether the first one has waited long enough."""
+        return bool(self._flushes) and now - self._since > MAX_HELD_SECONDS
+
+    def begin(self) -> None:
+        """From now on responses may be held."""
+        self.is_open = True
+
+    def end(self) -> None:
+        """No more are held; those that are, are sent."""
+        self.is_open = self.expects_more = False
+        if self._flushes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is held now."""
+        flushes, self._flushes = self._flushes, []
+        for flush in flushes:
+            flush()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run a function that sends several responses."""
+        if self.is_open:
+            work()
+            return
+        self.is_open = self.expects_more = True
+        try:
+            work()
+        finally:
+            self.end()
