@@ -25,6 +25,8 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from benchmarks import clients, machine, targets
 from benchmarks.bench import CACHE, MAX_WARM_UPS, agree, delete_written
 from benchmarks.curves import CURVES, Curve
@@ -141,11 +143,11 @@ def measure(
 
 
 def delete(contestants: list[targets.Target]) -> None:
-    """The topics of a point. One broker that takes too long does not end the run."""
+    """The topics of a point. A broker that takes too long does not end the run."""
     try:
         delete_written(contestants)
-    except TimeoutError as error:
-        print(error, file=sys.stderr)
+    except (KafkaException, TimeoutError) as error:
+        print(f"topics are not deleted: {error}", file=sys.stderr)
 
 
 def start(folder: Path, with_kafka: bool, stack: ExitStack) -> list[targets.Target]:
