@@ -3,342 +3,132 @@
 Each cluster has a ZooKeeper of its own. Replicated produce (acks=all, three replicas) is measured
 with both clusters running, in alternation: two rounds that warm them, then the medians of three.
 What a controller does with many partitions ends with a broker that is gone, so each of these
-clusters runs alone, after the same work was done once to warm it: creating 1,000, failing 1,000
-over, being elected with 5,000, and letting 300 leaders go. `--only WORD` picks the lines,
-`--without-kafka` and `--without-ottla` one side, `--quick` fewer records and rounds.
+clusters runs alone: creating 1,000 partitions (after 1,000 that warm it), failing 1,000 over, being
+elected with 5,000, and letting 300 leaders go. Each is measured once, and again, three times at
+the most, until 15 minutes are over. Each round is kept on disk at once:
+
+    make bench-cluster
+    make bench-cluster ARGUMENTS=--missing             go on where a run was stopped
+    make bench-cluster ARGUMENTS="--missing --page"    and write docs/performance.md
+    make bench-cluster ARGUMENTS="--only failover --without-kafka"
+    make bench-cluster ARGUMENTS=--quick               fewer records, one round
 """
 
 import argparse
-import shutil
-import statistics
-import tempfile
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import traceback
+from contextlib import ExitStack
 from pathlib import Path
 
-from confluent_kafka import Producer
-from kazoo.client import KazooClient
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks import clients, machine, targets
+from benchmarks import machine
+from benchmarks.bench import CACHE
+from benchmarks.cluster import WORKS, create_replicated, replicated_produce, running
+from benchmarks.kept import Kept
+from benchmarks.page import PERFORMANCE, replace_block
 from benchmarks.report import Figure, row_of
-from ottla.protocol.client.blocking_connection import BlockingConnection, monotonic_ms
-from ottla.protocol.client.cluster import Address
-from ottla.protocol.client.errors import ClientError
-from ottla.protocol.errors import ErrorCode
-from ottla.protocol.message import Message
-from ottla.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.doubles import apache_kafka
-from tests.doubles.zookeeper_process import start_zookeeper
 
-CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
-BROKER_IDS = (1, 2, 3)
-# A broker that was killed is noticed after this; the figures begin when it was.
-SESSION_TIMEOUT_MS = 12_000
-DEADLINE_S = 120.0
-# Bytes of a record, and how many are produced in a round.
-SIZES = {100: 1_000_000, 1_000: 200_000}
-WARM_ROUNDS, ROUNDS = 2, 3
-Measurements = dict[str, float]
-
-SETTINGS = {
-    "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "offsets.topic.replication.factor": "3",
-    "auto.leader.rebalance.enable": "false",
-    "controlled.shutdown.enable": "true",
-    "log.cleaner.dedupe.buffer.size": "8388608",
-}
+PRODUCE = "produce"
+WARM_ROUNDS = 2
+QUICK_SCALE = 0.2
 
 
-class Cluster:
-    """Three running brokers of one kind, and requests to each of them."""
-
-    def __init__(self, kind: str, directory: Path, zookeeper: str) -> None:
-        self.kind = kind
-        self.tree = KazooClient(zookeeper)
-        self.brokers: dict[int, targets.Target] = {}
-        for broker_id in BROKER_IDS:
-            folder = directory / f"{kind}-{broker_id}"
-            settings = {**SETTINGS, "broker.id": str(broker_id), "zookeeper.connect": zookeeper}
-            self.brokers[broker_id] = (
-                targets.Ottla(folder, settings)
-                if kind == "ottla"
-                else targets.Kafka(folder, settings, zookeeper)
-            )
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers.values())
-
-    def start(self) -> None:
-        self.tree.start()
-        for broker in self.brokers.values():
-            broker.launch()
-        self.wait_for_metadata(lambda found: len(found.brokers) == len(BROKER_IDS))
-
-    def stop(self) -> None:
-        for broker in self.brokers.values():
-            if broker.process is not None and broker.process.is_running():
-                broker.process.kill()
-            broker.stop()
-        self.tree.stop()
-        self.tree.close()
-
-    def call(self, broker_id: int, request: Message) -> Message | None:
-        """One broker's response, None without a response."""
-        address = Address("127.0.0.1", self.brokers[broker_id].port)
-        connection = BlockingConnection(address, client_id="bench")
-        deadline_ms = monotonic_ms() + int(DEADLINE_S * 1000)
-        try:
-            connection.connect(deadline_ms)
-            return connection.request(request, deadline_ms)
-        except ClientError:
-            return None
-        finally:
-            connection.close()
-
-    def wait_for_metadata(
-        self,
-        condition: Callable[[MetadataResponse], bool],
-        broker_ids: tuple[int, ...] = BROKER_IDS,
-    ) -> float:
-        """Returns the time at which the metadata of every broker has what is waited for."""
-        deadline = time.perf_counter() + DEADLINE_S
-        for broker_id in broker_ids:
-            while True:
-                response = self.call(broker_id, MetadataRequest(topics=None))
-                if isinstance(response, MetadataResponse) and condition(response):
-                    break
-                if time.perf_counter() > deadline:
-                    raise SystemExit(f"{self.kind}: broker {broker_id} is not where it should be")
-                time.sleep(0.02)
-        return time.perf_counter()
-
-    def controller(self) -> int:
-        response = self.call(BROKER_IDS[0], MetadataRequest(topics=[]))
-        assert isinstance(response, MetadataResponse)
-        return response.controller_id
-
-    def create(self, topic: str, replicas: list[tuple[int, ...]]) -> None:
-        """Creates a topic with these replicas, the first of each leading."""
-        rows = [CreatableReplicaAssignment(n, list(ids)) for n, ids in enumerate(replicas)]
-        request = CreateTopicsRequest(
-            topics=[CreatableTopic(topic, -1, -1, rows)], timeout_ms=int(DEADLINE_S * 1000)
-        )
-        while True:
-            response = self.call(self.controller(), request)
-            assert isinstance(response, CreateTopicsResponse), f"{topic} was not created"
-            code = response.topics[0].error_code
-            if code != ErrorCode.NOT_CONTROLLER:
-                break
-        assert code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT), response
-
-    def wait_until_gone(self, path: str) -> float:
-        """Returns the time at which a znode of a killed broker was seen to be gone."""
-        while self.tree.exists(path):
-            time.sleep(0.005)
-        return time.perf_counter()
-
-    def kill(self, broker_id: int) -> None:
-        process = self.brokers[broker_id].process
-        assert process is not None
-        process.kill()
-
-
-def led_by(response: MetadataResponse, topic: str) -> list[int]:
-    return [
-        row.leader_id for each in response.topics if each.name == topic for row in each.partitions
-    ]
-
-
-def create_replicated(cluster: Cluster) -> None:
-    for size in SIZES:
-        topic = f"replicated-{size}"
-        cluster.create(topic, [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 2)
-        cluster.wait_for_metadata(
-            lambda response, t=topic: min(led_by(response, t), default=-1) >= 0
-        )
-
-
-def replicated_produce(cluster: Cluster, scale: float) -> Measurements:
-    """One round."""
-    found: Measurements = {}
-    for size, count in SIZES.items():
-        topic = f"replicated-{size}"
-        records = int(count * scale)
-        options = {"acks": "all", "enable.idempotence": "true"}
-        before = [each.processor_seconds() for each in cluster.brokers.values()]
-        label = f"acks=all, 3 replicas, {size} B: records/s in a cluster"
-        found[label] = clients.produce_records_per_s(
-            cluster.bootstrap, topic, records, size, options
-        )
-        after = [each.processor_seconds() for each in cluster.brokers.values()]
-        gigabytes = records * size / 1e9
-        found[f"acks=all, 3 replicas, {size} B: CPU s per GB, all brokers"] = (
-            sum(after) - sum(before)
-        ) / gigabytes
-    found["acks=all, one record at a time, p50: ms"] = one_at_a_time(cluster, int(1000 * scale))
-    return found
-
-
-def one_at_a_time(cluster: Cluster, count: int) -> float:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
-    taken = []
-    for _ in range(count):
-        begun = time.perf_counter()
-        producer.produce("replicated-100", b"x" * 100, partition=0)
-        producer.flush(DEADLINE_S)
-        taken.append((time.perf_counter() - begun) * 1000)
-    return statistics.median(taken)
-
-
-def create_and_fail_over(cluster: Cluster) -> Measurements:
-    """1,000 partitions with three replicas, all led by one broker that is then killed."""
-    controller = cluster.controller()
-    victim = next(each for each in BROKER_IDS if each != controller)
-    others = tuple(each for each in BROKER_IDS if each != victim)
-    cluster.create("warm", [BROKER_IDS] * 1000)
-    cluster.wait_for_metadata(lambda response: led_by(response, "warm") == [BROKER_IDS[0]] * 1000)
-    begun = time.perf_counter()
-    cluster.create("many", [(victim, *others)] * 1000)
-    seen = cluster.wait_for_metadata(lambda response: led_by(response, "many") == [victim] * 1000)
-    found = {"create 1,000 partitions until the metadata of all brokers has them: s": seen - begun}
-    time.sleep(2)  # followers get to copy
-    cluster.kill(victim)
-    gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")
-    seen = cluster.wait_for_metadata(
-        lambda response: set(led_by(response, "many")) <= set(others), others
-    )
-    found["fail 1,000 partitions over, from expiry: s"] = seen - gone
-    return found
-
-
-def controller_start(cluster: Cluster) -> Measurements:
-    """5,000 partitions with two replicas; the controller is killed."""
-    for number in range(5):
-        pairs = [(1, 2), (2, 3), (3, 1)]
-        cluster.create(f"topic-{number}", [pairs[each % 3] for each in range(1000)])
-    total = 5000
-    cluster.wait_for_metadata(
-        lambda response: sum(len(t.partitions) for t in response.topics) >= total
-    )
-    time.sleep(3)
-    victim = cluster.controller()
-    others = tuple(each for each in BROKER_IDS if each != victim)
-    cluster.kill(victim)
-    gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")
-
-    def is_over(response: MetadataResponse) -> bool:
-        return response.controller_id in others and all(
-            row.leader_id in others for topic in response.topics for row in topic.partitions
-        )
-
-    seen = cluster.wait_for_metadata(is_over, others)
-    return {"controller start with 5,000 partitions, and 1,667 failed over: s": seen - gone}
-
-
-def controlled_shutdown(cluster: Cluster) -> Measurements:
-    """A broker that leads 300 of 900 partitions is stopped."""
-    cluster.create("led", [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 300)
-    cluster.wait_for_metadata(lambda response: sorted(set(led_by(response, "led"))) == [1, 2, 3])
-    time.sleep(2)
-    controller = cluster.controller()
-    victim = next(each for each in BROKER_IDS if each != controller)
-    others = tuple(each for each in BROKER_IDS if each != victim)
-    process = cluster.brokers[victim].process
-    assert process is not None
-    begun = time.perf_counter()
-    process.terminate()
-    seen = cluster.wait_for_metadata(
-        lambda response: set(led_by(response, "led")) == set(others), others
-    )
-    cluster.brokers[victim].stop()
-    ended = time.perf_counter()
-    return {
-        "controlled shutdown: 300 leaders moved: s": seen - begun,
-        "controlled shutdown: process ended: s": ended - begun,
-    }
-
-
-WORKS: dict[str, Callable[[Cluster], Measurements]] = {
-    "failover": create_and_fail_over,
-    "controller": controller_start,
-    "shutdown": controlled_shutdown,
-}
-
-
-@contextmanager
-def running(kind: str) -> Iterator[Cluster]:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=CACHE))
-    try:
-        with ExitStack() as stack:
-            zookeeper = stack.enter_context(start_zookeeper(folder))
-            cluster = Cluster(kind, folder, zookeeper.connect)
-            stack.callback(cluster.stop)
-            cluster.start()
-            yield cluster
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def produce_in_turn(kinds: list[str], is_quick: bool) -> dict[str, Measurements]:
-    """The medians of both clusters, which run at the same time."""
-    rounds: dict[str, list[Measurements]] = {kind: [] for kind in kinds}
-    warm_rounds, measured = (1, 1) if is_quick else (WARM_ROUNDS, ROUNDS)
+def produce_in_turn(kinds: list[str], arguments: argparse.Namespace, kept: Kept) -> None:
+    """Rounds of both clusters, which run at the same time, until each has enough."""
+    warm_rounds = 1 if arguments.quick else WARM_ROUNDS
     with ExitStack() as stack:
         clusters = [stack.enter_context(running(kind)) for kind in kinds]
         for cluster in clusters:
             create_replicated(cluster)
-        for number in range(warm_rounds + measured):
-            for cluster in clusters if number % 2 else reversed(clusters):
-                found = replicated_produce(cluster, 0.2 if is_quick else 1.0)
-                print(f"  {cluster.kind}: round {number + 1}: {found}", flush=True)
-                if number >= warm_rounds:
-                    rounds[cluster.kind].append(found)
-    return {
-        kind: {name: statistics.median(each[name] for each in found) for name in found[0]}
-        for kind, found in rounds.items()
-    }
+        turn = 0
+        while any(kept.count(PRODUCE, kind) < arguments.rounds for kind in kinds):
+            for cluster in clusters if turn % 2 else reversed(clusters):
+                found = replicated_produce(cluster, QUICK_SCALE if arguments.quick else 1.0)
+                print(f"  {cluster.kind}: round {turn + 1}: {found}", file=sys.stderr, flush=True)
+                if turn >= warm_rounds and kept.count(PRODUCE, cluster.kind) < arguments.rounds:
+                    kept.add(PRODUCE, cluster.kind, found)
+            turn += 1
+
+
+def work_once(name: str, kind: str, kept: Kept) -> None:
+    begun = time.perf_counter()
+    with running(kind) as cluster:
+        found = WORKS[name](cluster)
+    taken = time.perf_counter() - begun
+    print(f"  {kind}: {name}, {taken:.0f} s: {found}", file=sys.stderr, flush=True)
+    kept.add(name, kind, found)
+
+
+def run(kinds: list[str], arguments: argparse.Namespace, kept: Kept) -> None:
+    """Produce first; then every work once before any is measured again."""
+    deadline = time.perf_counter() + arguments.minutes * 60
+    parts = arguments.only.split(",")
+    names = [name for name in (PRODUCE, *WORKS) if any(part in name for part in parts)]
+    if PRODUCE in names and any(kept.count(PRODUCE, kind) < arguments.rounds for kind in kinds):
+        try:
+            produce_in_turn(kinds, arguments, kept)
+        except Exception:
+            print(f"{PRODUCE} FAILED\n{traceback.format_exc()}", file=sys.stderr)
+    for number in range(arguments.rounds):
+        for name in names:
+            for kind in kinds if number % 2 == 0 else kinds[::-1]:
+                if name == PRODUCE or kept.count(name, kind) > number:
+                    continue
+                if time.perf_counter() > deadline:
+                    print(f"round {number + 1} of {kind}: {name} and more: the time has ended")
+                    return
+                try:
+                    work_once(name, kind, kept)
+                except Exception:
+                    print(f"{kind}: {name} FAILED\n{traceback.format_exc()}", file=sys.stderr)
+
+
+def table(kept: Kept) -> str:
+    """The medians as Markdown, with the least and the greatest of several rounds."""
+    lines = ["| what | Ottla | Kafka 3.9.1 | ratio | rounds | aim |", "|---|---|---|---|---|---|"]
+    for line in (PRODUCE, *WORKS):
+        ottla, kafka = kept.medians(line, "ottla"), kept.medians(line, "kafka")
+        apart, kafka_apart = kept.spreads(line, "ottla"), kept.spreads(line, "kafka")
+        rounds = f"{kept.count(line, 'ottla')} and {kept.count(line, 'kafka')}"
+        for name in dict.fromkeys([*ottla, *kafka]):
+            medians, spreads = (ottla.get(name), kafka.get(name)), (apart, kafka_apart)
+            row = row_of(Figure(name, *medians, *(each.get(name) for each in spreads)))
+            cells = [row.name, row.ottla, row.kafka, row.ratio, rounds, row.aim]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer records and rounds")
-    parser.add_argument("--only", default="", help=f"one of produce, {', '.join(WORKS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer records, one round")
+    parser.add_argument(
+        "--only", default="", help=f"only these: A,B of {PRODUCE}, {', '.join(WORKS)}"
+    )
+    parser.add_argument("--missing", action="store_true", help="keep what was measured before")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each at the most")
+    parser.add_argument("--minutes", type=float, default=15.0, help="begin nothing after that")
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--without-ottla", action="store_true")
+    parser.add_argument("--output", type=Path, default=CACHE / "cluster.md")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md as well")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds = 1
     kinds = [] if arguments.without_ottla else ["ottla"]
     if not arguments.without_kafka:
         if apache_kafka.is_available():
             kinds.append("kafka")
         else:
             print("Apache Kafka is not measured: that needs Java and Maven")
-    print(machine.describe())
-    found: dict[str, Measurements] = {"ottla": {}, "kafka": {}}
-    if arguments.only in "produce":
-        found |= produce_in_turn(kinds, arguments.quick)
-    for name, work in WORKS.items():
-        if arguments.only in name:
-            for kind in kinds:
-                print(f"  {kind}: {name}", flush=True)
-                with running(kind) as cluster:
-                    found[kind].update(work(cluster))
-    table = Table("what", "Ottla", "Kafka 3.9.1", "ratio", "cold", "aim")
-    for name in dict.fromkeys([*found["ottla"], *found["kafka"]]):
-        table.add_row(*row_of(Figure(name, found["ottla"].get(name), found["kafka"].get(name))))
-    Console(width=150).print(table)
+    kept = Kept(arguments.output.with_suffix(".json"), continues=arguments.missing)
+    kept.begin(machine.describe())
+    run(kinds, arguments, kept)
+    text = f"{'; '.join(kept.runs)}.\n\n{table(kept)}"
+    arguments.output.write_text(text + "\n")
+    print(text)
+    if arguments.page:
+        replace_block(PERFORMANCE, "three brokers", text)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ AIMS: Aims = [
     ("heartbeating every 3 s", None, 1.0),
     ("rebalance of 100 members", None, 1.0),
     ("records/s in a cluster", 1.5, None),
+    ("create 1,000 partitions", None, 1.0),
     ("records/s", 1.2, None),
     ("MB/s", 1.2, None),
 ]

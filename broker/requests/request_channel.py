@@ -361,7 +361,8 @@ class RequestChannel:
             context.dequeued_at = now
             held.expects_more = bool(queue or others.length)
             self.handle(context)
-            while self._waiting_for_place and not self.is_full:
+            if self._waiting_for_place and not self.is_full:
+                # One for the place of this request: it reads, and takes it, in the next iteration.
                 self._waiting_for_place.popleft().room_available()
             now = monotonic()
             taken = now - context.dequeued_at
@@ -374,9 +375,23 @@ class RequestChannel:
             if held.is_due(now):
                 held.flush()
         self.busy_seconds += now - started_at
+        if self._waiting_for_place and not self.queued:
+            self._offer_places()
         if others is self._crowd:
             self._small_at = now
         held.end()
+
+    def _offer_places(self) -> None:
+        """The queue is empty: let as many read as it has places. Those may have no request any
+        more, so the next ones get the places after an iteration of the loop without requests."""
+        for _ in range(min(len(self._waiting_for_place), self._max_requests)):
+            self._waiting_for_place.popleft().room_available()
+        if self._waiting_for_place and not self.queued and self._loop is not None:
+            self._loop.call_soon(self._offer_if_empty)
+
+    def _offer_if_empty(self) -> None:
+        if self._waiting_for_place and not self.queued:
+            self._offer_places()
 
     def handle(self, context: RequestContext) -> None:
         """Serve one request now, as the handler tasks do with what they take from the queue."""

@@ -1,0 +1,73 @@
+"""Connections that wait for a place in the request queue: how many are told of each place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ottla.broker.runtime.tasks import running_tasks, stop
+from tests.doubles.channel import RESPONSE, Channel, running
+
+PLACES = 5
+CONNECTIONS = 400
+
+
+@pytest.fixture(autouse=True)
+async def _handlers_end() -> AsyncIterator[None]:
+    yield
+    await stop(*running_tasks())
+
+
+class Client:
+    """As a connection: it reads in the next iteration of the loop, if the channel is not full."""
+
+    def __init__(self, channel: Channel, requests: int) -> None:
+        self.left = requests
+        self.calls = 0
+        self._channel = channel
+
+    def room_available(self) -> None:
+        self.calls += 1
+        asyncio.get_running_loop().call_soon(self.read)
+
+    def read(self) -> None:
+        if not self.left:
+            return  # closed meanwhile, or it has sent a part of a request only
+        channel = self._channel.channel
+        if channel.is_full:
+            channel.wait_for_place(self)
+            return
+        self.left -= 1
+        channel.put(self._channel.context())
+        asyncio.get_running_loop().call_soon(self.read)
+
+
+async def until_all_is_sent(channel: Channel, count: int) -> None:
+    for _ in range(20 * CONNECTIONS):
+        if len(channel.peer.sent) == count:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(f"{len(channel.peer.sent)} of {count} responses")
+
+
+async def test_a_place_is_offered_to_about_one_connection() -> None:
+    channel = await running(lambda *_: RESPONSE, max_requests=PLACES)
+    clients = [Client(channel, 3) for _ in range(CONNECTIONS)]
+    for client in clients:
+        client.read()
+    await until_all_is_sent(channel, 3 * CONNECTIONS)
+    # Offered to all that wait, each place would cost as much as there are connections.
+    assert sum(client.calls for client in clients) < 3 * 3 * CONNECTIONS
+
+
+async def test_connections_that_take_no_place_do_not_keep_the_others_waiting() -> None:
+    channel = await running(lambda *_: RESPONSE, max_requests=PLACES)
+    clients = [Client(channel, 1) for _ in range(CONNECTIONS)]
+    for client in clients:
+        client.read()
+    for client in clients[PLACES:-1]:
+        client.left = 0  # the last of all that wait is the only one that still has a request
+    await until_all_is_sent(channel, PLACES + 1)
+    assert clients[-1].left == 0
