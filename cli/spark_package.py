@@ -21,6 +21,8 @@ TIERED = (
     "storage/errors.py",
     "storage/files/__init__.py",
     "storage/files/fs.py",
+    "storage/files/open_files.py",
+    "storage/files/page_cache.py",
     "storage/producer/__init__.py",
     "storage/producer/producer_entry.py",
     "storage/producer/producer_snapshot.py",
