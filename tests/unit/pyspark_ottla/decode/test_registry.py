@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,12 +143,19 @@ def test_a_404_of_another_server_is_no_unknown_schema(server: SchemaRegistry) ->
     assert "cannot be used: it returned 404" in error_text(client(server))
 
 
-def test_the_deadline_bounds_every_retry(server: SchemaRegistry) -> None:
+def test_the_deadline_bounds_every_retry(
+    server: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.failures = [503] * 10_000
-    text = error_text(client(server, timeout_ms=50))
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "time", clock)
+        text = error_text(client(server, timeout_ms=30_000))
     assert "[REGISTRY_UNAVAILABLE]" in text
     assert "it returned 503" in text
     assert "schema.registry.timeout.ms" in text
+    assert 28 < sum(pauses) <= 30
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         assert "timed out" in error_text(client(server, urls=(address,), timeout_ms=100))
