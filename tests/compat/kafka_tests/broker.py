@@ -121,7 +121,7 @@ class InspectedBroker(broker_server.BrokerServer):
         return self.ports
 
     def _show_log(self, name: str, *arguments: object) -> object:
-        return LogCalls(self.parts).call(name, *arguments)
+        return LogCalls(self.parts.base).call(name, *arguments)
 
     def _show_default_log_config(self) -> object:
         return self.parts.base.config.topic_defaults()
