@@ -148,7 +148,7 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_session(self) -> object:
         """The ZooKeeper session: another client can end it."""
-        client = self.parts.base.store._client  # type: ignore[attr-defined]
+        client = self.parts.base.store.session._client  # type: ignore[attr-defined]
         number, password = client.client_id
         return [number, base64.b64encode(password).decode()]
 
