@@ -124,16 +124,15 @@ class LogCleaner:
         del self._tasks[number]
 
     async def _clean_logs(self) -> None:
-        did_any = False
         while True:
             compaction = self.cleaner.next_compaction(self._clock.now_ms())
             if compaction is None:
                 break
             await self._workers.run(compaction.run)
             if self.cleaner.finish(compaction, self._clock.now_ms()):
-                did_any = True
                 await self._workers.run(compaction.sync)
             if compaction.error is not None:
                 break
-        if did_any:
+        # Also of deleted logs: after a restart a new log of the same name would start with them.
+        if self.cleaner.has_changed_checkpoints:
             await self._workers.run(self.cleaner.write_checkpoints)

@@ -95,6 +95,11 @@ class Cleaner:
         self._checkpoints(log.log_directory)[log.topic, log.partition] = offset
         self._changed.add(log.log_directory.path)
 
+    @property
+    def has_changed_checkpoints(self) -> bool:
+        """Whether `write_checkpoints` has something to write."""
+        return bool(self._changed)
+
     def write_checkpoints(self) -> None:
         """Writes the changed checkpoints. Synced. May run in a worker thread."""
         retry: set[str] = set()

@@ -121,7 +121,7 @@ class InspectedBroker(broker_server.BrokerServer):
         return self.ports
 
     def _show_log(self, name: str, *arguments: object) -> object:
-        return LogCalls(self.parts).call(name, *arguments)
+        return LogCalls(self.parts.base).call(name, *arguments)
 
     def _show_default_log_config(self) -> object:
         return self.parts.base.config.topic_defaults()
@@ -148,7 +148,7 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_session(self) -> object:
         """The ZooKeeper session: another client can end it."""
-        client = self.parts.base.store._client  # type: ignore[attr-defined]
+        client = self.parts.base.store.session._client  # type: ignore[attr-defined]
         number, password = client.client_id
         return [number, base64.b64encode(password).decode()]
 

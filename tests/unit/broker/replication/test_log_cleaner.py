@@ -8,7 +8,10 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.log_cleaner import CleanerThrottler, LogCleaner
 from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import running_tasks
+from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.checkpoints import read_offset_checkpoint
+from ottla.storage.files.layout import CLEANER_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.eventually import eventually_async
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -134,3 +137,21 @@ async def test_a_throttled_compaction_does_not_hold_up_the_end() -> None:
     await eventually_async(lambda: work._workers.accepted > 0)
     await work.stop()
     assert log.segments.base_offsets == segments
+
+
+async def test_the_checkpoint_of_a_deleted_log_leaves_the_file() -> None:
+    """After a restart a log of the same name would start with it: nothing below is compacted."""
+    fs = MemoryFileSystem()
+    manager = compactable(fs)
+    cleaner = work_on(manager, BrokerConfig(SETTINGS))
+    path = f"{manager.directories.all[0].path}/{CLEANER_CHECKPOINT}"
+
+    def stored() -> dict[tuple[str, int], int]:
+        return read_offset_checkpoint(fs, path)
+
+    cleaner.start()
+    await eventually_async(lambda: fs.exists(path) and ("t", 0) in stored())
+    manager.delete_async("t", 0, NOW_MS)
+    cleaner.deleted(TopicPartition("t", 0))
+    await eventually_async(lambda: stored() == {})
+    await cleaner.stop()
