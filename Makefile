@@ -113,7 +113,7 @@ compare-share: $(STAMP) ## share groups beside Apache Kafka 4.3.1, and the share
 	@$(RUN) -m tests.compat.share.cluster
 	@$(RUN) -m tests.compat.share.mixed
 
-compat-client-tests: $(STAMP) ## kafka-python's, kafka-go's and Sarama's own tests on both (an hour; root, Go, Java, Maven)
+compat-client-tests: $(STAMP) ## kafka-python's, aiokafka's, kafka-go's and Sarama's own tests on both (an hour; root, Go, Java, Maven)
 	@$(RUN) -m tests.compat.client_tests.run $(ARGUMENTS)
 
 compat-system: $(STAMP) ## Kafka's system-test tools through restarts, kills, upgrades and faults (hour; root, JDK, Maven)

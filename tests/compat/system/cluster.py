@@ -197,9 +197,18 @@ class Cluster:
         """log.flush.interval.messages=1 of all brokers: a record is synced, then acknowledged.
         What was written before is synced, too."""
         kind = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
-        entry = ConfigEntry("log.flush.interval.messages", "1", incremental_operation=kind)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(60)
+        for broker_id in BROKER_IDS:
+            entry = ConfigEntry("log.flush.interval.messages", "1", incremental_operation=kind)
+            resource = ConfigResource("broker", str(broker_id), incremental_configs=[entry])
+
+            def is_set(resource: ConfigResource = resource) -> bool:
+                try:
+                    self.admin.incremental_alter_configs([resource])[resource].result(90)
+                except KafkaException:  # the client is not connected to a broker that has started
+                    return False
+                return True
+
+            eventually(is_set, f"broker {broker_id} takes no setting", seconds=RECOVERY_S)
         if value:
             time.sleep(_SETTING_S)
             for disk in self.disks.values():

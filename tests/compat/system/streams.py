@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from tests.compat.streams.run import KEYS, compile_job
 from tests.compat.system.cluster import CLIENTS, Cluster
@@ -36,8 +36,14 @@ class Feed(threading.Thread):
         number = 0
         while not self._stopping.wait(1 / RECORDS_PER_S):
             key = f"key-{number % KEYS}"
-            self._producer.produce("in", b"x", key=key)
-            self._producer.poll(0)
+            try:
+                self._producer.produce("in", b"x", key=key)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_TOPIC:
+                    raise
+                continue  # the topic is new, and the broker that the client asked has not heard
+            finally:
+                self._producer.poll(0)
             self.sent[key] += 1
             number += 1
 
