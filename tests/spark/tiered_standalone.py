@@ -30,7 +30,7 @@ PARTITIONS = 2
 TRANSACTIONS = 70
 # Committed: one transaction in seven is aborted.
 ROWS = 25 * sum(number % 7 != 3 for number in range(TRANSACTIONS))
-JOB_SECONDS = 600
+JOB_SECONDS = 1800
 # A worker of Python has ten seconds to start, which a busy machine can miss.
 ATTEMPTS = 4
 CREDENTIALS = {
