@@ -15,6 +15,7 @@ from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+from tests.doubles.page_cache import everything_is_cached
 from tests.doubles.storage_logs import NOW_MS
 from tests.doubles.tiered_partition import PARTITION, TieredPartition, append_transactions
 
@@ -22,8 +23,11 @@ ALL = 1 << 40
 
 
 @pytest.fixture(params=["memory", "file"])
-async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[TieredPartition]:
+async def scene(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TieredPartition]:
     """A segment without transactions, then some with aborted ones, in a local folder."""
+    everything_is_cached(monkeypatch)
     (tmp_path / "remote").mkdir()
     (tmp_path / "logs").mkdir()
     scene = TieredPartition(tmp_path / "logs")

@@ -21,13 +21,17 @@ from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+from tests.doubles.page_cache import everything_is_cached
 from tests.doubles.storage_logs import NOW_MS
 from tests.doubles.tiered_partition import PARTITION, TieredPartition, append_transactions
 
 
 @pytest.fixture(params=["memory", "file"])
-async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[TieredPartition]:
+async def scene(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TieredPartition]:
     """Segments of many batches of several sizes, in a local folder, with aborted transactions."""
+    everything_is_cached(monkeypatch)
     root = tmp_path / "remote"
     root.mkdir()
     (tmp_path / "logs").mkdir()

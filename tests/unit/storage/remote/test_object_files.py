@@ -15,6 +15,7 @@ from ottla.storage.remote.remote_storage import (
     RemoteObjectCorruptError,
     RemoteResourceNotFoundError,
 )
+from tests.doubles.page_cache import everything_is_cached
 from tests.doubles.remote_segments import segment_content, segment_files, segment_metadata
 
 SIZE = 10_000
@@ -24,8 +25,7 @@ METADATA = segment_metadata(SIZE)
 
 @pytest.fixture(autouse=True)
 def _known_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a local disk, wherever the folder of the tests is."""
-    monkeypatch.setattr(object_files, "knows_what_is_cached", lambda _: True)
+    everything_is_cached(monkeypatch)
 
 
 def opened(tmp_path: Path, **settings: str) -> ObjectRemoteStorage:
