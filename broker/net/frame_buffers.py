@@ -18,8 +18,8 @@ Frame = bytearray | memoryview
 
 
 class FrameBuffers:
-    """Lends views of a few buffers. A buffer is free again when no view of it exists any more, so
-    whoever keeps records keeps their bytes."""
+    """Returns views of a few buffers. A buffer is free again when no view of it exists any more: a
+    caller that keeps records keeps their bytes."""
 
     __slots__ = ("_buffers",)
 

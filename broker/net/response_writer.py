@@ -169,8 +169,11 @@ class ResponseWriter:
             if held.expects_more or (
                 context.frame_bytes <= SMALL_REQUEST_BYTES and self._owner.has_whole_request()
             ):
-                self._hold(response, context.send_started_at)
+                now = context.send_started_at
+                self._hold(response, now)
                 self._finished(context)
+                if held.is_due(now):  # only now: a send may find that a response is finished
+                    held.flush()
                 return
             # If this request completes others, their responses are sent together.
             held.expects_more = True

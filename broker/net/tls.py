@@ -33,6 +33,9 @@ RECORD_BYTES = 16384
 # How much of a file part is read at once: a few records.
 PIECE_BYTES = 65536
 
+# So many records of a long frame are read before other connections get their turn: 256 KiB.
+MAX_RECORDS_AT_ONCE = 16
+
 # A handshake is a few packets; one that takes longer is not going to finish.
 HANDSHAKE_TIMEOUT_MS = 30_000
 
@@ -44,10 +47,12 @@ _CERTIFICATE_REASONS = frozenset(("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFIC
 class TlsSocket:
     """What a connection calls on its socket, over TLS. Raises BlockingIOError like a socket."""
 
-    __slots__ = ("_sock",)
+    __slots__ = ("_sock", "received_record")
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._sock = sock
+        #: The last call of `recv_into` received a whole record, so that probably another one came.
+        self.received_record = False
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -59,8 +64,11 @@ class TlsSocket:
         return self._sock.getsockopt(level, option)
 
     def recv_into(self, buffer: Any) -> int:
+        self.received_record = False
         try:
-            return self._sock.recv_into(buffer)
+            received = self._sock.recv_into(buffer)
+            self.received_record = received >= RECORD_BYTES
+            return received
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         except ssl.SSLEOFError:
@@ -257,8 +265,15 @@ class TlsConnection(Connection):
             self._services.loop.call_soon(self._read_decrypted)
 
     def _read_decrypted(self) -> None:
-        """Go on reading while OpenSSL holds bytes that the loop cannot see."""
-        while not self.closed and not self._muted and self._reading and self._tls.pending():
+        """Go on reading while OpenSSL holds bytes that the loop cannot see, and read records of a
+        long frame without asking the loop before each."""
+        tls = self._tls
+        records = 1
+        while not self.closed and not self._muted and self._reading:
+            if not tls.pending():
+                if self._frame is None or not tls.received_record or records >= MAX_RECORDS_AT_ONCE:
+                    return
+                records += 1
             super()._on_readable()
 
 

@@ -30,17 +30,17 @@ class HeldResponses:
         self._since = 0.0
 
     def add(self, flush: Flush, now: float) -> None:
-        """Call `flush` at the end, or earlier; `now` is in monotonic seconds."""
+        """Call `flush` at the end, or when the caller finds that it is due; `now` is in monotonic
+        seconds."""
         flushes = self._flushes
         if not flushes:
             self._since = now
         flushes.append(flush)
-        if len(flushes) >= MAX_HELD or now - self._since > MAX_HELD_SECONDS:
-            self.flush()
 
     def is_due(self, now: float) -> bool:
-        """Whether the first one has waited long enough."""
-        return bool(self._flushes) and now - self._since > MAX_HELD_SECONDS
+        """Whether there are enough, or the first one has waited long enough."""
+        count = len(self._flushes)
+        return count >= MAX_HELD or (count > 0 and now - self._since > MAX_HELD_SECONDS)
 
     def begin(self) -> None:
         """From now on responses may be held."""

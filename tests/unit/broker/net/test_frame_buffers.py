@@ -14,7 +14,7 @@ def place_of(view: memoryview) -> int:
     return id(view.obj)
 
 
-def test_a_buffer_is_used_again_when_nobody_has_a_view_of_it() -> None:
+def test_a_buffer_is_used_again_when_it_has_no_view() -> None:
     buffers = FrameBuffers()
     first = buffers.take(LONG)
     assert first is not None

@@ -15,6 +15,8 @@ from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net import output as output_module
 from ottla.broker.net.output import Output
 from ottla.broker.net.response_writer import ResponseWriter
+from ottla.broker.requests import held_responses as held_module
+from ottla.broker.requests.held_responses import MAX_HELD
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import (
@@ -267,29 +269,40 @@ async def test_a_held_response_whose_client_is_gone_does_no_harm() -> None:
 
 
 class Taking:
-    """A socket that takes everything, and its owner."""
+    """A socket that takes everything, or so much in the first call, and its owner."""
+
+    at_once = 1000
 
     def __init__(self, sent: list[bytes]) -> None:
         self._sent = sent
+        self.responses = 0
 
     def fileno(self) -> int:
         return 3
 
     def send(self, data: bytes) -> int:
-        self._sent.append(data)
-        return len(data)
+        part = data[: self.at_once]
+        self._sent.append(part)
+        return len(part)
+
+    def sendmsg(self, buffers: list[bytes], *_: object) -> int:
+        self._sent += buffers
+        return sum(map(len, buffers))
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
 
     def response_is_sent(self, _: RequestContext) -> None:
-        pass
+        self.responses += 1
 
     def has_whole_request(self) -> bool:
         return False
 
 
-def test_responses_of_several_connections_are_sent_one_after_the_other() -> None:
+def test_responses_of_several_connections_are_sent_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     channel = Channel(lambda *_: None)
     services: Any = SimpleNamespace(
         channel=channel.channel, statistics=NetworkStatistics(), release=lambda *_: None
@@ -314,4 +327,27 @@ def test_responses_of_several_connections_are_sent_one_after_the_other() -> None
     assert all(writer.in_flight for writer in writers[2:])
     held.end()
     assert sent[2:] == [b"\2", b"\3"]
+    assert not any(writer.in_flight for writer in writers)
+
+
+def test_a_response_that_is_sent_in_two_parts_is_finished_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
+    channel = Channel(lambda *_: None)
+    services: Any = SimpleNamespace(
+        channel=channel.channel, statistics=NetworkStatistics(), release=lambda *_: None
+    )
+    sent: list[bytes] = []
+    owner: Any = Taking(sent)
+    owner.at_once = 1
+    writers = [ResponseWriter(owner, services, owner, Output) for _ in range(MAX_HELD)]
+    channel.channel.held.begin()
+    channel.channel.held.expects_more = True
+    for writer in writers:
+        writer.context = context = channel.context()
+        writer.send_response(context, [b"ab"])
+    # The last one made all of them due.
+    assert sent == [b"a", b"b"] * MAX_HELD
+    assert owner.responses == MAX_HELD
     assert not any(writer.in_flight for writer in writers)

@@ -103,6 +103,30 @@ async def test_requests_that_share_a_record(
             assert (await client.receive())[0] == 2
 
 
+class Records:
+    """An SSLSocket from which so many bytes can be read, in one call each."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = list(sizes)
+
+    def recv_into(self, _: object) -> int:
+        if not self.sizes:
+            raise ssl.SSLWantReadError
+        return self.sizes.pop(0)
+
+
+def test_a_whole_record_is_probably_followed_by_another_one() -> None:
+    records: Any = Records(tls_module.RECORD_BYTES, 100, tls_module.RECORD_BYTES)
+    sock = tls_module.TlsSocket(records)
+    found = []
+    for _ in range(3):
+        sock.recv_into(bytearray(1))
+        found.append(sock.received_record)
+    with pytest.raises(BlockingIOError):
+        sock.recv_into(bytearray(1))
+    assert [*found, sock.received_record] == [True, False, True, False]
+
+
 async def test_a_record_that_does_not_fit_into_the_buffer_of_a_request(
     certificates: Certificates, tls_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
