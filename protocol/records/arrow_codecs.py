@@ -10,14 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.protocol.records.crc32c import Buffer
-from ottla.protocol.records.lz4_header import xxhash32
+from ottla.protocol.records.lz4_blocks import frame_of_blocks
 
-_LZ4_BLOCK_BYTES = 64 * 1024
-_LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
-# Version 1, independent blocks, no checksums, no content size; blocks of at most 64 KiB.
-_LZ4_DESCRIPTOR = b"\x60\x40"
-_LZ4_STORED = 1 << 31  # marks a block that is not compressed
-_LZ4_END_MARK = bytes(4)
 _LZ4_LEVEL_MIN, _LZ4_LEVEL_MAX = 1, 12  # what pyarrow takes; levels below 3 are all the fast one
 
 
@@ -40,30 +34,18 @@ def decompress_snappy_block(block: Buffer, size: int) -> bytes:
 
 
 def compress_lz4_frame(data: Buffer, level: int | None) -> bytes:
-    """A frame of independent blocks of 64 KiB.
-
-    pyarrow's own frames have linked blocks, which Java's clients cannot read, so the frame is
-    put together here.
-    """
+    """A frame of independent blocks of 64 KiB; pyarrow's own frames have linked blocks."""
     if level is None:
         codec = pa.Codec("lz4_raw")
     else:
         level = min(max(level, _LZ4_LEVEL_MIN), _LZ4_LEVEL_MAX)
         codec = pa.Codec("lz4_raw", compression_level=level)
-    checksum = (xxhash32(_LZ4_DESCRIPTOR) >> 8) & 0xFF
-    parts: list[Any] = [_LZ4_FRAME_MAGIC, _LZ4_DESCRIPTOR, bytes((checksum,))]
-    view = memoryview(data)
-    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
-        content = view[start : start + _LZ4_BLOCK_BYTES]
-        block = codec.compress(content, asbytes=True)
-        if len(block) < len(content):
-            parts.append(len(block).to_bytes(4, "little"))
-            parts.append(block)
-        else:
-            parts.append((len(content) | _LZ4_STORED).to_bytes(4, "little"))
-            parts.append(content)
-    parts.append(_LZ4_END_MARK)
-    return b"".join(parts)
+    return frame_of_blocks(data, lambda content: _block(codec, content))
+
+
+def _block(codec: Any, content: memoryview) -> bytes:
+    block: bytes = codec.compress(content, asbytes=True)
+    return block
 
 
 def compress_zstd(data: Buffer, level: int) -> bytes:

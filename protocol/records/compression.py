@@ -5,8 +5,9 @@ independent 64 KiB blocks, zstd); ``decompress`` reads what any client writes, a
 more than ``max_bytes`` plus a constant for it.
 
 gzip comes with Python. The packages cramjam (snappy, zstd) and lz4 are imported when a codec is
-first used. Where one is not installed, pyarrow does its work: the Spark connector runs in Python
-workers that have pyarrow and need not have the others. Without either, a codec raises
+first used. Where lz4 is not installed, as it has no wheels for some Pythons, cramjam does its work,
+more slowly. Where one is not installed, pyarrow does its work: the Spark connector runs in Python
+workers that have pyarrow and need not have the others. Without any, a codec raises
 CodecUnavailableError.
 
 lz4 in messages of magic 0 has a header checksum that Kafka's first versions computed wrongly (over
@@ -44,7 +45,7 @@ DEFAULT_LZ4_LEVEL = 9  # which means the fast compressor to Kafka; others are le
 DEFAULT_ZSTD_LEVEL = 3
 
 _PIECE_BYTES = 256 * 1024  # decompressed at a time where the size is not known before
-_ZSTD_FIRST_BYTES = 1024 * 1024
+_CRAMJAM_FIRST_BYTES = 1024 * 1024
 # Much more is not copied in one go: that holds the interpreter's lock, and with it the loop of a
 # broker whose worker thread is at it, where `bytes.join` lets go of it. And glibc gives what is
 # larger than 32 MiB back to the system as soon as it is free.
@@ -54,6 +55,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 
 _XERIAL_BLOCK_BYTES = 32 * 1024
 # Snappy's densest element makes 64 bytes out of 3; anything claiming more than this is a lie.
 _SNAPPY_MAX_RATIO = 22
+# A byte of a length in an lz4 block stands for 255 bytes of content at the most.
+_LZ4_MAX_RATIO = 256
 
 
 def codec_name(codec: int) -> str:
@@ -195,6 +198,36 @@ def _decompress_by_arrow(codec: int, stream: Any, max_bytes: int, compressed_byt
         out.add(piece)
 
 
+def _decompress_by_cramjam(
+    codec: int,
+    cramjam: Any,
+    decompress_into: Any,
+    data: Buffer,
+    bound: int,
+    max_bytes: int,
+) -> bytes:
+    """``bound`` is large enough for the content, unless that is more than ``max_bytes``."""
+    from mmap import mmap
+
+    # The bound is often a loose one: try with less first.
+    room = min(bound, max(_CRAMJAM_FIRST_BYTES, 8 * len(data)))
+    while True:
+        # The system's pages are zeros already; a bytearray would be filled with them.
+        out = bytearray(room) if room <= _CRAMJAM_FIRST_BYTES else mmap(-1, room)
+        try:
+            size: int = decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise _corrupt(codec, error) from None
+            if room >= bound:
+                raise _too_large(codec, max_bytes) from None
+            room = min(bound, 8 * room)
+            continue
+        if size > max_bytes:
+            raise _too_large(codec, max_bytes)
+        return bytes(memoryview(out)[:size]) if isinstance(out, bytearray) else _copy(out, size)
+
+
 # gzip ------------------------------------------------------------------------------------------
 
 
@@ -317,13 +350,29 @@ def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> byt
             store_size=False,
         )
     else:
-        fast = level is None or level == DEFAULT_LZ4_LEVEL
-        compressed = _arrow(LZ4, "lz4").compress_lz4_frame(data, None if fast else level)
+        wanted = None if level == DEFAULT_LZ4_LEVEL else level
+        cramjam = _library("cramjam")
+        if cramjam is not None:
+            compressed = _compress_lz4_by_cramjam(cramjam, data, wanted)
+        else:
+            compressed = _arrow(LZ4, "lz4").compress_lz4_frame(data, wanted)
     if not broken_checksum:
         return compressed
     from ottla.protocol.records.lz4_header import with_broken_checksum
 
     return with_broken_checksum(compressed)
+
+
+def _compress_lz4_by_cramjam(cramjam: Any, data: Buffer, level: int | None) -> bytes:
+    if level is not None:
+        # A frame with checksums of blocks; its raw blocks know no levels.
+        compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
+    from ottla.protocol.records.lz4_blocks import frame_of_blocks
+
+    compress_block = cramjam.lz4.compress_block
+    return frame_of_blocks(data, lambda content: bytes(compress_block(content, store_size=False)))
 
 
 def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> bytes:
@@ -332,6 +381,13 @@ def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> byte
 
         data = with_right_checksum(data)
     frame = _library("lz4.frame")
+    if frame is None and (cramjam := _library("cramjam")) is not None:
+        if not len(data):
+            raise _corrupt(LZ4, "there is no frame")
+        bound = min(max_bytes + 1, _LZ4_MAX_RATIO * len(data))
+        return _decompress_by_cramjam(
+            LZ4, cramjam, cramjam.lz4.decompress_into, data, bound, max_bytes
+        )
     if frame is None:
         arrow_codecs = _arrow(LZ4, "lz4")
         if not len(data):
@@ -379,8 +435,6 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     """Decompress into a buffer that is known to be large enough from the frame's block headers."""
-    from mmap import mmap
-
     from ottla.protocol.records.zstd_frame import largest_content_bytes
 
     cramjam = _library("cramjam")
@@ -390,21 +444,5 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
         return _decompress_by_arrow(
             ZSTD, arrow_codecs.open_stream("zstd", data), max_bytes, len(data)
         )
-    bound = min(largest, max_bytes + 1)
-    # Small blocks of a long stream make the bound a loose one: try with less first.
-    room = min(bound, max(_ZSTD_FIRST_BYTES, 8 * len(data)))
-    while True:
-        # The system's pages are zeros already; a bytearray would be filled with them.
-        out = bytearray(room) if room <= _ZSTD_FIRST_BYTES else mmap(-1, room)
-        try:
-            size: int = cramjam.zstd.decompress_into(data, out)
-        except cramjam.DecompressionError as error:
-            if "whole buffer" not in str(error):
-                raise _corrupt(ZSTD, error) from None
-            if room >= bound:
-                raise _too_large(ZSTD, max_bytes) from None
-            room = min(bound, 8 * room)
-            continue
-        if size > max_bytes:
-            raise _too_large(ZSTD, max_bytes)
-        return bytes(memoryview(out)[:size]) if isinstance(out, bytearray) else _copy(out, size)
+    into = cramjam.zstd.decompress_into
+    return _decompress_by_cramjam(ZSTD, cramjam, into, data, min(largest, max_bytes + 1), max_bytes)

@@ -1,6 +1,6 @@
 """Codecs: round trips, the framings of other clients, bounds on what comes out, damage.
 
-Every test runs with cramjam and lz4, and once more with pyarrow in their place.
+Every test runs with cramjam and lz4, with cramjam alone, and with pyarrow in their place.
 """
 
 import gzip
@@ -36,9 +36,12 @@ COMPRESSED = (GZIP, SNAPPY, LZ4, ZSTD)
 TEXT = b"".join(b"line %d of a text that repeats itself\n" % index for index in range(9000))
 
 
-@pytest.fixture(scope="module", params=["cramjam and lz4", "pyarrow"], autouse=True)
+HIDDEN = {"cramjam and lz4": (), "cramjam": ("lz4", "lz4.frame"), "pyarrow": NATIVE}
+
+
+@pytest.fixture(scope="module", params=HIDDEN, autouse=True)
 def libraries(request: pytest.FixtureRequest) -> Iterator[None]:
-    with hidden(*(NATIVE if request.param == "pyarrow" else ())):
+    with hidden(*HIDDEN[request.param]):
         yield
 
 
