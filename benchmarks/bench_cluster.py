@@ -121,6 +121,7 @@ def main() -> None:
             kinds.append("kafka")
         else:
             print("Apache Kafka is not measured: that needs Java and Maven")
+    machine.end_on_sigterm()
     kept = Kept(arguments.output.with_suffix(".json"), continues=arguments.missing)
     kept.begin(machine.describe())
     run(kinds, arguments, kept)

@@ -207,6 +207,7 @@ def main() -> None:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     CACHE.mkdir(parents=True, exist_ok=True)
+    machine.end_on_sigterm()
     kept = Kept(arguments.output.with_suffix(".json"), continues=arguments.missing)
     kept.begin(machine.describe())
     folder = Path(tempfile.mkdtemp(dir=CACHE))

@@ -1,4 +1,4 @@
-"""Connections that wait for a place in the request queue: how many are told of each place."""
+"""Connections that wait for a place in the request queue: how many are notified of each place."""
 
 from __future__ import annotations
 
