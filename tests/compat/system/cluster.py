@@ -203,8 +203,11 @@ class Cluster:
 
             def is_set(resource: ConfigResource = resource) -> bool:
                 try:
-                    self.admin.incremental_alter_configs([resource])[resource].result(90)
-                except KafkaException:  # the client is not connected to a broker that has started
+                    self.admin.incremental_alter_configs([resource])[resource].result(30)
+                except KafkaException:
+                    # After all brokers were down it can take minutes until this client has
+                    # connections to each again. A new one has them at once.
+                    self._admin = None
                     return False
                 return True
 

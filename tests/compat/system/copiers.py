@@ -157,10 +157,11 @@ class Copiers:
                 rows[:] = found[group(partition)].result(60).topic_partitions
             except KafkaException:  # the coordinator has changed; the client does not try again
                 return False
-            return True
+            return all(row.error is None for row in rows)  # such as UNSTABLE_OFFSET_COMMIT
 
-        eventually(is_known, f"no offsets of {group(partition)}", seconds=SETTLE_S)
-        return next((row.offset for row in rows if row.partition == partition), 0)
+        what = f"no offsets of {group(partition)}"
+        eventually(is_known, lambda: f"{what}: {rows}", seconds=SETTLE_S)
+        return max(0, next((row.offset for row in rows if row.partition == partition), 0))
 
     def kill(self) -> None:
         for process in self._processes.values():

@@ -125,7 +125,7 @@ def _pauses(results: Mapping[str, list[Run]]) -> list[str]:
     rows = [troubles(runs) for runs in results.values()]
     for trouble in dict.fromkeys(trouble for found in rows for trouble in found):
         cells = [
-            _pause([row[name] for row in found.get(trouble, ())])
+            _pause([row[name] for row in found.get(trouble, ()) if name in row])
             for name in CLIENTS
             for found in rows
         ]

@@ -1,4 +1,4 @@
-"""Requests to other brokers, while the controller reports that brokers come and go."""
+"""Requests to other brokers, while the controller reports that brokers have ended."""
 
 from __future__ import annotations
 
