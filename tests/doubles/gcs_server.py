@@ -24,7 +24,7 @@ class GcsServer(S3Server):
     }
 
     def settings(self, **more: str) -> dict[str, str]:
-        # A key that says that there is nobody to exchange it for a token.
+        # A key that says that no server exchanges it for a token.
         key = {"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": True}
         return {
             "storage.backend.class": "gcs",

@@ -1,7 +1,7 @@
 """`make compat-spark-tiered`: direct reads of tiered segments by executors in JVMs of their own.
 
 A Spark master and two workers run as processes, and a driver for each job. The workers have the
-credentials of the store in their environment, and nobody else has them. With
+credentials of the store in their environment, and no other process has them. With
 OTTLA_TEST_STORE=seaweedfs the store verifies signatures, and the reader's key may only read.
 """
 
