@@ -122,7 +122,9 @@ class Scene(NamedTuple):
         """Files that Spark wrote: logs, event logs, plans, pages, checkpoints, temporary files."""
         found = []
         for path in self.work.rglob("*"):
-            if path.is_file() and secret.encode() in path.read_bytes():
+            if path.name == "job.json" or not path.is_file():
+                continue
+            if secret.encode() in path.read_bytes():
                 found.append(str(path.relative_to(self.work)))
         return found
 
