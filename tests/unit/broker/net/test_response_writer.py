@@ -13,7 +13,7 @@ import pytest
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net import output as output_module
-from ottla.broker.net.output import Output
+from ottla.broker.net.output import Output, TurnLimit
 from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.requests import held_responses as held_module
 from ottla.broker.requests.held_responses import MAX_HELD
@@ -305,7 +305,10 @@ def test_responses_of_several_connections_are_sent_one_after_the_other(
     monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     channel = Channel(lambda *_: None)
     services: Any = SimpleNamespace(
-        channel=channel.channel, statistics=NetworkStatistics(), release=lambda *_: None
+        channel=channel.channel,
+        statistics=NetworkStatistics(),
+        turn_limit=TurnLimit(),
+        release=lambda *_: None,
     )
     sent: list[bytes] = []
     owner: Any = Taking(sent)
@@ -336,7 +339,10 @@ def test_a_response_that_is_sent_in_two_parts_is_finished_once(
     monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     channel = Channel(lambda *_: None)
     services: Any = SimpleNamespace(
-        channel=channel.channel, statistics=NetworkStatistics(), release=lambda *_: None
+        channel=channel.channel,
+        statistics=NetworkStatistics(),
+        turn_limit=TurnLimit(),
+        release=lambda *_: None,
     )
     sent: list[bytes] = []
     owner: Any = Taking(sent)
