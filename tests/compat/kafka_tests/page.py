@@ -50,9 +50,7 @@ that list does not pass any more. `internals.txt` has the reason of each test th
 ## Results
 
 *not run* means that the class was not run against this broker. The date is that of the last run of
-a test of the class. A class that did not end has the tests that ended. Of three classes a run of
-Kafka on a machine with a load of 40 to 60 had failures, which are not kept: SslProducerSendTest,
-MultipleListenersWithAdditionalJaasContextTest and ProducerIdsIntegrationTest are not run.
+a test of the class. A class that did not end has the tests that ended.
 """
 
 Columns = Mapping[str, Mapping[str, Mapping[str, Kept]]]
