@@ -124,9 +124,7 @@ class ObjectRemoteStorage:
         manifest = self.manifest(metadata)
         key = self.keys.key(metadata, ObjectKind.LOG)
         part = self._files.part(key, manifest, start_position, end_position)
-        if part is not None:
-            numbers = manifest.chunk_index.chunk_numbers(start_position, end_position)
-            self._start_read_ahead(key, manifest, numbers, self._files)
+        self._read_ahead_of(key, manifest, part)
         return part
 
     def fetch_log_segment_file_if_cached(
@@ -137,9 +135,7 @@ class ObjectRemoteStorage:
             return None
         key = self.keys.key(metadata, ObjectKind.LOG)
         part = self._files.part_if_valid(key, manifest, start_position, end_position)
-        if part is not None:
-            numbers = manifest.chunk_index.chunk_numbers(start_position, end_position)
-            self._start_read_ahead(key, manifest, numbers, self._files)
+        self._read_ahead_of(key, manifest, part)
         return part
 
     def fetch_log_segment(
@@ -191,6 +187,13 @@ class ObjectRemoteStorage:
             return b""
         key = self.keys.key(metadata, ObjectKind.LOG)
         return bytes(self.store.get_range(key, start_position, end - start_position))
+
+    def _read_ahead_of(self, key: str, manifest: SegmentManifest, part: FileSlice | None) -> None:
+        """Starts to read what follows a part of the file, whose bytes are the segment's."""
+        if part is not None:
+            end_position = part.position + part.length
+            numbers = manifest.chunk_index.chunk_numbers(part.position, end_position)
+            self._start_read_ahead(key, manifest, numbers, self._files)
 
     def _start_read_ahead(
         self,

@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ import pytest
 
 from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.doubles.eventually import eventually
+from tests.doubles.eventually import eventually, is_listening
 from tests.doubles.maven import fetch_jars
 from tests.doubles.wire import Wire
 
@@ -248,14 +247,9 @@ def _launch_zookeeper(data: Path, output: Path) -> tuple[JavaProcess, int]:
 
 
 def _wait_for_port(port: int) -> None:
-    def listens() -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-    eventually(listens, f"nothing listens on port {port}", seconds=START_DEADLINE_S)
+    eventually(
+        lambda: is_listening(port), f"nothing listens on port {port}", seconds=START_DEADLINE_S
+    )
 
 
 def _broker_properties(directory: Path, zookeeper: str, settings: dict[str, object]) -> str:

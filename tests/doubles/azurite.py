@@ -7,7 +7,6 @@ import base64
 import hashlib
 import hmac
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import ClassVar
 
-from tests.doubles.eventually import eventually
+from tests.doubles.eventually import eventually, is_listening
 from tests.doubles.s3_server import BUCKET, PART_BYTES, S3Server, proxied
 from tests.doubles.seaweedfs import free_ports
 
@@ -82,17 +81,9 @@ def azurite() -> Iterator[AzuriteServer]:
         with (Path(directory) / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
         try:
-            eventually(lambda: is_open(port), "Azurite does not listen", seconds=120)
+            eventually(lambda: is_listening(port), "Azurite does not listen", seconds=120)
             with proxied(AzuriteServer(port)) as server:
                 yield server
         finally:
             process.kill()
             process.wait()
-
-
-def is_open(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,6 +12,15 @@ T = TypeVar("T")
 
 #: Long enough for a busy machine; what comes in time is seen at once.
 DEADLINE_SECONDS = 60.0
+
+
+def is_listening(port: int) -> bool:
+    """Whether a process accepts connections on a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def eventually(

@@ -22,6 +22,7 @@ import pyspark
 import pytest
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import is_listening
 from tests.doubles.standalone_spark import standalone_cluster
 from tests.spark.compose_profile import job_command
 from tests.spark.conftest import ROOT
@@ -152,7 +153,7 @@ def connect_server(python: Path, work: Path) -> Iterator[str]:
         )
         try:
             deadline = time.monotonic() + 120
-            while not is_open(port):
+            while not is_listening(port):
                 assert process.poll() is None, (work / "server.log").read_text()[-3000:]
                 assert time.monotonic() < deadline, "the server did not start"
                 time.sleep(0.5)
@@ -160,14 +161,6 @@ def connect_server(python: Path, work: Path) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(60)
-
-
-def is_open(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 def test_the_job_of_the_compose_profile(

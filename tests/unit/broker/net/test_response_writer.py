@@ -299,20 +299,24 @@ class Taking:
         return False
 
 
-def test_responses_of_several_connections_are_sent_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
-    channel = Channel(lambda *_: None)
+def writers_to(owner: Any, channel: Channel, count: int) -> list[ResponseWriter]:
+    """Writers of `count` connections that share one socket and the services of a loop."""
     services: Any = SimpleNamespace(
         channel=channel.channel,
         statistics=NetworkStatistics(),
         turn_limit=TurnLimit(),
         release=lambda *_: None,
     )
+    return [ResponseWriter(owner, services, owner, Output) for _ in range(count)]
+
+
+def test_responses_of_several_connections_are_sent_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
+    channel = Channel(lambda *_: None)
     sent: list[bytes] = []
-    owner: Any = Taking(sent)
-    writers = [ResponseWriter(owner, services, owner, Output) for _ in range(4)]
+    writers = writers_to(Taking(sent), channel, 4)
     held = channel.channel.held
 
     def respond(number: int) -> None:
@@ -338,16 +342,10 @@ def test_a_response_that_is_sent_in_two_parts_is_finished_once(
 ) -> None:
     monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     channel = Channel(lambda *_: None)
-    services: Any = SimpleNamespace(
-        channel=channel.channel,
-        statistics=NetworkStatistics(),
-        turn_limit=TurnLimit(),
-        release=lambda *_: None,
-    )
     sent: list[bytes] = []
-    owner: Any = Taking(sent)
+    owner = Taking(sent)
     owner.at_once = 1
-    writers = [ResponseWriter(owner, services, owner, Output) for _ in range(MAX_HELD)]
+    writers = writers_to(owner, channel, MAX_HELD)
     channel.channel.held.begin()
     channel.channel.held.expects_more = True
     for writer in writers:
