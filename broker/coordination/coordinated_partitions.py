@@ -16,11 +16,17 @@ from typing import Generic, Protocol, TypeVar
 from ottla.broker.coordination.damaged_logs import DamagedLogReader
 from ottla.broker.coordination.ports import CoordinatorLog, Defer, partition_for_key
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.errors import StorageError
 
 logger = logging.getLogger("ottla.coordinators")
 
 SLICE_SECONDS = 0.01  # how long a slice of loading may block the event loop
+# A load that failed is retried after this, and after twice as long each time that it fails again:
+# descriptors come back within seconds, but a log that stays unreadable must not keep a core busy.
+FIRST_RETRY_MS = 1_000
+MAX_RETRY_MS = 60_000
 
 
 class CoordinatedPartition(Protocol):
@@ -55,6 +61,7 @@ class CoordinatedPartitions(Generic[P]):
         topic: str,
         partition_count: int,
         log: CoordinatorLog,
+        timer: DelayQueue,
         clock: Clock,
         defer: Defer,
         create: Callable[[int, int], P],
@@ -69,12 +76,14 @@ class CoordinatedPartitions(Generic[P]):
         self.partition_count = partition_count
         self._log = log
         self._reader = DamagedLogReader(topic, log, clock.now_ms)
+        self._timer = timer
         self._clock = clock
         self._defer = defer
         self._create = create
         self._active: dict[int, P] = {}
         self._loading: dict[int, P] = {}
-        self._load_failures: set[int] = set()
+        self._damaged: set[int] = set()  # loaded without the batches that cannot be read
+        self._retry_delays_ms: dict[int, int] = {}  # the next one, of each load that failed
         self._epochs: dict[int, int] = {}
         self._queue: deque[P] = deque()
         self._current: tuple[P, Iterator[None], float] | None = None
@@ -121,7 +130,7 @@ class CoordinatedPartitions(Generic[P]):
     @property
     def load_failures(self) -> int:
         """How many partitions that this broker leads could not be loaded, or not completely."""
-        return len(self._load_failures)
+        return len(self._damaged | self._retry_delays_ms.keys())
 
     @property
     def is_running(self) -> bool:
@@ -141,7 +150,10 @@ class CoordinatedPartitions(Generic[P]):
             return
         self._epochs[index] = leader_epoch
         self._drop(index)
-        partition = self._create(index, leader_epoch)
+        self._load(index)
+
+    def _load(self, index: int) -> None:
+        partition = self._create(index, self._epochs[index])
         self._loading[index] = partition
         self._queue.append(partition)
         if not self._is_scheduled:
@@ -152,12 +164,12 @@ class CoordinatedPartitions(Generic[P]):
         """This broker is still the leader, in a higher leader epoch: a replica has left the ISR.
 
         No other broker has written to its log, so what was loaded stays valid, and pending requests
-        stay pending; a load that failed is retried. A stale leader epoch is ignored.
+        stay pending; a load that failed is retried at once. A stale leader epoch is ignored.
         """
         if leader_epoch <= self._epochs.get(index, -1):
             return
         partition = self._active.get(index)
-        if partition is None and index not in self._load_failures:
+        if partition is None and index not in self._retry_delays_ms:
             partition = self._loading.get(index)
         if partition is None:
             self.elect(index, leader_epoch)
@@ -177,7 +189,8 @@ class CoordinatedPartitions(Generic[P]):
         self._drop(index)
 
     def _drop(self, index: int) -> None:
-        self._load_failures.discard(index)
+        self._damaged.discard(index)
+        self._retry_delays_ms.pop(index, None)
         self._loading.pop(index, None)
         partition = self._active.pop(index, None)
         if partition is not None:
@@ -198,7 +211,8 @@ class CoordinatedPartitions(Generic[P]):
         self._queue.clear()
         self._current = None
         self._loading.clear()
-        self._load_failures.clear()
+        self._damaged.clear()
+        self._retry_delays_ms.clear()
         for index in list(self._active):
             self._drop(index)
 
@@ -242,7 +256,7 @@ class CoordinatedPartitions(Generic[P]):
         the log end offset and the end of the iteration, when the caller makes the partition active.
         """
         index = partition.index
-        on_damage = partial(self._load_failures.add, index)
+        on_damage = partial(self._damaged.add, index)
         position = 0
         while True:
             end = self._log.log_end_offset(index)
@@ -261,20 +275,11 @@ class CoordinatedPartitions(Generic[P]):
         try:
             if not all(self._clock.monotonic() < deadline for _ in steps):
                 return
-        except Exception:
-            # What was replayed so far may be older than the committed state. The partition stays in
-            # loading; its next election retries. The usual reason is a failed log directory, for
-            # which the controller elects another leader; damaged batches are skipped.
-            self._load_failures.add(partition.index)
-            logger.exception(
-                "Failed to load %s-%d; its clients get COORDINATOR_LOAD_IN_PROGRESS until a leader "
-                "is elected again (`ottla partitions elect-leaders`) or this broker restarts",
-                self.topic,
-                partition.index,
-                extra={"topic": self.topic, "partition": partition.index},
-            )
+        except Exception as error:
+            self._retry_later(partition, error)
         else:
             del self._loading[partition.index]
+            self._retry_delays_ms.pop(partition.index, None)
             self._active[partition.index] = partition
             self._on_loaded(partition)
             logger.log(
@@ -287,3 +292,30 @@ class CoordinatedPartitions(Generic[P]):
                 extra={"topic": self.topic, "partition": partition.index},
             )
         self._current = None
+
+    def _retry_later(self, partition: P, error: Exception) -> None:
+        """Leaves a partition whose load failed in loading, and loads it again after a back-off.
+
+        What was replayed so far may be older than the committed state, so it is not used. Damaged
+        batches are skipped and are no failure. The usual reasons are descriptors that have run out,
+        and a failed log directory, for which the controller elects another leader.
+        """
+        index = partition.index
+        delay_ms = self._retry_delays_ms.get(index, FIRST_RETRY_MS)
+        self._retry_delays_ms[index] = min(2 * delay_ms, MAX_RETRY_MS)
+        logger.error(
+            "Failed to load %s-%d, trying again in %d ms; its clients get "
+            "COORDINATOR_LOAD_IN_PROGRESS until then: %s",
+            self.topic,
+            index,
+            delay_ms,
+            error,
+            exc_info=None if isinstance(error, StorageError) else error,
+            extra={"topic": self.topic, "partition": index},
+        )
+
+        def retry() -> None:
+            if self._is_wanted(partition):  # else resigned, elected again or stopped since then
+                self._load(index)
+
+        self._timer.schedule(delay_ms, retry)

@@ -62,6 +62,7 @@ class GroupCoordinator:
         self.partitions = GroupPartitions(
             settings,
             log,
+            timer,
             clock,
             defer,
             self._on_loaded,

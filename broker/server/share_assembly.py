@@ -88,10 +88,10 @@ class ShareParts:
                 SHARE_STATE_TOPIC,
                 lambda: config.share_coordinator_write_timeout_ms,
             ),
+            timer,
             clock,
             defer,
             lambda index, offset: _delete_before(replica_manager, index, offset),
-            timer,
         )
         self._intervals_ms = (
             config.share_coordinator_state_topic_prune_interval_ms,

@@ -82,6 +82,7 @@ class TransactionCoordinator:
             TRANSACTION_STATE_TOPIC,
             settings.transaction_state_log_num_partitions,
             log,
+            timer,
             clock,
             defer,
             TransactionPartition,

@@ -57,6 +57,7 @@ class Broker:
         self.coordinator = ShareCoordinator(
             ShareCoordinatorSettings(1, 5),
             world.log,
+            world.timer,
             world.timer.clock,
             lambda callback: callback(),
         )

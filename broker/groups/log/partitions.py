@@ -10,6 +10,7 @@ from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, CoordinatorLog
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         self,
         settings: GroupSettings,
         log: CoordinatorLog,
+        timer: DelayQueue,
         clock: Clock,
         defer: Defer,
         on_loaded: Callable[[GroupPartition], None],
@@ -46,6 +48,7 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
             GROUP_METADATA_TOPIC,
             settings.offsets_topic_num_partitions,
             log,
+            timer,
             clock,
             defer,
             create,

@@ -45,15 +45,15 @@ class RecordAppender:
         clock: Clock,
         codec: int,
         is_active: Callable[[ShareStatePartition], bool],
-        timer: DelayQueue | None,
+        timer: DelayQueue,
         linger_ms: int,
     ) -> None:
-        """Without a timer, or with a linger time of 0 or less, records are appended at once."""
+        """With a linger time of 0 or less, records are appended at once."""
         self._log = log
         self._clock = clock
         self._codec = codec
         self._is_active = is_active
-        self._timer = timer if linger_ms > 0 else None
+        self._timer = timer
         self._linger_ms = linger_ms
         self._waiting: dict[ShareStatePartition, _Waiting] = {}
 
@@ -66,7 +66,7 @@ class RecordAppender:
     ) -> None:
         """`on_result` is called with the error code and the offset of the record."""
         row = (self._clock.now_ms(), key, value, None)
-        if self._timer is None:
+        if self._linger_ms <= 0:
             self._log.append(partition.index, build_batch([row], codec=self._codec), on_result)
             return
         waiting = self._waiting.get(partition)

@@ -87,13 +87,12 @@ class ShareCoordinator:
         self,
         settings: ShareCoordinatorSettings,
         log: CoordinatorLog,
+        timer: DelayQueue,
         clock: Clock,
         defer: Defer,
         delete_before: DeleteBefore = lambda partition, offset: None,
-        timer: DelayQueue | None = None,
     ) -> None:
-        """`delete_before` deletes the records of a partition of the topic below an offset.
-        `timer` is for `append_linger_ms`."""
+        """`delete_before` deletes the records of a partition of the topic below an offset."""
         self._delete_before = delete_before
         self._settings = settings
         self._clock = clock
@@ -101,6 +100,7 @@ class ShareCoordinator:
             SHARE_STATE_TOPIC,
             settings.num_partitions,
             log,
+            timer,
             clock,
             defer,
             ShareStatePartition,

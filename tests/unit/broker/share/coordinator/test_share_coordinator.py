@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import spawn
+from ottla.broker.runtime.timer import ManualTimer
 from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinator,
     ShareCoordinatorSettings,
@@ -32,7 +33,11 @@ def update(state_epoch: int = 0, leader_epoch: int = 1) -> StateUpdate:
 
 def coordinator(log: MemoryLog, *, elected: bool = True) -> ShareCoordinator:
     made = ShareCoordinator(
-        ShareCoordinatorSettings(4, 3), log, ManualClock(), lambda callback: callback()
+        ShareCoordinatorSettings(4, 3),
+        log,
+        ManualTimer(),
+        ManualClock(),
+        lambda callback: callback(),
     )
     if elected:
         for index in range(4):
@@ -72,7 +77,9 @@ async def test_state_survives_a_new_coordinator() -> None:
 async def test_records_are_compressed_and_read_back() -> None:
     log = MemoryLog()
     settings = ShareCoordinatorSettings(4, 3, codec=GZIP)
-    made = ShareCoordinator(settings, log, ManualClock(), lambda callback: callback())
+    made = ShareCoordinator(
+        settings, log, ManualTimer(), ManualClock(), lambda callback: callback()
+    )
     for index in range(4):
         made.partitions.elect(index, 1)
     await made.initialize(KEY, 0, -1)
@@ -206,6 +213,7 @@ async def test_records_that_are_not_needed_are_deleted(caplog: pytest.LogCapture
     made = ShareCoordinator(
         ShareCoordinatorSettings(1, 3, cold_snapshot_interval_ms=1000),
         MemoryLog(),
+        ManualTimer(),
         clock,
         lambda callback: callback(),
         lambda partition, offset: deleted.append((partition, offset)),
@@ -237,7 +245,12 @@ async def test_records_that_cannot_be_deleted(caplog: pytest.LogCaptureFixture) 
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     made = ShareCoordinator(
-        ShareCoordinatorSettings(1, 3), MemoryLog(), ManualClock(), lambda call: call(), fail
+        ShareCoordinatorSettings(1, 3),
+        MemoryLog(),
+        ManualTimer(),
+        ManualClock(),
+        lambda call: call(),
+        fail,
     )
     made.partitions.elect(0, 1)
     for epoch in range(2):
