@@ -85,6 +85,12 @@ MAX_AT_ONCE = 8
 # A row ends when the turn has taken so long, if few others wait.
 IN_A_ROW_SECONDS = 0.001
 
+# To so many connections that wait, the place of a request that is handled is offered: to more than
+# one, because some have no request any more. When all places are free, to so many in one iteration
+# of the loop: each reads a request.
+PLACES_PER_REQUEST = 2
+PLACES_AT_ONCE = 64
+
 # Small requests of so long ago need no pause between long ones.
 SMALL_SECONDS = 0.05
 # The longest pause. What takes longer is divided, or has at most 5000 elements.
@@ -96,7 +102,9 @@ _NONE: deque[RequestContext] = deque()
 class RoomWaiter(Protocol):
     """A connection that waits for room in the channel."""
 
-    def room_available(self) -> None: ...
+    def room_available(self) -> None:
+        """Takes the room before it returns, if it still has a request. It may wait again."""
+        ...
 
 
 class RequestChannel:
@@ -361,9 +369,8 @@ class RequestChannel:
             context.dequeued_at = now
             held.expects_more = bool(queue or others.length)
             self.handle(context)
-            if self._waiting_for_place and not self.is_full:
-                # One for the place of this request: it reads, and takes it, in the next iteration.
-                self._waiting_for_place.popleft().room_available()
+            if self._waiting_for_place:
+                self._offer_places(PLACES_PER_REQUEST)
             now = monotonic()
             taken = now - context.dequeued_at
             if taken > EXPENSIVE_SECONDS:
@@ -376,22 +383,22 @@ class RequestChannel:
                 held.flush()
         self.busy_seconds += now - started_at
         if self._waiting_for_place and not self.queued:
-            self._offer_places()
+            self._offer_places(PLACES_AT_ONCE)
         if others is self._crowd:
             self._small_at = now
         held.end()
 
-    def _offer_places(self) -> None:
-        """The queue is empty: let as many read as it has places. Those may have no request any
-        more, so the next ones get the places after an iteration of the loop without requests."""
-        for _ in range(min(len(self._waiting_for_place), self._max_requests)):
-            self._waiting_for_place.popleft().room_available()
-        if self._waiting_for_place and not self.queued and self._loop is not None:
-            self._loop.call_soon(self._offer_if_empty)
-
-    def _offer_if_empty(self) -> None:
-        if self._waiting_for_place and not self.queued:
-            self._offer_places()
+    def _offer_places(self, most: int) -> None:
+        """Let connections that wait read, in the order in which they came. Those that have no
+        request any more leave their places to the next ones. While many of them come one after the
+        other, the rest are read in the next iteration of the loop."""
+        waiting = self._waiting_for_place
+        for _ in range(most):
+            if not waiting or self.is_full:
+                return
+            waiting.popleft().room_available()
+        if waiting and not self.queued and self._loop is not None:
+            self._loop.call_soon(self._offer_places, most)
 
     def handle(self, context: RequestContext) -> None:
         """Serve one request now, as the handler tasks do with what they take from the queue."""

@@ -21,7 +21,8 @@ async def _handlers_end() -> AsyncIterator[None]:
 
 
 class Client:
-    """As a connection: it reads in the next iteration of the loop, if the channel is not full."""
+    """As a connection: it reads at once when it gets a place, and then in each iteration of the
+    loop, if the channel is not full."""
 
     def __init__(self, channel: Channel, requests: int) -> None:
         self.left = requests
@@ -30,7 +31,7 @@ class Client:
 
     def room_available(self) -> None:
         self.calls += 1
-        asyncio.get_running_loop().call_soon(self.read)
+        self.read()
 
     def read(self) -> None:
         if not self.left:
