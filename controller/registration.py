@@ -12,8 +12,10 @@ from ottla.controller.settings import control_versions
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     BadVersion,
+    CreateOp,
     NodeExists,
     NoNode,
+    SetOp,
     Stat,
     ZnodeStore,
     make_paths,
@@ -166,6 +168,7 @@ class BrokerRegistration:
     async def register(self) -> int:
         """Creates the znode of the broker and returns the broker epoch.
 
+        The same multi changes the version of ``znodes.REGISTRATIONS``.
         A znode of an earlier session of this broker is replaced: the broker was restarted before
         that session expired. A failure of ``check_replicas`` is raised; a further call repeats it,
         and keeps the znode. The znode belongs to this broker if it has the same ``instance``, or,
@@ -175,20 +178,32 @@ class BrokerRegistration:
         payload = self._payload()
         while True:
             try:
-                _, stat = await self.store.create(path, payload, ephemeral=True, make_parents=True)
+                epoch = await self._create(path, payload)
                 break
+            except NoNode:  # removed by hand, or the cluster is new
+                await make_paths(self.store, (znodes.BROKER_IDS, znodes.REGISTRATIONS))
+                continue
             except NodeExists:
                 pass
             owned = await self._resolve_existing_registration(path)
             if owned is not None:
-                stat = owned
+                epoch = owned.czxid
                 break
-        self.broker_epoch = stat.czxid
-        logger.info("Registered broker %d with broker epoch %d", self.info.broker_id, stat.czxid)
-        self._on_registered(stat.czxid)
+        self.broker_epoch = epoch
+        logger.info("Registered broker %d with broker epoch %d", self.info.broker_id, epoch)
+        self._on_registered(epoch)
         if self._check_replicas is not None:
-            await self._check_replicas(stat.czxid)
-        return stat.czxid
+            await self._check_replicas(epoch)
+        return epoch
+
+    async def _create(self, path: str, payload: bytes) -> int:
+        """The zxid of the multi that created the znode."""
+        results = await self.store.multi(
+            [CreateOp(path, payload, ephemeral=True), SetOp(znodes.REGISTRATIONS, b"")]
+        )
+        stat = results[1]
+        assert isinstance(stat, Stat)
+        return stat.mzxid
 
     async def _resolve_existing_registration(self, path: str) -> Stat | None:
         """The Stat of an existing znode of our session; None when it was removed, to retry."""

@@ -127,7 +127,10 @@ class IsrManager:
         self._propose(partition, new_isr)
 
     def maybe_shrink(self, partitions: Iterable[Partition]) -> None:
-        """Removes the followers that lag for more than `replica.lag.time.max.ms`."""
+        """Removes the followers that lag for more than `replica.lag.time.max.ms`.
+
+        Records that waited for such a follower that has not joined are committed.
+        """
         for partition in partitions:
             log = partition.log
             if log is None or not partition.is_leader or partition.pending_isr is not None:
@@ -154,6 +157,13 @@ class IsrManager:
                 )
                 # The high watermark waits for them until the controller has committed the change.
                 self._propose(partition, partition.isr - slow)
+            elif (
+                # It may wait for a follower that had caught up and has died before it joined; then
+                # nothing else happens here until the next append.
+                log.high_watermark < log.log_end_offset
+                and partition.maybe_increment_high_watermark()
+            ):
+                self._on_high_watermark(partition)
 
     def _propose(self, partition: Partition, new_isr: frozenset[int]) -> None:
         partition.pending_isr = new_isr

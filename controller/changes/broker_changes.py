@@ -92,7 +92,9 @@ class BrokerChanges:
 
     async def load(self) -> None:
         """Reads the registered brokers for a new controller, and adds their channels."""
+        version = await self.processed.read_version()
         self.context.brokers = self._compatible_brokers(await read_brokers(self.store))
+        self.processed.set_version(version)
         for broker in self.context.brokers.values():
             self.channels.add_broker(broker)
         await self.watches.watch_brokers(self.context.brokers)
@@ -112,6 +114,7 @@ class BrokerChanges:
     async def on_broker_change(self) -> None:
         """Compares the registered brokers with the context; a higher epoch means a restart."""
         context = self.context
+        version = await self.processed.read_version()
         registered = self._compatible_brokers(await read_brokers(self.store))
         known = context.brokers
         new = [each for each in registered.values() if each.broker_id not in known]
@@ -122,6 +125,7 @@ class BrokerChanges:
             if each.broker_id in known and each.epoch > known[each.broker_id].epoch
         ]
         if not (new or dead or bounced):
+            self.processed.set_version(version)
             return
         # The last one that is removed stays in an ISR: one that was shut down cleanly, if there is.
         bounced.sort(key=lambda each: not each.unclean_shutdown)
@@ -149,6 +153,7 @@ class BrokerChanges:
             await self.on_startup(ids)
         if dead:
             await self._on_failure(dead)
+        self.processed.set_version(version)
         await self.processed.save(context.brokers)
 
     async def on_startup(self, broker_ids: list[int]) -> None:

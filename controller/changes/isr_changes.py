@@ -18,7 +18,7 @@ from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.store import BadVersion, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_isr_change, decode_log_dir_event
 from ottla.protocol.errors import ErrorCode
@@ -56,6 +56,11 @@ async def refresh_leadership(
         context.leadership[partition] = state
         changed[partition] = node[1].mzxid
     return changed
+
+
+def _ineligible(version: int) -> int:
+    """The error for a replica that may not join an ISR, in a version of AlterPartition."""
+    return ErrorCode.INELIGIBLE_REPLICA if version > 1 else ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 class IsrChanges:
@@ -188,7 +193,7 @@ class IsrChanges:
                     wanted[partition] = decision
                 else:
                     rows[partition] = decision
-        await self._apply(wanted, rows)
+        await self._apply(wanted, rows, version)
         by_topic: dict[str, AlterPartitionResponseTopicData] = {}
         for partition, row in rows.items():
             if partition[0] not in by_topic:
@@ -263,9 +268,7 @@ class IsrChanges:
                 list(isr),
                 ineligible,
             )
-            if version > 1:
-                return ErrorCode.INELIGIBLE_REPLICA
-            return ErrorCode.OPERATION_NOT_ATTEMPTED
+            return _ineligible(version)
         return current._replace(isr=isr, recovery_state=requested.leader_recovery_state)
 
     def _is_eligible_replica(self, broker_id: int, epoch: int) -> bool:
@@ -275,14 +278,27 @@ class IsrChanges:
         return context.is_live(broker_id) and epoch in (-1, context.brokers[broker_id].epoch)
 
     async def _apply(
-        self, wanted: dict[TopicPartition, LeaderAndIsr], rows: dict[TopicPartition, Row]
+        self,
+        wanted: dict[TopicPartition, LeaderAndIsr],
+        rows: dict[TopicPartition, Row],
+        version: int,
     ) -> None:
-        finished, changed_meanwhile = await self.writer.update_states(wanted)
+        leadership = self.context.leadership
+        joined = [each for each, new in wanted.items() if set(new.isr) - set(leadership[each].isr)]
+        finished, changed_meanwhile = await self.writer.update_states(wanted, joined)
         for partition in changed_meanwhile:
             rows[partition] = ErrorCode.INVALID_UPDATE_VERSION
         changed: list[TopicPartition] = []
         for partition, result in finished.items():
-            if isinstance(result, StoreError):
+            if isinstance(result, BadVersion):
+                # The broker that joins may be the one; the event of its registration follows.
+                logger.info(
+                    "Rejecting AlterPartition request for %s to ISR %s: a broker has registered",
+                    partition,
+                    list(wanted[partition].isr),
+                )
+                rows[partition] = _ineligible(version)
+            elif isinstance(result, StoreError):
                 logger.error("Failed to update ISR of partition %s: %s", partition, result)
                 rows[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
             else:

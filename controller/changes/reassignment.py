@@ -334,10 +334,13 @@ class Reassignment:
             )
             context.set_assignment(partition, assignment)
             return
+        # Those that an earlier target had, and that could not be removed when it was replaced.
         unassigned = [
             each
-            for each in context.leadership[partition].isr
-            if each not in done.replicas and each not in assignment.removing
+            for each in dict.fromkeys((*context.leadership[partition].isr, *context.brokers))
+            if each not in done.replicas
+            and each not in assignment.removing
+            and self._is_replica(partition, each)
         ]
         await self._stop_removed_replicas(partition, (*assignment.removing, *unassigned))
         # That removed the stopped replicas from the assignment in the context as well.
@@ -357,6 +360,15 @@ class Reassignment:
         self.batch.add_update_metadata(context.brokers, (partition,))
         await self.batch.send(context.epoch)
         await self.deletion.resume_deletion_for_topics((partition[0],))
+
+    def _is_replica(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether the broker has a replica, also one that is not in the assignment any more."""
+        replica = PartitionReplica(partition, broker_id)
+        return (
+            broker_id in self.context.leadership[partition].isr
+            or self.context.replica_states.get(replica, ReplicaState.NON_EXISTENT)
+            is not ReplicaState.NON_EXISTENT
+        )
 
     async def _move_leader_if_required(
         self, partition: TopicPartition, done: ReplicaAssignment

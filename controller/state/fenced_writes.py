@@ -7,7 +7,7 @@ controller writes nothing. Mirrors the ``expectedControllerEpochZkVersion`` of K
 ``KafkaZkClient``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ottla.controller.errors import ControllerMoved
 from ottla.controller.model import LeaderAndIsr
@@ -51,6 +51,9 @@ class FencedWriter:
         self.store = store
         self.epoch = 0
         self.epoch_version = -1
+        #: The version of ``znodes.REGISTRATIONS``, read before the brokers that the context has;
+        #: -1 without that znode.
+        self.registrations_version = -1
 
     def set_epoch(self, epoch: int, version: int) -> None:
         self.epoch = epoch
@@ -158,30 +161,39 @@ class FencedWriter:
         }
 
     async def update_states(
-        self, states: Mapping[TopicPartition, LeaderAndIsr]
+        self,
+        states: Mapping[TopicPartition, LeaderAndIsr],
+        joined: Collection[TopicPartition] = (),
     ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
         """Writes states with a compare-and-set on each partition epoch.
 
         Returns the written states (with the new partition epoch and our controller epoch) or
         errors, and the partitions whose znode has changed meanwhile: those have to be read again.
+        ``joined`` are the partitions that get new members of the ISR: they get BadVersion as their
+        error if a broker has registered since the brokers were read.
         """
+        version = self.registrations_version
+        checks = [CheckOp(znodes.REGISTRATIONS, version)] if version >= 0 else []
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         batches: list[list[Op]] = []
         async for partition, state in in_slices(states.items()):
             wanted[partition] = ours = state._replace(controller_epoch=self.epoch)
             data = znodes.encode_state(ours)
-            batches.append([SetOp(znodes.state_path(partition), data, ours.partition_epoch)])
+            change = SetOp(znodes.state_path(partition), data, ours.partition_epoch)
+            batches.append([*checks, change] if partition in joined else [change])
         responses = await self.multi_many(batches)
         finished: dict[TopicPartition, StateResult] = {}
         changed_meanwhile: list[TopicPartition] = []
         results = zip(wanted.items(), responses, strict=True)
         async for (partition, state), response in in_slices(results):
-            if isinstance(response, BadVersion):
+            is_checked = bool(checks) and partition in joined
+            is_refused = is_checked and isinstance(response, StoreError) and response.index == 0
+            if isinstance(response, BadVersion) and not is_refused:
                 changed_meanwhile.append(partition)
             elif isinstance(response, StoreError):
                 finished[partition] = response
             else:
-                stat = response[0]
+                stat = response[-1]
                 assert isinstance(stat, Stat)
                 finished[partition] = state._replace(partition_epoch=stat.version)
         return finished, changed_meanwhile

@@ -1,9 +1,12 @@
 """The registrations of brokers that a controller has processed, in a znode.
 
 A controller that has not yet heard of a restart can still write an ISR with the broker that
-restarted: the AlterPartition request came before. If that controller fails then, its successor sees
-an ISR that is newer than the registration and cannot know that the broker may have lost records.
-So a controller stores which registrations its elections have taken into account.
+restarted: it was a member before. If that controller fails then, its successor sees an ISR that is
+newer than the registration and cannot know that the broker may have lost records. So a controller
+stores which registrations its elections have taken into account.
+
+A broker that was no member before must not become one so: there may be no other live member, and
+it may be empty. So a write that adds members fails after a registration that is not in the context.
 """
 
 import logging
@@ -35,6 +38,15 @@ class ProcessedBrokers:
         except MalformedZnode as error:
             logger.error("Ignoring the processed registrations of brokers: %s", error)
             return None
+
+    async def read_version(self) -> int:
+        """The version of ``znodes.REGISTRATIONS``; to be read before the brokers are."""
+        stat = await self._writer.store.exists(znodes.REGISTRATIONS)
+        return -1 if stat is None else stat.version
+
+    def set_version(self, version: int) -> None:
+        """The context has the registrations up to this version: replicas may join ISRs."""
+        self._writer.registrations_version = version
 
     async def save(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Stores that these registrations are processed: the ISRs have no earlier ones."""

@@ -56,6 +56,11 @@ same name starts above it. Kafka ignores the znode."""
 PROCESSED_BROKERS = "/ottla/processed_brokers"
 """Not in Kafka: the broker epochs that the controller has processed. Kafka ignores the znode."""
 
+REGISTRATIONS = "/ottla/registrations"
+"""Not in Kafka: the version of the znode counts the registrations of brokers; it has no data. Each
+changes it in the multi that creates `/brokers/ids/N`, so that a write can fail after a registration
+that its controller has not heard of. Kafka ignores the znode."""
+
 DEFAULT_ENTITY = "<default>"
 ENTITY_TOPICS = "topics"
 ENTITY_CLIENTS = "clients"
@@ -78,6 +83,7 @@ PERSISTENT_PATHS = (
     ISR_CHANGE_NOTIFICATION,
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENT_NOTIFICATION,
+    REGISTRATIONS,
     *(f"/config/{entity_type}" for entity_type in ENTITY_TYPES),
 )
 """Created by each broker when it starts, with all parents."""

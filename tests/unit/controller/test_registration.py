@@ -77,6 +77,18 @@ async def test_broker_epoch_is_the_creation_of_its_node(ensemble: Ensemble) -> N
     assert await registration(other).register() > epoch
 
 
+async def test_each_registration_is_counted(ensemble: Ensemble) -> None:
+    """In the transaction that creates the znode of the broker, also when no znode is there yet."""
+    store, other = await ensemble.open(), await ensemble.open()
+    for count in (1, 2):
+        epoch = await registration(other if count == 2 else store).register()
+        stat = await other.exists(znodes.REGISTRATIONS)
+        assert stat is not None
+        assert (stat.version, stat.mzxid) == (count, epoch)
+    await registration(other).register()  # it is registered already
+    assert await other.exists(znodes.REGISTRATIONS) == stat
+
+
 async def test_node_of_an_earlier_session_is_taken_over(ensemble: Ensemble) -> None:
     earlier, now = await ensemble.open(), await ensemble.open()
     first = await registration(earlier).register()
@@ -181,7 +193,7 @@ async def test_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> 
     async def lost(*_: object, **__: object) -> object:
         raise ConnectionLost("/x")
 
-    monkeypatch.setattr(store, "create", lost)
+    monkeypatch.setattr(store, "multi", lost)
     with pytest.raises(ConnectionLost):
         await registration(store).register()
 

@@ -138,6 +138,21 @@ def test_records_that_waited_for_a_refused_follower_are_committed() -> None:
     )
 
 
+def test_records_that_waited_for_a_follower_that_died_before_it_joined_are_committed() -> None:
+    """It fetched once more after it was refused, so that the high watermark waits for it."""
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    scene.fetch(2, 0)
+    scene.replicas.append(3)
+    scene.manager.maybe_shrink([scene.partition])
+    assert scene.replicas.log().high_watermark == 0
+    scene.replicas.clock.advance(10_001)  # it does not fetch any more, and nothing is appended
+    scene.manager.maybe_shrink([scene.partition])
+    assert scene.replicas.log().high_watermark == 3
+    assert scene.completed == ["t"]
+
+
 def test_a_refused_follower_is_not_proposed_with_each_of_its_fetches() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)

@@ -122,6 +122,42 @@ async def test_replica_that_restarted_since_the_leader_saw_it_is_ineligible(
     assert await alter(shared, (1, 2), wrong) == (0, 0)
 
 
+async def test_replica_that_restarted_unheard_of_is_ineligible(
+    shared: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker epoch is the one that the controller knows, and it may be empty by now."""
+    await shared.change_isr("t", (1, 3))
+    before = shared.brokers[2].broker_epoch
+    broker_changes = shared.controller._components.broker_changes
+
+    async def not_yet() -> None: ...
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker_changes, "on_broker_change", not_yet)
+        await shared.add_broker(2, unclean_shutdown=True)
+    assert shared.controller.context.brokers[2].epoch == before < shared.brokers[2].broker_epoch
+    assert await alter(shared, (1, 2, 3)) == (0, ErrorCode.INELIGIBLE_REPLICA)
+    assert await alter(shared, (1, 2, 3), version=1) == (0, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    assert await alter(shared, (1,)) == (0, 0)  # nobody joins
+    await broker_changes.on_broker_change()
+    assert await alter(shared, (1, 2, 3)) == (0, 0)
+
+
+async def test_other_isrs_of_a_request_change_while_one_is_refused(
+    shared: Cluster,
+) -> None:
+    """They are written in one multi first."""
+    await shared.create_topic("other", (1, 2, 3))
+    await shared.change_isr("t", (1, 3))
+    shared.controller._components.processed_brokers.set_version(0)
+    request = shared.isr_request("t", (1, 2, 3))
+    request.topics += shared.isr_request("other", (1, 2)).topics
+    response = await shared.controller.alter_partition(request, 3)
+    found = {row.topic_id: row.partitions[0].error_code for row in response.topics}
+    assert sorted(found.values()) == [0, ErrorCode.INELIGIBLE_REPLICA]
+    assert (shared.state("t").isr, shared.state("other").isr) == ((1, 3), (1, 2))
+
+
 async def test_replica_outside_the_assignment_is_ineligible(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     assert await alter(cluster, (1, 3)) == (0, ErrorCode.INELIGIBLE_REPLICA)
@@ -281,7 +317,7 @@ async def test_unknown_topic_does_not_stop_the_others(shared: Cluster) -> None:
 async def test_state_that_cannot_be_written(
     shared: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(states: dict[TopicPartition, LeaderAndIsr]) -> object:
+    async def fail(states: dict[TopicPartition, LeaderAndIsr], _joined: object) -> object:
         return dict.fromkeys(states, StoreError("x", "a broken node")), []
 
     monkeypatch.setattr(shared.controller._components.writer, "update_states", fail)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.controller.changes.isr_changes import refresh_leadership
 from ottla.controller.model import PartitionReplica, ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ReplicaState
@@ -244,6 +245,33 @@ async def test_replica_to_remove_is_not_forgotten_when_the_state_cannot_be_writt
     assert await cluster.controller.list_partition_reassignments() == {T0: moving}
     await cluster.change_isr("t", (1, 2))
     assert assignment(cluster) == ReplicaAssignment((1, 2))
+    assert T0 not in cluster.brokers[3].hosted
+
+
+async def test_replica_of_a_replaced_target_is_not_forgotten_when_the_state_cannot_be_written(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader may remove it from the ISR before the next target is complete."""
+    await cluster.create_topic("t", (1, 2))
+    await move(cluster, 1, 2, 3)
+    assert T0 in cluster.brokers[3].hosted
+    grown = cluster.state("t")._replace(isr=(1, 2, 3))
+    cluster.set_node(znodes.state_path(T0), znodes.encode_state(grown))
+    components = cluster.controller._components
+    await refresh_leadership(components.context, components.writer, [T0])
+    apply = cluster.tree.apply
+
+    def refuses(session_id: int, ops: Any) -> Any:
+        if any(op.path == znodes.state_path(T0) for op in ops):
+            raise StoreError(znodes.state_path(T0), "refused")
+        return apply(session_id, ops)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.tree, "apply", refuses)
+        assert await move(cluster, 1, 2) == ErrorCode.UNKNOWN_SERVER_ERROR
+    await cluster.change_isr("t", (1, 2))
+    assert assignment(cluster) == ReplicaAssignment((1, 2))
+    assert not cluster.controller.context.partitions_being_reassigned
     assert T0 not in cluster.brokers[3].hosted
 
 
