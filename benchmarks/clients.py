@@ -9,6 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 DEADLINE_S = 60.0
+# Kafka takes minutes for the first append to each of 10,000 partitions.
+APPEND_S = 600
 
 
 def create_topic(
@@ -30,6 +32,22 @@ def create_topic(
         if time.perf_counter() > deadline:
             raise TimeoutError(f"{topic} is still being deleted")
         time.sleep(0.1)
+
+
+def append_to_each(bootstrap: str, topic: str, partitions: int) -> None:
+    """One small record to each partition; returns when all are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": APPEND_S * 1000})
+    failures: list[object] = []
+
+    def note(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for partition in range(partitions):
+        producer.produce(topic, b"first", partition=partition, on_delivery=note)
+        producer.poll(0)
+    if producer.flush(APPEND_S) or failures:
+        raise TimeoutError(f"not every partition of {topic} took a record: {failures[:1]}")
 
 
 def delete_topics(bootstrap: str) -> None:

@@ -33,18 +33,21 @@ COMMIT_VERSION = 7
 # Of the curves over partitions and groups.
 CONNECTIONS = 10
 HONEST_RATE = 100
+HONEST_ADDRESS = "127.0.0.2"  # another one than that of the load, as of a client elsewhere
 # The load is there before the small client begins, and after it has ended.
 HONEST_PAUSE_S = 0.3
 # A disk that takes less than 17 MB/s is no disk for this curve.
 FILL_SECONDS_A_GIGABYTE = 60.0
 TOPIC = "curve"
+# Brokers, by address, and numbers of partitions whose partitions all have a record.
+_APPENDED: set[tuple[str, int]] = set()
 
 
 class Lane:
     """One connection with one request in flight; sends its frames again and again."""
 
-    def __init__(self, bootstrap: str, frames: Sequence[bytes]) -> None:
-        self.sock = wire.connect(bootstrap)
+    def __init__(self, bootstrap: str, frames: Sequence[bytes], source: str = "") -> None:
+        self.sock = wire.connect(bootstrap, source)
         self._frames = itertools.cycle(frames)
         self._sent_at = 0.0
         self._left = 0
@@ -140,8 +143,15 @@ def over_connections(target: targets.Target, value: int, seconds: float) -> Figu
 
 
 def over_partitions(target: targets.Target, value: int, seconds: float) -> Figures:
-    """Batches of 16 KB to one partition after the other, over ten connections."""
+    """Batches of 16 KB to one partition after the other, over ten connections.
+
+    In the first round each partition gets a record before anything is measured: Kafka is still
+    creating logs long after the topic has leaders, and a first append writes a checkpoint.
+    """
     create_topic(target, TOPIC, value)
+    if (target.bootstrap, value) not in _APPENDED:
+        clients.append_to_each(target.bootstrap, TOPIC, value)
+        _APPENDED.add((target.bootstrap, value))
     batch = wire.records(16, 1000)
     frames = [
         [wire.produce_frame(TOPIC, each, batch) for each in range(first, value, CONNECTIONS)]
@@ -240,7 +250,7 @@ def saturation(target: targets.Target, value: int, seconds: float) -> Figures:
 def run_honest(bootstrap: str, seconds: float) -> None:
     """Prints the percentiles of response times as JSON; a process of its own beside the load."""
     frame = wire.produce_frame("honest", 0, wire.records(1, 100))
-    lane = Lane(bootstrap, [frame])
+    lane = Lane(bootstrap, [frame], HONEST_ADDRESS)
     times = []
     print("connected", flush=True)
     sys.stdin.readline()

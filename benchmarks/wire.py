@@ -31,10 +31,10 @@ NOT_READY = (3, 5, 6)
 _received = bytearray(RECEIVE_BYTES)
 
 
-def connect(bootstrap: str) -> socket.socket:
-    """A connection whose every call has a deadline."""
+def connect(bootstrap: str, source: str = "") -> socket.socket:
+    """A connection whose every call has a deadline, from the address `source`."""
     host, _, port = bootstrap.rpartition(":")
-    sock = socket.create_connection((host, int(port)), DEADLINE_S)
+    sock = socket.create_connection((host, int(port)), DEADLINE_S, (source, 0) if source else None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 

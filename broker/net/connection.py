@@ -278,16 +278,21 @@ class Connection:
             # sends more, and then two calls of the loop are saved.
             self._pause_reading()
             return
+        channel = self._services.channel
+        if self._frame is None and channel.is_full:
+            self._wait()
+            channel.wait_for_place(self)
+            return
+        self._receive(channel.serve)
+
+    def _receive(self, queue: Callable[["RequestContext"], None]) -> None:
+        """Read once. `queue` gets the request, if it is complete."""
         frame = self._frame
         services = self._services
         try:
             if frame is not None:
                 if not self._receive_frame(frame):
                     self._check_for_reset()
-                return
-            if services.channel.is_full:
-                self._wait()
-                services.channel.wait_for_place(self)
                 return
             received = self._sock.recv_into(services.receive_buffer)
         except (BlockingIOError, InterruptedError):
@@ -306,14 +311,13 @@ class Connection:
             size = received - 4
             if 0 < size <= self.max_frame_bytes and _SIZE.unpack_from(buffer)[0] == size:
                 # Exactly one frame: the usual case.
-                channel = services.channel
-                channel.in_progress_bytes += size
-                self._accept(buffer[4:received], channel.serve)
+                services.channel.in_progress_bytes += size
+                self._accept(buffer[4:received], queue)
                 return
             self._pending = buffer[:received]
         else:
             self._pending += memoryview(buffer)[:received]
-        if not self._take_pending(services.channel.serve):
+        if not self._take_pending(queue):
             self._check_for_reset()
 
     def _check_for_reset(self) -> None:
@@ -342,9 +346,18 @@ class Connection:
         self._pause_reading()
 
     def room_available(self) -> None:
-        """The channel has room for one more request."""
-        if not self.closed:
+        """The channel has room for one more request. It is taken at once: those that are read in
+        the next iteration of the loop would be too late, because other connections, which have not
+        waited, may be read before."""
+        if self.closed or self._ending:
+            return
+        if self._pending is not None:
             self._next_request()
+            return
+        self._muted = False
+        self._receive(self._services.channel.put)
+        if not (self._muted or self.closed):
+            self._resume_reading()
 
     def _next_request(self) -> None:
         """Nothing is in flight: take the next frame read ahead, or read the socket."""

@@ -1,5 +1,5 @@
-"""Which request is next when many wait, and which clients' requests cost so much that they wait
-behind others'.
+"""Which request, or connection, is next when many wait, and which clients' requests cost so much
+that they wait behind others'.
 
 A client is a principal and an address, with all its connections: forty connections of one client
 get as much of the event loop as one connection of another.
@@ -8,7 +8,7 @@ get as much of the event loop as one connection of another.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import Principal, RequestContext
@@ -28,8 +28,20 @@ Client = tuple["Principal", str]
 Kind = tuple["Principal", str, int]
 
 
-class _ClientRequests(deque["RequestContext"]):
-    """The requests of one client, in order."""
+class ClientConnection(Protocol):
+    """What tells one client from another."""
+
+    @property
+    def principal(self) -> Principal: ...
+    @property
+    def client_host(self) -> str: ...
+
+
+T = TypeVar("T")
+
+
+class _ClientItems(deque[Any]):
+    """What waits of one client, in order."""
 
     __slots__ = ("client_host", "principal")
 
@@ -39,30 +51,30 @@ class _ClientRequests(deque["RequestContext"]):
         self.client_host = client_host
 
 
-class FairQueue:
-    """Requests that wait, one of each client in turn. Those of one client stay in order."""
+class FairQueue(Generic[T]):
+    """What waits, one of each client in turn. The items of one client stay in order."""
 
     __slots__ = ("_clients", "_last", "_turns", "length")
 
     def __init__(self) -> None:
         self.length = 0
-        # Only clients whose requests wait; `_turns` begins with the one whose turn it is.
-        self._clients: dict[Client, _ClientRequests] = {}
-        self._turns: deque[_ClientRequests] = deque()
+        # Only clients of which something waits; `_turns` begins with the one whose turn it is.
+        self._clients: dict[Client, _ClientItems] = {}
+        self._turns: deque[_ClientItems] = deque()
         # The client that was last looked up: usually many requests of one come together, and its
         # name takes longer to hash than all else here.
-        self._last: _ClientRequests | None = None
+        self._last: _ClientItems | None = None
 
-    def append(self, context: RequestContext) -> None:
-        self._waiting(context).append(context)
+    def append(self, item: T, connection: ClientConnection) -> None:
+        """`connection` is that of the item's client."""
+        self._waiting(connection).append(item)
 
-    def append_first(self, context: RequestContext) -> None:
+    def append_first(self, item: T, connection: ClientConnection) -> None:
         """Before the others of its client."""
-        self._waiting(context).appendleft(context)
+        self._waiting(connection).appendleft(item)
 
-    def _waiting(self, context: RequestContext) -> _ClientRequests:
+    def _waiting(self, connection: ClientConnection) -> _ClientItems:
         self.length += 1
-        connection = context.connection
         waiting = self._last
         if (
             waiting is not None
@@ -73,16 +85,16 @@ class FairQueue:
         client = (connection.principal, connection.client_host)
         waiting = self._clients.get(client)
         if waiting is None:
-            waiting = self._clients[client] = _ClientRequests(*client)
+            waiting = self._clients[client] = _ClientItems(*client)
             self._turns.append(waiting)
         self._last = waiting
         return waiting
 
-    def pop(self) -> RequestContext:
-        """The oldest request of the client whose turn it is; raises IndexError if there is none."""
+    def pop(self) -> T:
+        """The oldest item of the client whose turn it is; raises IndexError if there is none."""
         turns = self._turns
         waiting = turns[0]
-        context = waiting.popleft()
+        item: T = waiting.popleft()
         self.length -= 1
         if not waiting:
             turns.popleft()
@@ -91,7 +103,7 @@ class FairQueue:
                 self._last = None
         elif len(turns) > 1:
             turns.rotate(-1)
-        return context
+        return item
 
     def clear(self) -> None:
         self._clients.clear()

@@ -15,8 +15,9 @@ that takes as long. Turns of small requests alternate with them: however many cl
 ones, a small one waits for one at the most. A pause follows a turn of many elements, as long as the
 turn was, while there are small requests.
 
-When more than a few requests wait, one of each client is handled in turn. So a client with many
-connections does not make the others wait longer than with one.
+When more than a few requests wait, one of each client is handled in turn, and when connections wait
+for a place in the queue, one of each client gets it in turn. So a client with many connections does
+not make the others wait longer than with one.
 """
 
 import asyncio
@@ -29,7 +30,12 @@ from typing import Any, Protocol
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
-from ottla.broker.requests.fair_queue import EXPENSIVE_SECONDS, ExpensiveRequests, FairQueue
+from ottla.broker.requests.fair_queue import (
+    EXPENSIVE_SECONDS,
+    ClientConnection,
+    ExpensiveRequests,
+    FairQueue,
+)
 from ottla.broker.requests.held_responses import HeldResponses
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
@@ -85,6 +91,12 @@ MAX_AT_ONCE = 8
 # A row ends when the turn has taken so long, if few others wait.
 IN_A_ROW_SECONDS = 0.001
 
+# To so many connections that wait, the place of a request that is handled is offered: to more than
+# one, because some have no request any more. When all places are free, to so many in one iteration
+# of the loop: each reads a request.
+PLACES_PER_REQUEST = 2
+PLACES_AT_ONCE = 64
+
 # Small requests of so long ago need no pause between long ones.
 SMALL_SECONDS = 0.05
 # The longest pause. What takes longer is divided, or has at most 5000 elements.
@@ -93,10 +105,12 @@ MAX_PAUSE_SECONDS = 0.01
 _NONE: deque[RequestContext] = deque()
 
 
-class RoomWaiter(Protocol):
+class RoomWaiter(ClientConnection, Protocol):
     """A connection that waits for room in the channel."""
 
-    def room_available(self) -> None: ...
+    def room_available(self) -> None:
+        """Takes the room before it returns, if it still has a request. It may wait again."""
+        ...
 
 
 class RequestChannel:
@@ -123,9 +137,9 @@ class RequestChannel:
         # Small requests, and those that came while more than a few waited; expensive requests;
         # those of many elements. All together have `max_requests` at the most.
         self._queue: deque[RequestContext] = deque()
-        self._crowd = FairQueue()
-        self._expensive_queue = FairQueue()
-        self._long_queue = FairQueue()
+        self._crowd: FairQueue[RequestContext] = FairQueue()
+        self._expensive_queue: FairQueue[RequestContext] = FairQueue()
+        self._long_queue: FairQueue[RequestContext] = FairQueue()
         self._small_is_next = True
         self._long_is_next = False
         self._long_not_before = 0.0  # the end of a pause
@@ -147,7 +161,7 @@ class RequestChannel:
         self._max_requests = max_requests
         self.max_bytes = max_bytes
         self._handler_tasks = handler_tasks
-        self._waiting_for_place: deque[RoomWaiter] = deque()
+        self._waiting_for_place: FairQueue[RoomWaiter] = FairQueue()
         self._waiting_for_bytes: deque[RoomWaiter] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._busy_tasks = 0
@@ -237,11 +251,11 @@ class RequestChannel:
     def put(self, context: RequestContext) -> None:
         """Queue a request. The caller has seen that the channel is not full."""
         if context.is_long:
-            self._long_queue.append(context)
+            self._long_queue.append(context, context.connection)
         elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append(context)
+            self._expensive_queue.append(context, context.connection)
         elif self._crowd.length or len(self._queue) >= FEW_REQUESTS:
-            self._crowd.append(context)
+            self._crowd.append(context, context.connection)
         else:
             self._queue.append(context)
         if not self._busy_tasks and self._idle:
@@ -252,11 +266,11 @@ class RequestChannel:
         that was just handled, and their responses are to be sent together. The caller bounds how
         many in a row do so. When many wait, it is put before the others of its client."""
         if context.is_long:
-            self._long_queue.append_first(context)
+            self._long_queue.append_first(context, context.connection)
         elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append_first(context)
+            self._expensive_queue.append_first(context, context.connection)
         elif self._crowd.length:
-            self._crowd.append_first(context)
+            self._crowd.append_first(context, context.connection)
         elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
             self.put(context)
             return
@@ -281,9 +295,9 @@ class RequestChannel:
             self._waiting_for_bytes.popleft().room_available()
 
     def wait_for_place(self, waiter: RoomWaiter) -> None:
-        """Call `waiter.room_available()` once, when the queue has a place; first come, first
-        served."""
-        self._waiting_for_place.append(waiter)
+        """Call `waiter.room_available()` once, when the queue has a place: one connection of each
+        client in turn, those of one client in order."""
+        self._waiting_for_place.append(waiter, waiter)
 
     def wait_for_bytes(self, waiter: RoomWaiter) -> None:
         """Call `waiter.room_available()` once, when there is memory for a big request."""
@@ -348,7 +362,7 @@ class RequestChannel:
     def _take_turn(
         self,
         queue: deque[RequestContext],
-        others: FairQueue,
+        others: FairQueue[RequestContext],
         max_requests: int,
         max_seconds: float,
     ) -> None:
@@ -361,9 +375,8 @@ class RequestChannel:
             context.dequeued_at = now
             held.expects_more = bool(queue or others.length)
             self.handle(context)
-            if self._waiting_for_place and not self.is_full:
-                # One for the place of this request: it reads, and takes it, in the next iteration.
-                self._waiting_for_place.popleft().room_available()
+            if self._waiting_for_place.length:
+                self._offer_places(PLACES_PER_REQUEST)
             now = monotonic()
             taken = now - context.dequeued_at
             if taken > EXPENSIVE_SECONDS:
@@ -375,23 +388,23 @@ class RequestChannel:
             if held.is_due(now):
                 held.flush()
         self.busy_seconds += now - started_at
-        if self._waiting_for_place and not self.queued:
-            self._offer_places()
+        if self._waiting_for_place.length and not self.queued:
+            self._offer_places(PLACES_AT_ONCE)
         if others is self._crowd:
             self._small_at = now
         held.end()
 
-    def _offer_places(self) -> None:
-        """The queue is empty: let as many read as it has places. Those may have no request any
-        more, so the next ones get the places after an iteration of the loop without requests."""
-        for _ in range(min(len(self._waiting_for_place), self._max_requests)):
-            self._waiting_for_place.popleft().room_available()
-        if self._waiting_for_place and not self.queued and self._loop is not None:
-            self._loop.call_soon(self._offer_if_empty)
-
-    def _offer_if_empty(self) -> None:
-        if self._waiting_for_place and not self.queued:
-            self._offer_places()
+    def _offer_places(self, most: int) -> None:
+        """Let connections that wait read. Those that have no request any more leave their places to
+        the next ones. While many of them come one after the other, the rest are read in the next
+        iteration of the loop."""
+        waiting = self._waiting_for_place
+        for _ in range(most):
+            if not waiting.length or self.is_full:
+                return
+            waiting.pop().room_available()
+        if waiting.length and not self.queued and self._loop is not None:
+            self._loop.call_soon(self._offer_places, most)
 
     def handle(self, context: RequestContext) -> None:
         """Serve one request now, as the handler tasks do with what they take from the queue."""

@@ -31,10 +31,6 @@ EXCEPTIONS = {
         "tests/integration/test_tiered_storage.py",
     ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
-    "ottla.broker.coordination.coordinated_partitions": (
-        THROUGH_ANOTHER,
-        "tests/unit/broker/groups/log/test_loading.py",
-    ),
     "ottla.broker.config.number_rules": (
         THROUGH_ANOTHER,
         "tests/unit/broker/config/test_broker_config.py",

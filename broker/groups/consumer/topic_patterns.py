@@ -1,7 +1,8 @@
 """Subscriptions by regular expression in RE2 syntax, as in Kafka 4.
 
 RE2 matches in time linear in the length of the name for every pattern. With the `re` module one
-member could stop the broker: `(a+)+b` takes a day for a name of forty letters.
+member could stop the broker: `(a+)+b` takes a day for a name of forty letters. Where there is no
+package of RE2, as for free-threaded Python, `ottla.broker.groups.patterns` matches, as linearly.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from ottla.broker.groups.consumer.checks import RejectedRequest
+from ottla.broker.groups.patterns.linear import LinearPattern
+from ottla.broker.groups.patterns.syntax import BadPattern
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.groups")
@@ -22,15 +25,13 @@ class Pattern(Protocol):
     def fullmatch(self, text: str) -> object: ...
 
 
-class BadPattern(ValueError):
-    """The text is not a valid regular expression; the message has the reason."""
-
-
 @lru_cache(maxsize=256)  # each pattern takes some kilobytes
 def compile_pattern(text: str) -> Pattern:
     """The compiled pattern; raises BadPattern."""
-    import re2  # imported late: few groups have patterns
-
+    try:
+        import re2  # imported late: few groups have patterns
+    except ImportError:
+        return LinearPattern(text)
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

@@ -68,11 +68,12 @@ def name_of(context: RequestContext) -> str:
 
 def test_one_of_each_client_in_turn() -> None:
     channel = Channel(lambda *_: RESPONSE)
-    queue = FairQueue()
+    queue: FairQueue[RequestContext] = FairQueue()
     for name in ("anna", "anna", "anna", "bob", "carl", "bob"):
-        queue.append(request_of(channel, name))
+        context = request_of(channel, name)
+        queue.append(context, context.connection)
     first = request_of(channel, "anna")
-    queue.append_first(first)
+    queue.append_first(first, first.connection)
     assert queue.length == 7
     assert queue.pop() is first
     names = [name_of(queue.pop()) for _ in range(6)]
@@ -84,13 +85,13 @@ def test_one_of_each_client_in_turn() -> None:
 
 def test_a_client_is_a_principal_and_an_address() -> None:
     channel = Channel(lambda *_: RESPONSE)
-    queue = FairQueue()
+    queue: FairQueue[RequestContext] = FairQueue()
     near, also_near, far = (request_of(channel, "anna") for _ in range(3))
     far.connection.client_host = "10.1.1.1"
     for each in (near, also_near, far):
-        queue.append(each)
+        queue.append(each, each.connection)
     assert [queue.pop() for _ in range(3)] == [near, far, also_near]
-    queue.append(near)
+    queue.append(near, near.connection)
     queue.clear()
     assert queue.length == 0
 

@@ -337,7 +337,7 @@ class TestBackpressure:
             clients = [await network.connect() for _ in range(4)]
             for client in clients:
                 client.send(metadata_request())
-            await network.until(lambda: len(network.channel._waiting_for_place) == 3)
+            await network.until(lambda: network.channel._waiting_for_place.length == 3)
             for connection in network.server.connections:
                 if connection._writer.context is None:
                     connection.close("the test says so")

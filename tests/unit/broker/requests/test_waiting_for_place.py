@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.runtime.tasks import running_tasks, stop
 from tests.doubles.channel import RESPONSE, Channel, running
+from tests.doubles.eventually import eventually_async
 
 PLACES = 5
 CONNECTIONS = 400
@@ -21,16 +23,21 @@ async def _handlers_end() -> AsyncIterator[None]:
 
 
 class Client:
-    """As a connection: it reads in the next iteration of the loop, if the channel is not full."""
+    """As a connection: it reads at once when it gets a place, and then in each iteration of the
+    loop, if the channel is not full."""
 
-    def __init__(self, channel: Channel, requests: int) -> None:
+    principal = ANONYMOUS
+
+    def __init__(self, channel: Channel, requests: int, client_host: str = "10.0.0.1") -> None:
+        self.client_host = client_host
         self.left = requests
         self.calls = 0
+        self.sent_before = 0  # responses of all, when this one took its last place
         self._channel = channel
 
     def room_available(self) -> None:
         self.calls += 1
-        asyncio.get_running_loop().call_soon(self.read)
+        self.read()
 
     def read(self) -> None:
         if not self.left:
@@ -40,6 +47,7 @@ class Client:
             channel.wait_for_place(self)
             return
         self.left -= 1
+        self.sent_before = len(self._channel.peer.sent)
         channel.put(self._channel.context())
         asyncio.get_running_loop().call_soon(self.read)
 
@@ -71,3 +79,14 @@ async def test_connections_that_take_no_place_do_not_keep_the_others_waiting() -
         client.left = 0  # the last of all that wait is the only one that still has a request
     await until_all_is_sent(channel, PLACES + 1)
     assert clients[-1].left == 0
+
+
+async def test_a_client_does_not_wait_for_all_the_connections_of_another() -> None:
+    channel = await running(lambda *_: RESPONSE, max_requests=PLACES)
+    clients = [Client(channel, 3) for _ in range(CONNECTIONS)]
+    for client in clients:
+        client.read()
+    other = Client(channel, 1, "10.0.0.2")
+    other.read()
+    await eventually_async(lambda: not other.left)
+    assert other.sent_before < 3 * PLACES
