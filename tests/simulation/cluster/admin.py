@@ -136,11 +136,15 @@ class Admin:
         await self._send(request, Controller())
 
     async def elect(self) -> None:
-        """Preferred leaders of all partitions, or unclean ones of the topic that allows it."""
+        """Preferred leaders of a topic's partitions, or unclean ones of the one that allows it."""
         rows, kind = [TopicPartitions(TOPIC, list(range(self.world.shape.partitions)))], 0
         if self.random.random() < 0.3:
             rows, kind = [TopicPartitions("unclean", [0, 1])], 1
         await self._send(ElectLeadersRequest(kind, rows, REQUEST_MS), Controller())
+
+    async def elect_preferred(self) -> None:
+        """Preferred leaders of all partitions of all topics."""
+        await self._send(ElectLeadersRequest(0, None, REQUEST_MS), Controller())
 
     async def quota(self) -> None:
         """A byte rate for all clients, or none."""

@@ -21,6 +21,7 @@ from tests.simulation.cluster.disk import (
     Slowness,
 )
 from tests.simulation.cluster.loop import Process, current_process
+from tests.simulation.cluster.settled import assignments
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.admin import Admin
@@ -65,6 +66,20 @@ class DiskTroubles:
         await self._for_a_while(node.disk, 3)
         self.world.network.lack_descriptors("")
         await self._maybe_restart(node)
+
+    async def unopened(self, node: Node) -> None:
+        """A broker has restarted and leads again, and cannot open the segments of its logs.
+
+        So its coordinators cannot load at first, and no other broker is elected.
+        """
+        if node.is_up:
+            await node.stop()
+        if not node.is_up:
+            node.start()
+        await self._until(lambda: node.ready and self._is_in_sync(node))
+        node.disk.faults = Faults({errno.EMFILE: 700_000}, frozenset(("open",)), ".log")
+        await self.admin.elect_preferred()
+        await self._for_a_while(node.disk, 4)
 
     async def no_space(self, node: Node) -> None:
         """Some writes find no space, as when others free and use it all the time. Some file
@@ -221,6 +236,15 @@ class DiskTroubles:
 
     def _has_isrs(self, node: Node) -> bool:
         return any(node.broker_id in state["isr"] for _, state in self._states())
+
+    def _is_in_sync(self, node: Node) -> bool:
+        """Whether it is in the ISR of all that is assigned to it."""
+        assigned = assignments(self.world)
+        return all(
+            node.broker_id in state["isr"]
+            for where, state in self._states()
+            if node.broker_id in assigned.get(where, ())
+        )
 
     def _is_whole(self, node: Node, epochs: dict[TopicPartition, int]) -> bool:
         """Whether it has what is committed of each partition in whose ISR it is.

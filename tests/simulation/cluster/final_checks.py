@@ -55,9 +55,6 @@ class FinalChecks:
         for node in self.world.nodes.values():
             if not node.ready or node.server is None:
                 return f"{node.host} is not ready"
-            coordinators = node.server.parts.coordinators
-            if coordinators.groups.partitions.is_loading:
-                return f"{node.host} loads partitions of __consumer_offsets"
         for client in self.world.producers:
             if not client.finished:
                 return f"{client.name} gets no response that it can go on with"

@@ -21,6 +21,10 @@ def unsettled(world: World) -> str | None:
     for node in world.nodes.values():
         if not node.ready or node.server is None:
             return f"{node.host} is not ready"
+        coordinators = node.server.parts.coordinators
+        for each in (coordinators.groups, coordinators.transactions):
+            if each.partitions.is_loading:
+                return f"{node.host} loads partitions of {each.partitions.topic}"
     assigned = assignments(world)
     for node in world.nodes.values():
         logs = [log for path in node.log_directories for log in node.disk.directories_in(path)]

@@ -69,7 +69,7 @@ class Troubles:
         """Does the next thing, sometimes two at a time, and undoes what can be undone."""
         kinds = [*PROCESS, *UNFINISHED, *NETWORK, *ZOOKEEPER, *DISK, *ADMIN]
         if self.world.shape.descriptor_faults:
-            kinds += ["no_descriptors"]
+            kinds += ["no_descriptors", "unopened"]
         if self.world.shape.power_loss:
             kinds += ["power", "power", "power"]
         if self.world.shape.brokers > 1:

@@ -33,6 +33,7 @@ OFFSETS_PART = "/__consumer_offsets-"
 POLL_SECONDS = 0.003
 # How long one read of a coordinator that loads takes at most.
 LOADING_SECONDS = 0.4
+TOPIC_SETTINGS_PATH = "/config/topics"
 # Less than the session timeout.
 REFUSED_SECONDS = 4.5
 # Until a follower that has caught up is proposed for the ISR, and one that cannot fetch has left.
@@ -171,17 +172,21 @@ class UnfinishedTroubles:
     async def refused(self, node: Node) -> None:
         """A broker gets replicas of a new topic while ZooKeeper refuses its calls.
 
-        It cannot read the settings of the topic, and takes nothing of the LeaderAndIsr request.
+        It cannot read the settings of the topic, and takes nothing of the LeaderAndIsr request. The
+        controller, which sends that request to itself, has refused the reads of settings only.
         """
-        if node is self.leaders.controller() or not node.ready:
-            return
         session = self.leaders.session(node)
-        if session is None:
+        if session is None or not node.ready:
             return
+        is_controller = node is self.leaders.controller()
         recreation = asyncio.get_running_loop().create_task(self.admin.recreate(replicas=3))
         await asyncio.sleep(self.random.uniform(0, 0.2))
-        session.cut(refuses=True)
+        if is_controller:
+            session.refuse_reads(TOPIC_SETTINGS_PATH)
+        else:
+            session.cut(refuses=True)
         await asyncio.sleep(self.random.uniform(1, REFUSED_SECONDS))
+        session.refuse_reads("")
         session.heal()
         await recreation
 

@@ -70,6 +70,7 @@ class Session:
         self.is_cut = self.refuses = False
         self._expired_unseen = False
         self._throttled_path = ""
+        self._unreadable_path = ""
         #: How many writes were refused since `throttle`.
         self.throttled = 0
 
@@ -103,6 +104,15 @@ class Session:
         Of pipelined writes the others succeed.
         """
         self._throttled_path, self.throttled = path, 0
+
+    def refuse_reads(self, path: str) -> None:
+        """ZooKeeper refuses to read the znodes below a path (ThrottledOp); none for ""."""
+        self._unreadable_path = path
+
+    def _check_readable(self, paths: Sequence[str]) -> None:
+        refused = self._unreadable_path
+        if refused and any(each.startswith(f"{refused}/") for each in paths):
+            raise StoreError(refused, "simulated: throttled")
 
     def heal(self) -> None:
         if self.is_cut:
@@ -162,6 +172,7 @@ class Session:
         await self.inner.close()
 
     async def get(self, path: str) -> tuple[bytes, Stat]:
+        self._check_readable([path])
         return await self._call(lambda: self.inner.get(path), write=False)
 
     async def exists(self, path: str) -> Stat | None:
@@ -173,6 +184,7 @@ class Session:
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         if not paths:
             return []
+        self._check_readable(paths)
         return await self._call(lambda: self.inner.get_many(paths), write=False)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
