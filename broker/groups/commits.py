@@ -174,11 +174,20 @@ class GroupCommits:
         group_id = group.group_id
         producer_id = None if transaction is None else transaction.producer_id
         group.offsets.begin(accepted, producer_id)
+        opened = None
+        if producer_id is not None:
+            opened = group_partition.open_transaction(producer_id, group_id)
 
         def on_result(error_code: int, base_offset: int) -> None:
             group.offsets.finish(accepted, producer_id)
             if not error_code:
-                _replay(group_partition, group_id, accepted, base_offset, producer_id)
+                if opened is None or opened.committed is None:
+                    _replay(group_partition, group_id, accepted, base_offset, producer_id)
+                elif opened.committed:
+                    _replay(group_partition, group_id, accepted, base_offset, None)
+                # Else the transaction was aborted while the commit was pending.
+            elif producer_id is not None:
+                group_partition.leave_transaction(producer_id, group)
             results = dict.fromkeys(offsets, offset_error(error_code) if error_code else 0)
             if refused:
                 results.update(refused)

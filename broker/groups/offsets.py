@@ -97,6 +97,10 @@ class GroupOffsets:
 
     # Queries.
 
+    def has_transaction(self, producer_id: int) -> bool:
+        """Whether a transaction of this producer has offsets, or commits that are pending."""
+        return producer_id in self.transactional or producer_id in self.pending_transactional
+
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is pending or in an ongoing transaction."""
         return (

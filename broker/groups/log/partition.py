@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     AnyGroup = Group | ConsumerGroup
 
 
+class OpenTransaction:
+    """The groups that have offsets, or pending commits, in the ongoing transaction of a producer.
+
+    `committed` is None until the marker of this transaction is replayed: a commit whose callback
+    runs later has to know how its transaction ended.
+    """
+
+    __slots__ = ("committed", "group_ids")
+
+    def __init__(self) -> None:
+        self.group_ids: set[str] = set()
+        self.committed: bool | None = None
+
+
 class GroupPartition:
     """The groups of one partition while this broker leads it."""
 
@@ -49,8 +63,8 @@ class GroupPartition:
         self.groups: dict[str, AnyGroup] = {}
         #: The share groups (KIP-932); None where they are not enabled.
         self.share_groups: dict[str, ShareGroup] | None = None
-        # The groups with offsets in the ongoing transaction of a producer id.
-        self.open_transactions: dict[int, set[str]] = {}
+        # By producer id.
+        self.open_transactions: dict[int, OpenTransaction] = {}
         self.records_skipped = 0
         self._clock = clock
 
@@ -98,11 +112,31 @@ class GroupPartition:
             group.offsets.replay(partition, value, at)
         else:
             group.offsets.replay_transactional(producer_id, partition, value)
-            self.open_transactions.setdefault(producer_id, set()).add(group_id)
+            self.open_transaction(producer_id, group_id)
+
+    def open_transaction(self, producer_id: int, group_id: str) -> OpenTransaction:
+        """The ongoing transaction of a producer, which the group takes part in from now on."""
+        transaction = self.open_transactions.get(producer_id)
+        if transaction is None:
+            transaction = self.open_transactions[producer_id] = OpenTransaction()
+        transaction.group_ids.add(group_id)
+        return transaction
+
+    def leave_transaction(self, producer_id: int, group: AnyGroup) -> None:
+        """A commit of the group has failed: without another one it takes no part."""
+        transaction = self.open_transactions.get(producer_id)
+        if transaction is not None and not group.offsets.has_transaction(producer_id):
+            transaction.group_ids.discard(group.group_id)
+            if not transaction.group_ids:
+                del self.open_transactions[producer_id]
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         """Replays the marker that ends the transaction of a producer."""
-        for group_id in self.open_transactions.pop(producer_id, ()):
+        transaction = self.open_transactions.pop(producer_id, None)
+        if transaction is None:
+            return
+        transaction.committed = committed
+        for group_id in transaction.group_ids:
             group = self.groups.get(group_id)
             if group is not None and not group.is_deleted:
                 group.offsets.replay_marker(producer_id, committed)

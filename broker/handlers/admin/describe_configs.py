@@ -285,14 +285,13 @@ class ConfigDescriber:
         text = self._config.effective_text(name)
         if setting.type != "password" and text is not None:
             text = format_value(parse_value(setting, text))
-        read_only = setting.mode == READ_ONLY
-        return _row(setting, text, self._synonyms(name), read_only, name)
+        return _row(setting, text, self._synonyms(name), _is_read_only(setting, name), name)
 
     def _cluster_row(self, name: str) -> DescribeConfigsResourceResult:
         setting = find_broker_setting(name)
         text = self._config.cluster_dynamic[name]
         synonyms = [synonym for synonym in self._synonyms(name) if synonym.source == FROM_CLUSTER]
-        return _row(setting, text, synonyms, setting.mode == READ_ONLY, name)
+        return _row(setting, text, synonyms, _is_read_only(setting, name), name)
 
     def _synonyms(self, name: str) -> list[DescribeConfigsSynonym]:
         """The values of a broker setting by source, in the order of precedence."""
@@ -348,6 +347,12 @@ def logger_rows() -> list[DescribeConfigsResourceResult]:
             )
         )
     return rows
+
+
+def _is_read_only(setting: Setting, name: str) -> bool:
+    """As Kafka describes it: each setting with the prefix of a listener is read-only, although some
+    of them change at run time."""
+    return setting.mode == READ_ONLY or name != setting.name
 
 
 def _text_row(name: str, text: str) -> DescribeConfigsResourceResult:

@@ -211,6 +211,40 @@ def test_a_commit_that_ends_after_the_resignation_is_not_ours_to_confirm() -> No
     assert setup.offset() == 42
 
 
+@pytest.mark.parametrize(("committed", "offset"), [(True, 42), (False, 5)])
+def test_a_transaction_that_ends_while_its_commit_is_pending(committed: bool, offset: int) -> None:
+    """The marker is behind the offsets in the log, but its callback may run first: the callbacks
+    of many appends that are committed together run in several turns of the loop."""
+    setup = Setup()
+    setup.commit({T0: 5})
+    setup.log.hold = True
+    response = setup.commit({T0: 42}, producer_id=7)
+    setup.coordinator.on_transaction_completed(7, 0, committed=committed)
+    setup.log.commit_all()
+    assert response.value == {T0: ErrorCode.NONE}
+    _, found = setup.coordinator.commits.fetch(GROUP, [T0], require_stable=True)
+    assert (found[T0].error_code, found[T0].value.offset) == (ErrorCode.NONE, offset)
+    # The next transaction of the producer is one of its own.
+    setup.commit({T0: 50}, producer_id=7)
+    setup.log.commit_all()
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert setup.offset() == 50
+
+
+def test_a_commit_that_fails_leaves_nothing_of_its_transaction() -> None:
+    setup = Setup()
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.commit({T0: 42}, producer_id=7)
+    assert partition.open_transactions == {}
+    setup.commit({T0: 42}, producer_id=7)
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.commit({T0: 43}, producer_id=7)
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert setup.offset() == 42
+
+
 def test_a_commit_to_a_group_that_is_being_deleted_is_refused() -> None:
     setup = Setup()
     setup.commit({T0: 1})

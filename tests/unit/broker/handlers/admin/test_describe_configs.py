@@ -148,6 +148,14 @@ def test_settings_of_listeners_are_shown_by_their_base() -> None:
     assert [each.name for each in own.synonyms][-1] == "ssl.client.auth"
 
 
+def test_settings_of_listeners_are_described_as_read_only_although_they_change() -> None:
+    name = "listener.name.plaintext.max.connections"
+    entities = with_changes(Entities(), cluster={name: "6"}, broker={name: "7"})
+    assert rows(entities, BROKER, "1")[name].read_only
+    assert rows(entities, BROKER, "")[name].read_only
+    assert not rows(entities, BROKER, "1")["max.connections"].read_only
+
+
 def test_the_empty_name_shows_what_holds_for_all_brokers() -> None:
     entities = with_changes(
         Entities(), cluster={"num.io.threads": "6"}, broker={"log.cleaner.threads": "7"}
