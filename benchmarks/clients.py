@@ -35,19 +35,22 @@ def create_topic(
 
 
 def append_to_each(bootstrap: str, topic: str, partitions: int) -> None:
-    """One small record to each partition; returns when all are acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": APPEND_S * 1000})
+    """Three batches to each partition, which are larger than `index.interval.bytes`: Kafka creates
+    the indexes of a segment with its first entries. Returns when all are acknowledged."""
+    settings = {"batch.num.messages": 1, "message.timeout.ms": APPEND_S * 1000}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
     failures: list[object] = []
 
     def note(error: object, _: object) -> None:
         if error is not None:
             failures.append(error)
 
-    for partition in range(partitions):
-        producer.produce(topic, b"first", partition=partition, on_delivery=note)
-        producer.poll(0)
-    if producer.flush(APPEND_S) or failures:
-        raise TimeoutError(f"not every partition of {topic} took a record: {failures[:1]}")
+    for _ in range(3):
+        for partition in range(partitions):
+            producer.produce(topic, bytes(5_000), partition=partition, on_delivery=note)
+            producer.poll(0)
+        if producer.flush(APPEND_S) or failures:
+            raise TimeoutError(f"not every partition of {topic} took a record: {failures[:1]}")
 
 
 def delete_topics(bootstrap: str) -> None:

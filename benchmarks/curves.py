@@ -145,8 +145,9 @@ def over_connections(target: targets.Target, value: int, seconds: float) -> Figu
 def over_partitions(target: targets.Target, value: int, seconds: float) -> Figures:
     """Batches of 16 KB to one partition after the other, over ten connections.
 
-    In the first round each partition gets a record before anything is measured: Kafka is still
-    creating logs long after the topic has leaders, and a first append writes a checkpoint.
+    In the first round each partition gets records before anything is measured: Kafka is still
+    creating logs long after the topic has leaders, a first append writes a checkpoint, and the
+    first entries of the indexes create them.
     """
     create_topic(target, TOPIC, value)
     if (target.bootstrap, value) not in _APPENDED:
