@@ -304,7 +304,7 @@ class CoordinatedPartitions(Generic[P]):
         delay_ms = self._retry_delays_ms.get(index, FIRST_RETRY_MS)
         self._retry_delays_ms[index] = min(2 * delay_ms, MAX_RETRY_MS)
         logger.error(
-            "Failed to load %s-%d, trying again in %d ms; its clients get "
+            "Failed to load %s-%d, retrying in %d ms; its clients get "
             "COORDINATOR_LOAD_IN_PROGRESS until then: %s",
             self.topic,
             index,
