@@ -138,7 +138,7 @@ async def test_replica_that_restarted_unheard_of_is_ineligible(
     assert shared.controller.context.brokers[2].epoch == before < shared.brokers[2].broker_epoch
     assert await alter(shared, (1, 2, 3)) == (0, ErrorCode.INELIGIBLE_REPLICA)
     assert await alter(shared, (1, 2, 3), version=1) == (0, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    assert await alter(shared, (1,)) == (0, 0)  # nobody joins
+    assert await alter(shared, (1,)) == (0, 0)  # no replica joins
     await broker_changes.on_broker_change()
     assert await alter(shared, (1, 2, 3)) == (0, 0)
 
