@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import errno
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -26,8 +27,10 @@ RESENT_SECONDS = 0.2
 WINDOW_BYTES = (2_048, 262_144)
 FIRST_FD = 1_000_000
 CONNECT_TIMEOUT_SECONDS = 8.0
-# Delivered in pieces: a frame is split in many.
-PIECE_BYTES = (1, 65_536)
+# At this share of the reads the page cache does not have the bytes.
+COLD_SHARE = 1 / 20
+
+_preadv = os.preadv
 
 
 class Pipe:
@@ -478,10 +481,14 @@ class Network:
         client.protocol.connection_made(client)
         return client, client.protocol
 
+    def preadv(self, source: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        """`os.preadv`. Files in memory have no RWF_NOWAIT; those of a disk have it."""
+        if flags and self.random.random() < COLD_SHARE:
+            raise BlockingIOError
+        return _preadv(source, buffers, offset)
+
     def sendfile(self, target: int, source: int, offset: int, count: int) -> int:
         """`os.sendfile` to a simulated socket."""
-        import os
-
         data = os.pread(source, min(count, 65_536), offset)
         if not data:
             return 0

@@ -118,6 +118,7 @@ def substitute(network: Any) -> None:
     # Simulated sockets have numbers of their own, above every limit.
     services.DescriptorReserve = partial(DescriptorReserve, 1 << 30)  # type: ignore[misc,assignment]
     os.sendfile = network.sendfile  # type: ignore[assignment]
+    os.preadv = network.preadv
 
 
 class Node:
