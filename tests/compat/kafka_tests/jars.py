@@ -59,6 +59,8 @@ _DEPENDENCIES = [
         )
     ),
     ("org.apache.directory.api", "api-all", "1.0.2", ALONE),
+    # The schema of api-all is read with it.
+    ("antlr", "antlr", "2.7.7", ""),
     ("org.apache.commons", "commons-lang3", "3.14.0", ""),
     ("org.scala-lang", "scala-compiler", "2.13.15", ""),
     ("org.slf4j", "slf4j-reload4j", "1.7.36", ""),
