@@ -176,10 +176,8 @@ class Connection:
         self._writer.send_response(context, parts)
 
     def is_idle_since(self, moment: float) -> bool:
-        """Whether nothing was sent or received since `moment` (monotonic) and no request is in
-        flight.
-
-        A client that does not read its response counts as idle; one that waits for it does not.
+        """Whether nothing was sent or received since `moment` (monotonic), and no request is in
+        flight. A client that does not read its response is idle; one that waits for it is not.
         """
         if self.last_active > moment:
             return False
@@ -274,8 +272,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         if self._muted:
-            # Muted. The reader is removed only now: usually the response is sent before the client
-            # sends more, and then two calls of the loop are saved.
+            # Only now: usually the response is sent before more comes, which saves two calls.
             self._pause_reading()
             return
         channel = self._services.channel
@@ -346,18 +343,15 @@ class Connection:
         self._pause_reading()
 
     def room_available(self) -> None:
-        """The channel has room for one more request. It is taken at once: those that are read in
-        the next iteration of the loop would be too late, because other connections, which have not
-        waited, may be read before."""
-        if self.closed or self._ending:
-            return
+        """The channel has room for one more request, which is read at once: in the next iteration
+        of the loop connections that have not waited may be read before."""
         if self._pending is not None:
             self._next_request()
-            return
-        self._muted = False
-        self._receive(self._services.channel.put)
-        if not (self._muted or self.closed):
-            self._resume_reading()
+        elif not (self.closed or self._ending):
+            self._muted = False
+            self._receive(self._services.channel.put)
+            if not (self._muted or self.closed):
+                self._resume_reading()
 
     def _next_request(self) -> None:
         """Nothing is in flight: take the next frame read ahead, or read the socket."""
@@ -484,7 +478,7 @@ class Connection:
         queue(context)
 
     def response_is_sent(self, context: "RequestContext") -> None:
-        """Read the next request when the client's throttle time is over."""
+        """The next request is read when the client's throttle time is over."""
         if context.throttle_time_ms > 0 and not self._ending:
             self._timer_task = self._services.timer.schedule(
                 context.throttle_time_ms, self._throttle_over

@@ -29,7 +29,7 @@ Kind = tuple["Principal", str, int]
 
 
 class ClientConnection(Protocol):
-    """What tells one client from another."""
+    """By what clients are distinguished."""
 
     @property
     def principal(self) -> Principal: ...

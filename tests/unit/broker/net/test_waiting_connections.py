@@ -37,7 +37,7 @@ async def test_no_connection_is_served_much_more_often_than_another(is_in_pieces
                 writer.write(frame[5:])
             size = SIZE.unpack(await reader.readexactly(4))[0]
             await reader.readexactly(size)
-        await barrier.wait()  # whoever is ready first waits for the others, connected
+        await barrier.wait()  # all stay connected until the last one is done
         writer.close()
 
     frame = encode_request(1, "tester", metadata_request(), 2)
