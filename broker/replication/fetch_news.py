@@ -21,7 +21,7 @@ def with_news(
     params: FetchParams,
     now_ms: int | None,
 ) -> Iterator[FetchItem]:
-    """The items of an incremental session that are read; each is looked at when it is its turn.
+    """The items of an incremental session that are read; each is checked when it is its turn.
 
     Left out are those whose read would have nothing for the response and for the leader: the
     follower is in the ISR and has every record, all of them are committed, and the last response
