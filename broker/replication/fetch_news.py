@@ -6,48 +6,58 @@ response leaves them out, so the leader does not read them: it compares a few nu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.delayed_fetch import FetchParams
-    from ottla.broker.replication.fetch_sessions import SessionPartition
+    from ottla.broker.replication.delayed_fetch import FetchParams, PartitionKey
+    from ottla.broker.replication.fetch_sessions import FetchItem, SessionPartition
     from ottla.broker.replication.partition import Partition
 
 
-def has_no_news(
-    partition: Partition | None, position: SessionPartition, params: FetchParams, now_ms: int | None
-) -> bool:
-    """Whether a read of the partition would have nothing for the response and for the leader.
+def with_news(
+    items: Iterable[tuple[str | None, bytes, SessionPartition]],
+    partition_of: Callable[[PartitionKey], Partition | None],
+    params: FetchParams,
+    now_ms: int | None,
+) -> Iterator[FetchItem]:
+    """The items of an incremental session that are read; each is checked when it is its turn.
 
-    The follower is in the ISR and has every record, all of them are committed, and the last
-    response of the session had the same offsets. Its fetch counts as one at the log end offset
-    then, unless `now_ms` is None. False says nothing: the partition is read.
+    Left out are those whose read would have nothing for the response and for the leader: the
+    follower is in the ISR and has every record, all of them are committed, and the last response
+    of the session had the same offsets. Its fetch counts as one at the log end offset then, unless
+    `now_ms` is None.
     """
-    if (
-        partition is None
-        or not position.is_settled
-        or not partition.is_leader
-        or partition.offline
-        or partition.leader_epoch != position.current_leader_epoch
-    ):
-        return False
-    follower, log = partition.followers.get(params.replica_id), partition.log
-    if follower is None or log is None:
-        return False
-    offsets, end_offset = log.offsets, position.fetch_offset
-    if not (
-        offsets.log_end_offset == end_offset
-        and offsets.high_watermark == end_offset
-        and offsets.first_unstable_offset is None
-        and offsets.log_start_offset == position.returned_log_start_offset
-        and position.returned_high_watermark == end_offset
-        and position.returned_last_stable_offset == end_offset
-        and follower.log_end_offset == end_offset
-        and follower.log_start_offset == position.log_start_offset
-        and follower.broker_epoch == params.replica_epoch
-        and params.replica_id in partition.isr
-    ):
-        return False
-    if now_ms is not None:
-        follower.record_fetch(end_offset, position.log_start_offset, end_offset, now_ms)
-    return True
+    replica_id, replica_epoch = params.replica_id, params.replica_epoch
+    for item in items:
+        topic, _, position = item
+        partition = partition_of((topic, position.partition))
+        if (
+            partition is None
+            or not position.is_settled
+            or not partition.is_leader
+            or partition.offline
+            or partition.leader_epoch != position.current_leader_epoch
+        ):
+            yield item
+            continue
+        follower, log = partition.followers.get(replica_id), partition.log
+        if follower is None or log is None:
+            yield item
+            continue
+        offsets, end_offset = log.offsets, position.fetch_offset
+        if not (
+            offsets.log_end_offset == end_offset
+            and offsets.high_watermark == end_offset
+            and offsets.first_unstable_offset is None
+            and offsets.log_start_offset == position.returned_log_start_offset
+            and position.returned_high_watermark == end_offset
+            and position.returned_last_stable_offset == end_offset
+            and follower.log_end_offset == end_offset
+            and follower.log_start_offset == position.log_start_offset
+            and follower.broker_epoch == replica_epoch
+            and replica_id in partition.isr
+        ):
+            yield item
+        elif now_ms is not None:
+            follower.record_fetch(end_offset, position.log_start_offset, end_offset, now_ms)

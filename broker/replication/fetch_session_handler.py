@@ -42,6 +42,8 @@ class FetchSessionHandler:
         self._session_id = _NO_SESSION
         self._epoch = _OPEN
         self._known: dict[TopicPartition, PartitionFetchState] = {}
+        #: The topics of the last request by their ids.
+        self.names: dict[bytes, str] = {}
 
     def fill(
         self,
@@ -55,6 +57,7 @@ class FetchSessionHandler:
         """
         request.session_id = self._session_id
         request.session_epoch = self._epoch
+        has_same_topics = False
         if self._epoch == _OPEN:
             changed = fetch_states
         else:
@@ -68,6 +71,9 @@ class FetchSessionHandler:
             if known.keys() != fetch_states.keys():
                 gone += [key for key in known if key not in fetch_states]
             request.forgotten_topics_data = self._forgotten(gone, ids)
+            has_same_topics = not gone and len(known) == len(fetch_states)
+        if not has_same_topics:
+            self.names = {each.topic_id: key.topic for key, each in fetch_states.items()}
         topics: dict[str, FetchTopic] = {}
         for key, each in changed.items():
             topic = topics.get(key.topic)

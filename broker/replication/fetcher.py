@@ -288,8 +288,7 @@ class Fetcher:
             if response.error_code not in _SESSION_EVICTED:
                 raise ConnectionError(f"{error_name(response.error_code)} in the Fetch response")
             return
-        states = fetch_states.items() if response.responses else ()
-        names = {each.topic_id: key.topic for key, each in states}
+        names = self._session.names
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:

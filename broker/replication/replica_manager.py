@@ -28,7 +28,7 @@ from ottla.broker.replication.delayed_flush import (
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.fetch_news import has_no_news
+from ottla.broker.replication.fetch_news import with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.requests.error_map import error_code, error_message
@@ -364,16 +364,11 @@ class ReplicaManager:
         now_ms = None
         if records_progress and params.is_follower:
             now_ms = self.context.now_ms()
-        only_news, partition_of = params.only_news, self.partitions.get
+        if params.only_news:
+            settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
+            items = with_news(settled, self.partitions.get, params, now_ms)
         for item in items:
             topic, topic_id, position = item
-            if only_news and has_no_news(
-                partition_of((topic, position.partition)),
-                cast("SessionPartition", position),
-                params,
-                now_ms,
-            ):
-                continue
             # Null, not empty: only readers with READ_COMMITTED get a list.
             data = PartitionData(position.partition, aborted_transactions=None)
             try:

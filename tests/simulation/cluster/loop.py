@@ -59,7 +59,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
-        self._pauses = 0
+        #: How many hold it.
+        self.pauses = 0
         #: While clients wait for it: neither starting nor stopping.
         self.is_serving = False
         self._held: list[Callable[[], None]] = []
@@ -74,15 +75,15 @@ class Process:
     @property
     def paused(self) -> bool:
         """Whether anything holds it."""
-        return self._pauses > 0
+        return self.pauses > 0
 
     def pause(self) -> None:
         """As SIGSTOP: what becomes due is held until `resume`, once for each `pause`."""
-        self._pauses += 1
+        self.pauses += 1
 
     def resume(self) -> None:
         """As SIGCONT."""
-        self._pauses -= 1
+        self.pauses -= 1
         if self.paused:
             return
         held, self._held = self._held, []
@@ -148,6 +149,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = Random(f"loop {seed}")
+        self._draw = self.random.random  # called very often
         self._order = Random(f"order {seed}")
         #: The callbacks of brokers take so long on average.
         self.callback_seconds = self._order.choice(CALLBACK_SECONDS)
@@ -182,7 +184,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def tick(self) -> float:
         """A reading of the clock by the code under test."""
-        drawn = self.random.random()
+        drawn = self._draw()
         self.now += READING_SECONDS * drawn * 2
         if drawn < PREEMPTED_SHARE:
             self.now += PREEMPTED_SECONDS * self.random.random()
@@ -200,19 +202,24 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             if not timers:
                 raise RuntimeError("nothing is left to happen: the simulation would wait for ever")
             self.now = max(self.now, timers[0][0])
-        while timers and timers[0][0] <= self.now:
+        now = self.now
+        while timers and timers[0][0] <= now:
             ready.append(heappop(timers)[2])
+        run, next_step = self._run_step, ready.popleft
         for _ in range(len(ready)):
-            self._run_step(ready.popleft())
+            run(next_step())
 
     def _run_step(self, step: Step) -> None:
         """Runs a callback of a process and keeps account of it."""
         process = step.process
-        if step.is_cancelled or (process is not None and process.dead):
+        if step.is_cancelled:
             return
-        if process is not None and process.paused:
-            process.hold(partial(self._due.append, step))
-            return
+        if process is not None:
+            if process.dead:
+                return
+            if process.pauses:
+                process.hold(partial(self._due.append, step))
+                return
         callback = step.callback
         # Strings have the same hash in every run (__main__.py); this is cheaper than to write them.
         self.checksum = hash((self.checksum, self.now, _name_of(callback)))
@@ -229,7 +236,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             return
         drawn = self._order.random()
         self.now += self.callback_seconds * 2 * drawn
-        if drawn < DESCHEDULED_SHARE and not process.paused:
+        if drawn < DESCHEDULED_SHARE and not process.pauses:
             process.pause()
             seconds = self._order.uniform(0, DESCHEDULED_SECONDS)
             self.call_later(seconds, process.resume, context=self._outside)

@@ -13,6 +13,7 @@ import random
 import secrets
 import time
 import uuid
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -31,7 +32,7 @@ class _Source:
     """Where the functions get their values from; one simulation at a time."""
 
     def __init__(self) -> None:
-        self.time: VirtualTime | None = None
+        self.tick: Callable[[], float] | None = None
         self.random = random.Random(0)
 
 
@@ -55,7 +56,8 @@ _real_time = SimpleNamespace(time=time.time, time_ns=time.time_ns)
 
 
 def _monotonic() -> float:
-    return _real_monotonic() if _source.time is None else _source.time.tick()
+    tick = _source.tick
+    return _real_monotonic() if tick is None else tick()
 
 
 def _time_ns() -> int:
@@ -88,10 +90,10 @@ def _forward(name: str) -> object:
 
 def begin(virtual_time: VirtualTime, seed: int) -> None:
     """From now on the functions found from this simulation."""
-    _source.time = virtual_time
+    _source.tick = virtual_time.tick
     _source.random = random.Random(f"processes {seed}")
 
 
 def end() -> None:
     """The real clock is back."""
-    _source.time = None
+    _source.tick = None

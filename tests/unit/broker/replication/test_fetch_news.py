@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.broker.replication.delayed_fetch import FetchParams
-from ottla.broker.replication.fetch_news import has_no_news
+from ottla.broker.replication.fetch_news import with_news
 from ottla.broker.replication.fetch_sessions import SessionPartition
 from ottla.broker.replication.partition import READ_LOG_END
 from ottla.protocol.messages.fetch import FetchPartition
@@ -46,7 +46,8 @@ class Scene:
         self.position.update_returned(data)  # type: ignore[arg-type]  # of the only result
 
     def has_no_news(self, now_ms: int | None = None) -> bool:
-        return has_no_news(self.partition, self.position, self.params, now_ms)
+        items = [(TOPIC, TOPIC_ID, self.position)]
+        return not list(with_news(items, lambda _: self.partition, self.params, now_ms))
 
     def move(self, **fields: int) -> None:
         """The follower's next request has another position."""
@@ -115,4 +116,5 @@ def test_anything_else_is_read(what: str) -> None:
 
 def test_a_partition_that_is_not_here_is_read() -> None:
     scene = Scene()
-    assert not has_no_news(None, scene.position, scene.params, None)
+    item = (TOPIC, TOPIC_ID, scene.position)
+    assert list(with_news([item], lambda _: None, scene.params, None)) == [item]

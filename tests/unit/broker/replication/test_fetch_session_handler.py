@@ -70,6 +70,15 @@ def test_only_what_moved_is_named_again(session: FetchSessionHandler) -> None:
     assert (request.session_epoch, positions_in(request)) == (2, [])
 
 
+def test_the_names_are_those_of_the_topics_that_are_wanted(session: FetchSessionHandler) -> None:
+    fill(session, {ZERO: wanted(3), ONE: wanted()})
+    assert session.names == {ID: "t"}
+    fill(session, {ZERO: wanted(0, OTHER_ID), ONE: wanted(0, OTHER_ID)})
+    assert session.names == {OTHER_ID: "t"}, "the topic was created again"
+    fill(session, {TopicPartition("u", 0): wanted(), ONE: wanted(0, OTHER_ID)})
+    assert session.names == {ID: "u", OTHER_ID: "t"}
+
+
 def test_what_is_not_wanted_any_more_is_forgotten(session: FetchSessionHandler) -> None:
     request = fill(session, {ZERO: wanted()})
     assert positions_in(request) == []
