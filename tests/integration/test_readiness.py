@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -141,10 +142,18 @@ async def test_a_busy_metrics_port_is_noticed_before_the_data_is_touched(tmp_pat
     await taken.wait_closed()
 
 
+@pytest.mark.parametrize("controller_responds", [True, False])
 async def test_a_stop_without_zookeeper_does_not_wait_for_the_retries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    controller_responds: bool,
 ) -> None:
-    """What stops a broker kills it after half a minute, as a rule: the next start would recover."""
+    """What stops a broker kills it after half a minute, as a rule: the next start would recover.
+
+    The controller of this process responds or not, as it happens to notice that ZooKeeper is away:
+    there is no partition to hand over. So one that never responds is a mock.
+    """
     monkeypatch.setattr(broker_server, "_WITHOUT_ZOOKEEPER_MS", 100)
     zookeeper = ZooKeeperServer(tick_time_ms=1000)
     await zookeeper.start()
@@ -156,8 +165,13 @@ async def test_a_stop_without_zookeeper_does_not_wait_for_the_retries(
     await server.start()
     await zookeeper.stop()
     await until(server, "ok\nZooKeeper is not connected: ")
-    await server.stop()
-    assert "without controlled shutdown: ZooKeeper is not connected" in caplog.text
+    if not controller_responds:
+        channel = server.parts.cluster.channel
+        monkeypatch.setattr(channel, "controlled_shutdown", AsyncMock(side_effect=TimeoutError))
+    async with asyncio.timeout(60):
+        await server.stop()
+    if not controller_responds:
+        assert "without controlled shutdown: ZooKeeper is not connected" in caplog.text
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
