@@ -76,20 +76,27 @@ class SessionPartition:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = position.partition
-        self.returned_high_watermark = -1
-        self.returned_last_stable_offset = -1
-        self.returned_log_start_offset = -1
+        self.current_leader_epoch = position.current_leader_epoch
+        self._forget_returned()
         self.update(position)
 
     def update(self, position: FetchPosition) -> None:
         """Sets the fetch position of the newest request."""
         #: The last response for this position had no records and no error.
         self.is_settled = False
+        if position.current_leader_epoch != self.current_leader_epoch:
+            # A follower that learns of a leader epoch ignores the response to its fetch of before.
+            self._forget_returned()
         self.partition_max_bytes = position.partition_max_bytes
         self.fetch_offset = position.fetch_offset
         self.log_start_offset = position.log_start_offset
         self.current_leader_epoch = position.current_leader_epoch
         self.last_fetched_epoch = position.last_fetched_epoch
+
+    def _forget_returned(self) -> None:
+        self.returned_high_watermark = -1
+        self.returned_last_stable_offset = -1
+        self.returned_log_start_offset = -1
 
     def update_returned(self, data: PartitionData) -> bool:
         """Stores the offsets of a response; returns whether it has to include the partition."""

@@ -156,6 +156,19 @@ def test_positions_change_partitions_are_added_and_removed() -> None:
     assert positions == [("one", 0, 9), ("one", 5, 1)]
 
 
+def test_offsets_are_returned_again_after_a_change_of_the_leader_epoch() -> None:
+    """The follower ignores a response to a fetch with another leader epoch, and nothing may be
+    appended for a long time."""
+    cache = Cache()
+    session_id = cache.open(("one", 0, 5))
+    returned = []
+    for epoch, leader_epoch in enumerate((0, 0, 1, 1), 1):
+        fetch_request = request(("one", 0, 5), session=(session_id, epoch))
+        fetch_request.topics[0].partitions[0].current_leader_epoch = leader_epoch
+        returned.append(len(cache.response(fetch_request)[2]))
+    assert returned == [1, 0, 1, 0], "the first one had no leader epoch"
+
+
 def test_who_got_records_is_read_last_next_time() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
