@@ -115,7 +115,7 @@ class GroupPartition:
             self.open_transaction(producer_id, group_id)
 
     def open_transaction(self, producer_id: int, group_id: str) -> OpenTransaction:
-        """The ongoing transaction of a producer, which the group takes part in from now on."""
+        """The ongoing transaction of a producer, in which the group participates from now on."""
         transaction = self.open_transactions.get(producer_id)
         if transaction is None:
             transaction = self.open_transactions[producer_id] = OpenTransaction()
@@ -123,7 +123,7 @@ class GroupPartition:
         return transaction
 
     def leave_transaction(self, producer_id: int, group: AnyGroup) -> None:
-        """A commit of the group has failed: without another one it takes no part."""
+        """A commit of the group has failed: without another one it does not participate."""
         transaction = self.open_transactions.get(producer_id)
         if transaction is not None and not group.offsets.has_transaction(producer_id):
             transaction.group_ids.discard(group.group_id)
