@@ -1,9 +1,10 @@
 """Which broker settings change at run time, and how: the rules of Kafka's `DynamicBrokerConfig`.
 
-Deviations from Kafka, all stricter: a listener that does not exist has no settings; a change of
-what the broker reads only when it starts is rejected, which Kafka accepts, describes as if it were
-in use, and uses from the next start on; only secrets may refer to config providers; a new listener
-whose port is in use, or that lacks its keys or users, is rejected; Kafka logs it when it opens it.
+Deviations from Kafka, all stricter: an unknown setting is rejected, which Kafka stores for its
+plugins; a listener that does not exist has no settings; a change of what the broker reads only when
+it starts is rejected, which Kafka accepts, describes as if it were in use, and uses from the next
+start on; only secrets may refer to config providers; a new listener whose port is in use, or that
+lacks its keys or users, is rejected; Kafka logs it when it opens it.
 """
 
 from __future__ import annotations

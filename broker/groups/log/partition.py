@@ -123,7 +123,7 @@ class GroupPartition:
         return transaction
 
     def leave_transaction(self, producer_id: int, group: AnyGroup) -> None:
-        """A commit of the group has failed: without another one it takes no part."""
+        """A commit of the group has failed: without another one it does not participate."""
         transaction = self.open_transactions.get(producer_id)
         if transaction is not None and not group.offsets.has_transaction(producer_id):
             transaction.group_ids.discard(group.group_id)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +21,15 @@ _REQUIREMENTS = (
     f"aiokafka[all]=={VERSION}",
     *("pytest==9.0.2", "pytest-asyncio==1.3.0", "pytest-mock==3.15.1"),
 )
+
+
+# The number of a test with random parameters, before the parameters of this run.
+_RANDOM = re.compile(r"(/test_reassignment_with_random_subscriptions_and_changes\[\d+)-[^]]*\]")
+
+
+def without_random_parameters(states: Mapping[str, str]) -> dict[str, str]:
+    """The states of tests by a name that is the same in each run."""
+    return {_RANDOM.sub(r"\1]", name): state for name, state in states.items()}
 
 
 def _place() -> Path:
@@ -57,7 +68,7 @@ def _run(request: Request) -> dict[str, str]:
             timeout=RUN_SECONDS,
             env={**os.environ, "PYTHONPATH": str(stand_in)},
         )
-    return read_report(report)
+    return without_random_parameters(read_report(report))
 
 
 SUITE = Suite(

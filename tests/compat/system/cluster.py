@@ -204,7 +204,7 @@ class Cluster:
             def is_set(resource: ConfigResource = resource) -> bool:
                 try:
                     self.admin.incremental_alter_configs([resource])[resource].result(30)
-                except KafkaException:
+                except (KafkaException, TimeoutError):
                     # After all brokers were down it can take minutes until this client has
                     # connections to each again. A new one has them at once.
                     self._admin = None

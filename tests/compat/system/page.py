@@ -74,6 +74,7 @@ def render(results: Mapping[str, list[Run]]) -> str:
         for each in (each for run in runs for each in run["failed"]):
             text = f"{each['trouble']}: {each['reason']}"
             lines.append(f"- {_NAMES[lane]}, not played to its end: {text}")
+        lines += [f"- {_NAMES[lane]}: {text}" for run in runs for text in run.get("notes", ())]
     lines.append("")
     lines += [
         "## Pauses",

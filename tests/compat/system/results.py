@@ -11,6 +11,7 @@ LANES = ("kafka", "ottla", "control", "mixed")
 #: The name of the time before the first trouble.
 QUIET = "no trouble"
 
+#: What `run_lane` returns; `notes` are written by hand, for the page.
 Run = dict[str, Any]
 
 

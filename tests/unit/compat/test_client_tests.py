@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.client_tests import kafka_python
+from tests.compat.client_tests.aiokafka import without_random_parameters
 from tests.compat.client_tests.catalogue import SUITES
 from tests.compat.client_tests.docker_stand_in import stand_in
 from tests.compat.client_tests.go_tests import pattern_of, read_events
@@ -68,6 +69,13 @@ def test_states_of_a_report_of_pytest(tmp_path: Path) -> None:
         "test_x/test_c": FAILED,
         "test_x/test_d": SKIPPED,
     }
+
+
+def test_a_test_with_random_parameters_has_the_same_name_in_each_run() -> None:
+    name = "test_assignors/test_reassignment_with_random_subscriptions_and_changes"
+    states = {f"{name}[0-13-26]": PASSED, f"{name}[10-11-25]": FAILED, "test_x/test_y[1-2]": PASSED}
+    found = {f"{name}[0]": PASSED, f"{name}[10]": FAILED, "test_x/test_y[1-2]": PASSED}
+    assert without_random_parameters(states) == found
 
 
 def test_what_passes_on_kafka_is_the_allow_list(tmp_path: Path) -> None:
