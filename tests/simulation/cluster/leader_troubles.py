@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TOPIC = "t"
 POLL_SECONDS = 0.003
 LONE_WRITERS = 3
+# In this time producers append to a partition, or it gets nothing.
+APPENDED_SECONDS = 2
 ABORTING_PRODUCERS = 2
 # The retries of an ISR change that is refused become rare: at most eight in this time, each of
 # which the controller may write twice, together with others and alone.
@@ -119,9 +121,19 @@ class LeaderTroubles:
             return
         follower = self.world.nodes[next(each for each in kept if each != leader.broker_id)]
         self.world.network.cut(leader.host, follower.host)
+        before = self._end_offset(leader, index)
+        await asyncio.sleep(APPENDED_SECONDS)
+        lacks_records = self._end_offset(leader, index) > before >= 0
         await asyncio.sleep(self.random.uniform(11, 13))
-        self._check_shrunk(index, leader, follower)
+        if lacks_records:  # one that has all records is in sync, whether it fetches or not
+            self._check_shrunk(index, leader, follower)
         self.world.network.heal()
+
+    def _end_offset(self, node: Node, index: int) -> int:
+        """The log end offset of a partition on a broker; -1 without its log."""
+        partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions
+        found = partitions.get(TopicPartition(TOPIC, index))
+        return -1 if found is None or found.log is None else found.log.log_end_offset
 
     def _check_shrunk(self, index: int, leader: Node, follower: Node) -> None:
         """acks=all waits for a follower until it has left the ISR."""
