@@ -402,7 +402,11 @@ class RequestChannel:
         for _ in range(most):
             if not waiting.length or self.is_full:
                 return
-            waiting.pop().room_available()
+            waiter = waiting.pop()
+            try:
+                waiter.room_available()
+            except Exception:  # else it would end the handler task that offers the place
+                logger.exception("Failed to read a request of %r", waiter)
         if waiting.length and not self.queued and self._loop is not None:
             self._loop.call_soon(self._offer_places, most)
 

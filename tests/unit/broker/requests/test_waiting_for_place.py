@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -90,3 +91,15 @@ async def test_a_client_does_not_wait_for_all_the_connections_of_another() -> No
     other.read()
     await eventually_async(lambda: not other.left)
     assert other.sent_before < 3 * PLACES
+
+
+async def test_a_connection_that_fails_leaves_its_place_to_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    channel = await running(lambda *_: RESPONSE, max_requests=PLACES, handler_tasks=1)
+    clients = [Client(channel, 1) for _ in range(PLACES + 3)]
+    for client in clients:
+        client.read()
+    clients[PLACES].read = Mock(side_effect=RuntimeError("a defect"))  # type: ignore[method-assign]
+    await until_all_is_sent(channel, PLACES + 2)
+    assert "Failed to read a request of" in caplog.text
