@@ -117,22 +117,16 @@ WORKS = [
 
 def once(work: Work, target: targets.Target, scale: float) -> Measurements:
     """The figures of one round; a measurement that fails is printed and has none."""
-    begun, before = time.perf_counter(), _client_seconds()
+    begun, before = time.perf_counter(), machine.client_seconds()
     try:
         found = work.run(target, scale)
     except Exception:
         print(f"  {target.name}: {work.name} FAILED\n{traceback.format_exc()}", flush=True)
         return {}
     taken = time.perf_counter() - begun
-    share = (_client_seconds() - before) / taken / (os.cpu_count() or 1)
+    share = (machine.client_seconds() - before) / taken / (os.cpu_count() or 1)
     print(f"  {target.name}: {work.name}, {taken:.0f} s, clients {share:.0%}", flush=True)
     return found | {f"{work.name}: clients' share of the processors, %": share * 100}
-
-
-def _client_seconds() -> float:
-    """Processor time of this process and of the clients that it has started and waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def agree(before: Measurements, after: Measurements) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.bench import CACHE
-from benchmarks.cluster import WORKS, create_replicated, replicated_produce, running
+from benchmarks.cluster import WORKS, replicated_produce, running
 from benchmarks.kept import Kept
 from benchmarks.page import PERFORMANCE, replace_block
 from benchmarks.report import Figure, row_of
@@ -39,8 +39,6 @@ def produce_in_turn(kinds: list[str], arguments: argparse.Namespace, kept: Kept)
     warm_rounds = 1 if arguments.quick else WARM_ROUNDS
     with ExitStack() as stack:
         clusters = [stack.enter_context(running(kind)) for kind in kinds]
-        for cluster in clusters:
-            create_replicated(cluster)
         turn = 0
         while any(kept.count(PRODUCE, kind) < arguments.rounds for kind in kinds):
             for cluster in clusters if turn % 2 else reversed(clusters):

@@ -11,7 +11,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from benchmarks import clients, targets
+from benchmarks import clients, machine, targets, throughput
+from benchmarks.bench import delete_written
 from benchmarks.kept import Figures
 from ottla.protocol.client.blocking_connection import BlockingConnection, monotonic_ms
 from ottla.protocol.client.cluster import Address
@@ -32,9 +33,11 @@ BROKER_IDS = (1, 2, 3)
 # A broker that was killed is noticed after this; the figures begin when it was.
 SESSION_TIMEOUT_MS = 12_000
 DEADLINE_S = 120.0
-# Bytes of a record, and how many are produced in a round.
-SIZES = {100: 500_000, 1_000: 100_000}
+# Bytes of a record, and how many are produced in a round: some seconds, so that connecting counts
+# little, and few enough for the page cache to have room for what both clusters write.
+SIZES = {100: 2_000_000, 1_000: 400_000}
 SINGLE_RECORDS = 500
+SINGLE_TOPIC = "replicated-single"
 
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -80,6 +83,9 @@ class Cluster:
             broker.stop()
         self.tree.stop()
         self.tree.close()
+
+    def processor_seconds(self) -> float:
+        return sum(broker.processor_seconds() for broker in self.brokers.values())
 
     def call(self, broker_id: int, request: Message) -> Message | None:
         """One broker's response, None without a response."""
@@ -153,35 +159,41 @@ def led_by(response: MetadataResponse, topic: str) -> list[int]:
     ]
 
 
-def create_replicated(cluster: Cluster) -> None:
-    for size in SIZES:
-        topic = f"replicated-{size}"
-        cluster.create(topic, [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 2)
-        cluster.wait_for_metadata(
-            lambda response, t=topic: min(led_by(response, t), default=-1) >= 0
-        )
+def create_replicated(cluster: Cluster, topic: str) -> None:
+    cluster.create(topic, [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 2)
+    cluster.wait_for_metadata(lambda response: min(led_by(response, topic), default=-1) >= 0)
+
+
+def librdkafka_produce(cluster: Cluster, topic: str, records: int, size: int) -> float:
+    options = {"acks": "all", "enable.idempotence": "true"}
+    return clients.produce_records_per_s(cluster.bootstrap, topic, records, size, options)
+
+
+def java_produce(cluster: Cluster, topic: str, records: int, size: int) -> float:
+    return throughput.java_records_per_s(cluster.bootstrap, topic, records, size, ["acks=all"])
 
 
 def replicated_produce(cluster: Cluster, scale: float) -> Figures:
-    """One round."""
+    """One round, in topics of its own, which are deleted after it."""
     found: Figures = {}
-    for size, count in SIZES.items():
-        topic = f"replicated-{size}"
-        records = int(count * scale)
-        options = {"acks": "all", "enable.idempotence": "true"}
-        before = [each.processor_seconds() for each in cluster.brokers.values()]
-        label = f"acks=all, 3 replicas, {size} B: records/s in a cluster"
-        found[label] = clients.produce_records_per_s(
-            cluster.bootstrap, topic, records, size, options
-        )
-        after = [each.processor_seconds() for each in cluster.brokers.values()]
-        gigabytes = records * size / 1e9
-        found[f"acks=all, 3 replicas, {size} B: CPU s per GB, all brokers"] = (
-            sum(after) - sum(before)
-        ) / gigabytes
+    for client, produce in (("librdkafka", librdkafka_produce), ("Java", java_produce)):
+        for size, count in SIZES.items():
+            topic = f"replicated-{client}-{size}"
+            create_replicated(cluster, topic)
+            records = int(count * scale)
+            label = f"{client}, acks=all, 3 replicas, {size} B"
+            before, begun = cluster.processor_seconds(), time.perf_counter()
+            client_before = machine.client_seconds()
+            found[f"{label}: records/s in a cluster"] = produce(cluster, topic, records, size)
+            client_used = machine.client_seconds() - client_before
+            used, taken = cluster.processor_seconds() - before, time.perf_counter() - begun
+            found[f"{label}: CPU s per GB, all brokers"] = used / (records * size / 1e9)
+            found[f"{label}: processors used by the client"] = client_used / taken
+    create_replicated(cluster, SINGLE_TOPIC)
     found["acks=all, one record at a time, p50: ms"] = one_at_a_time(
         cluster, int(SINGLE_RECORDS * scale)
     )
+    delete_written(list(cluster.brokers.values()))
     return found
 
 
@@ -190,7 +202,7 @@ def one_at_a_time(cluster: Cluster, count: int) -> float:
     taken = []
     for _ in range(count):
         begun = time.perf_counter()
-        producer.produce("replicated-100", b"x" * 100, partition=0)
+        producer.produce(SINGLE_TOPIC, b"x" * 100, partition=0)
         producer.flush(DEADLINE_S)
         taken.append((time.perf_counter() - begun) * 1000)
     return statistics.median(taken)

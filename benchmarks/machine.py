@@ -26,3 +26,9 @@ def describe() -> str:
 def end_on_sigterm() -> None:
     """Leave by SystemExit on SIGTERM, as by Ctrl-C: brokers are stopped and folders removed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def client_seconds() -> float:
+    """Processor time of this process and of the clients that it has started and waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

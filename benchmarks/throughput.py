@@ -5,7 +5,7 @@ are its middle, and each line changes something of it.
 """
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from benchmarks import bare_responses, clients, latency, targets, wire
@@ -47,17 +47,24 @@ def java_produce(
     count = int(scale * count)
     found: Measurements = {}
     with processor_time(target, found, label) as moved:
-        output = targets.run_java_tool(
-            "org.apache.kafka.tools.ProducerPerformance",
-            *("--topic", topic, "--num-records", str(count), "--record-size", str(size)),
-            *("--throughput", "-1", "--producer-props"),
-            f"bootstrap.servers={target.bootstrap}",
-            f"acks={acks}",
-            f"compression.type={codec}",
+        found[f"{label}: records/s"] = java_records_per_s(
+            target.bootstrap, topic, count, size, [f"acks={acks}", f"compression.type={codec}"]
         )
         moved(count * size / 1e6)
-    found[f"{label}: records/s"] = float(output.strip().splitlines()[-1].split(",")[1].split()[0])
     return found
+
+
+def java_records_per_s(
+    bootstrap: str, topic: str, count: int, size: int, settings: Sequence[str]
+) -> float:
+    """The mean rate of Kafka's ProducerPerformance, a new JVM."""
+    output = targets.run_java_tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(count), "--record-size", str(size)),
+        *("--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}"),
+        *settings,
+    )
+    return float(output.strip().splitlines()[-1].split(",")[1].split()[0])
 
 
 def java_consume(target: targets.Target, scale: float) -> Measurements:
