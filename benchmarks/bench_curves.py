@@ -38,6 +38,8 @@ from tests.doubles import apache_kafka
 # Rounds that are not counted. In the first point of a curve they go on until two agree: a JVM
 # compiles what is new in the load.
 LEAST_WARM_UPS = 1
+# A log of the curve of sizes is deleted before the other broker writes its own.
+ROOM_OF_A_LOG = 1.5
 
 
 def line_of(curve: Curve, point: int) -> str:
@@ -45,10 +47,10 @@ def line_of(curve: Curve, point: int) -> str:
 
 
 def points(curve: Curve, arguments: argparse.Namespace, folder: Path) -> list[int]:
-    """Without log sizes for which the disk has not three times the room, or that are not wanted."""
+    """Without log sizes for which the disk has no room, or that are not wanted."""
     wanted = list(curve.points[: curve.short] if arguments.quick else curve.points)
     if curve.name == "gigabytes":
-        room = shutil.disk_usage(folder).free // 3_000_000_000
+        room = int(shutil.disk_usage(folder).free / 1e9 / ROOM_OF_A_LOG)
         wanted = [each for each in wanted if each <= min(arguments.gigabytes, room)]
     return wanted
 
@@ -128,6 +130,8 @@ def measure(
             except Exception:
                 print(f"{target.name} FAILED\n{traceback.format_exc()}", file=sys.stderr)
                 return
+            if curve.is_costly:
+                delete([target])
         is_warm = (
             counted > 0
             or turn >= most_warm_ups
