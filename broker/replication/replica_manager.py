@@ -28,7 +28,7 @@ from ottla.broker.replication.delayed_flush import (
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.fetch_news import with_news
+from ottla.broker.replication.fetch_news import first_news, items_of, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.requests.error_map import error_code, error_message
@@ -116,6 +116,7 @@ class ReplicaManager:
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.
         self.remote_fetches: RemoteFetches | None = None
+        self._changed: dict[PartitionKey, None] | None = None  # while a session's fetch is read
         self._clock = clock
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
@@ -282,6 +283,8 @@ class ReplicaManager:
     def complete_delayed_requests(self, partition: Partition) -> None:
         """Completes delayed fetches and produces: the log or its high watermark advanced."""
         key = partition.key
+        if self._changed is not None:
+            self._changed[key] = None
         self.fetch_purgatory.check_and_complete(key)
         self.produce_purgatory.check_and_complete(key)
 
@@ -327,7 +330,10 @@ class ReplicaManager:
         `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
         the high watermark and the ISR: when it arrives, not again when it is completed.
         """
+        changed: dict[PartitionKey, None] | None = {} if params.only_news else None
+        self._changed = changed
         results, size, immediate, moved = self.read(params, items)
+        self._changed = None
         remote = self.remote_fetches
         if remote is not None and moved is not None:
             remote.start(moved, results, callback)
@@ -337,13 +343,14 @@ class ReplicaManager:
             return
         waiting = items if remote is None else remote.local_items(items)
         positions = {(topic, position.partition): position for topic, _, position in waiting}
-        operation = DelayedFetch(
-            params,
-            positions,
-            self.partitions.get,
+
+        def respond(news: Iterable[PartitionKey] | None) -> None:
+            found = items if news is None else items_of(news, positions)
             # The state of the follower is that of its last fetch: this one may be older now.
-            lambda: callback(self.read(params, items, records_progress=False)[0]),
-        )
+            callback(self.read(params, found, records_progress=False)[0])
+
+        news = None if changed is None else first_news(results, changed, positions)
+        operation = DelayedFetch(params, positions, self.partitions.get, respond, news)
         self.fetch_purgatory.try_complete_else_watch(operation, positions)
 
     def read(
