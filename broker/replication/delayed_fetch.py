@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
+from ottla.broker.replication.throttles import holds_back
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset
 from ottla.storage.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.fetch_sessions import FetchPosition
     from ottla.protocol.messages.fetch import PartitionData
     from ottla.storage.log.log import Log
@@ -66,11 +68,13 @@ class DelayedFetch(DelayedOperation):
        so that waiting adds nothing;
     E. `max_wait_ms` have passed.
 
+    What the leader's replication quota (KIP-73) holds back is not waited for (C, D).
+
     In each case the partitions are read again for the response: all of them after E., otherwise
     those with news, if these are known.
     """
 
-    __slots__ = ("_callback", "_news", "_params", "_partition_of", "_positions")
+    __slots__ = ("_callback", "_news", "_params", "_partition_of", "_positions", "throttle")
 
     def __init__(
         self,
@@ -90,6 +94,8 @@ class DelayedFetch(DelayedOperation):
         self._partition_of = partition_of
         self._callback = callback
         self._news = None if news is None else dict.fromkeys(news)
+        #: The quota for followers, if a follower waits.
+        self.throttle: ReplicationQuota | None = None
 
     def try_complete_for(self, key: Hashable) -> bool:
         changed = cast("PartitionKey", key)
@@ -118,7 +124,10 @@ class DelayedFetch(DelayedOperation):
                 return self.force_complete()  # A
             offset = position.fetch_offset
             bound = read_bound(log, params.isolation)
-            if bound > offset:
+            if bound > offset and not (
+                self.throttle is not None
+                and holds_back(self.throttle, params.replica_id, partition)
+            ):
                 if needed > 1:
                     try:
                         size, is_older = _readable(log, position, bound)

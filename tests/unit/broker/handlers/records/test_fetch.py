@@ -230,7 +230,9 @@ def test_a_partition_that_is_deleted_fails_in_a_followers_session_too() -> None:
 
 def test_a_partition_that_a_followers_session_gets_later_is_looked_for() -> None:
     path = DataPath()
-    path.lead(replicas=[1, 2])
+    for index in range(2):
+        path.lead(index, replicas=[1, 2])
+    path.publish(1, leader=LEADER_DURING_DELETE)
     fields = {"replica": 2, "max_wait_ms": 0}
     session_id = Fetched(path, 0, session_epoch=0, **fields).response.session_id
     Fetched(path, session_id=session_id, session_epoch=1, **fields)
