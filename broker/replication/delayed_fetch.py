@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
+from ottla.broker.replication.throttles import holds_back
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset
 from ottla.storage.errors import OffsetOutOfRange
 
 if TYPE_CHECKING:
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.fetch_sessions import FetchPosition
     from ottla.protocol.messages.fetch import PartitionData
     from ottla.storage.log.log import Log
@@ -66,33 +68,48 @@ class DelayedFetch(DelayedOperation):
        so that waiting adds nothing;
     E. `max_wait_ms` have passed.
 
-    In each case the partitions are read again for the response.
+    What the leader's replication quota (KIP-73) holds back is not waited for (C, D).
+
+    In each case the partitions are read again for the response: all of them after E., otherwise
+    those with news, if these are known.
     """
 
-    __slots__ = ("_callback", "_params", "_partition_of", "_positions")
+    __slots__ = ("_callback", "_news", "_params", "_partition_of", "_positions", "throttle")
 
     def __init__(
         self,
         params: FetchParams,
         positions: dict[PartitionKey, FetchPosition],
         partition_of: Callable[[PartitionKey], Partition | None],
-        callback: Callable[[], None],
+        callback: Callable[[Iterable[PartitionKey] | None], None],
+        news: Iterable[PartitionKey] | None = None,
     ) -> None:
+        """`news`: the partitions that may have changed since the last response of the session, in
+        the order in which they are read; in the others a change is waited for. None: not known.
+        The callback gets them with those that have changed meanwhile.
+        """
         super().__init__(params.max_wait_ms)
         self._params = params
         self._positions = positions
         self._partition_of = partition_of
         self._callback = callback
+        self._news = None if news is None else dict.fromkeys(news)
+        #: The quota for followers, if a follower waits.
+        self.throttle: ReplicationQuota | None = None
 
     def try_complete_for(self, key: Hashable) -> bool:
+        changed = cast("PartitionKey", key)
+        if self._news is not None:
+            self._news[changed] = None
         # A follower waits for thousands of partitions, and any record of one of them is enough.
         if self._params.min_bytes > 1:
             return self.try_complete()
-        changed = cast("PartitionKey", key)
         return self._try_complete({changed: self._positions[changed]})
 
     def try_complete(self) -> bool:
-        return self._try_complete(self._positions)
+        if self._news is None:
+            return self._try_complete(self._positions)
+        return self._try_complete({key: self._positions[key] for key in self._news})
 
     def _try_complete(self, positions: dict[PartitionKey, FetchPosition]) -> bool:
         params = self._params
@@ -107,7 +124,10 @@ class DelayedFetch(DelayedOperation):
                 return self.force_complete()  # A
             offset = position.fetch_offset
             bound = read_bound(log, params.isolation)
-            if bound > offset:
+            if bound > offset and not (
+                self.throttle is not None
+                and holds_back(self.throttle, params.replica_id, partition)
+            ):
                 if needed > 1:
                     try:
                         size, is_older = _readable(log, position, bound)
@@ -124,8 +144,13 @@ class DelayedFetch(DelayedOperation):
                 return self.force_complete()  # B
         return False
 
+    def expire(self) -> None:
+        # Not every change is one that a fetch waits for, such as retention.
+        self._news = None
+        super().expire()
+
     def on_complete(self) -> None:
-        self._callback()
+        self._callback(self._news)
 
 
 def read_bound(log: Log, isolation: int) -> int:

@@ -6,12 +6,17 @@ response leaves them out, so the leader does not read them: it compares a few nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from ottla.broker.replication.delayed_fetch import FetchParams, PartitionKey
-    from ottla.broker.replication.fetch_sessions import FetchItem, SessionPartition
+    from ottla.broker.replication.fetch_sessions import (
+        FetchItem,
+        FetchPosition,
+        FetchResult,
+        SessionPartition,
+    )
     from ottla.broker.replication.partition import Partition
 
 
@@ -31,10 +36,9 @@ def with_news(
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
     for item in items:
         topic, _, position = item
-        partition = partition_of((topic, position.partition))
+        partition = partition_of((topic, position.partition)) if position.is_settled else None
         if (
             partition is None
-            or not position.is_settled
             or not partition.is_leader
             or partition.offline
             or partition.leader_epoch != position.current_leader_epoch
@@ -60,4 +64,27 @@ def with_news(
         ):
             yield item
         elif now_ms is not None:
-            follower.record_fetch(end_offset, position.log_start_offset, end_offset, now_ms)
+            # `record_fetch` for thousands of partitions: the offsets are what they were.
+            follower.last_caught_up_ms = follower.last_fetch_ms = now_ms
+            follower.last_fetch_leader_end_offset = end_offset
+
+
+def first_news(
+    results: Iterable[FetchResult],
+    changed: Iterable[PartitionKey],
+    positions: Mapping[PartitionKey, FetchPosition],
+) -> list[PartitionKey]:
+    """The partitions that were read, and those that changed meanwhile: all that may have news.
+
+    `changed`, because what a read completes may append to a partition that was left out before.
+    """
+    read = [(topic, data.partition_index) for topic, _, data in results]
+    return [key for key in (*read, *changed) if key in positions]
+
+
+def items_of(
+    keys: Iterable[PartitionKey], positions: Mapping[PartitionKey, FetchPosition]
+) -> list[FetchItem]:
+    """The items of some partitions of an incremental session."""
+    session = cast("Mapping[PartitionKey, SessionPartition]", positions)
+    return [(key[0], session[key].topic_id, session[key]) for key in keys]

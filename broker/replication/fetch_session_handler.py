@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.protocol.errors import ErrorCode
@@ -62,13 +63,18 @@ class FetchSessionHandler:
             changed = fetch_states
         else:
             known = self._known
-            changed = {key: each for key, each in fetch_states.items() if known.get(key) != each}
+            changed = {
+                key: each
+                for key, each in fetch_states.items()
+                if (last := known.get(key)) is not each and last != each
+            }
             gone = [
                 key
                 for key in changed
                 if key in known and known[key].topic_id != changed[key].topic_id
             ]
-            if known.keys() != fetch_states.keys():
+            new = sum(1 for key in changed if key not in known)
+            if len(fetch_states) - new != len(known):
                 gone += [key for key in known if key not in fetch_states]
             request.forgotten_topics_data = self._forgotten(gone, ids)
             has_same_topics = not gone and len(known) == len(fetch_states)
@@ -95,6 +101,11 @@ class FetchSessionHandler:
             )
         request.topics = list(topics.values())
         self._known = fetch_states
+
+    @property
+    def known(self) -> Mapping[TopicPartition, PartitionFetchState]:
+        """What the leader knows of each partition."""
+        return self._known
 
     def _forgotten(self, gone: list[TopicPartition], ids: bool) -> list[ForgottenTopic]:
         topics: dict[tuple[str, bytes], ForgottenTopic] = {}

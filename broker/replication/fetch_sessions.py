@@ -125,6 +125,8 @@ class FetchSession:
     __slots__ = (
         "created_ms",
         "epoch",
+        "items",
+        "known_in",
         "partitions",
         "privileged",
         "session_id",
@@ -140,6 +142,10 @@ class FetchSession:
         self.used_ms = now
         self.epoch = 1
         self.partitions: dict[tuple[str | bytes | None, int], SessionPartition] = {}
+        #: What the requests read, as long as `partitions` stays as it is.
+        self.items: list[FetchItem] | None = None
+        #: The topics of the metadata cache that have all of them.
+        self.known_in: object = None
 
 
 class FetchSessionCache:
@@ -221,6 +227,13 @@ class FetchContext:
         """The partitions to read, in the order in which they get their share of the bytes."""
         return self._items
 
+    def is_known_in(self, topics: object) -> bool:
+        """Whether these topics of a metadata cache, which never change, have all partitions."""
+        return False
+
+    def set_known_in(self, topics: object) -> None:
+        """They have all partitions."""
+
     def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
         """(error code, session id, results) for the response."""
         return ErrorCode.NONE, NO_SESSION, results
@@ -281,13 +294,26 @@ class IncrementalFetchContext(FetchContext):
         self._names = names
 
     def items(self) -> list[FetchItem]:
+        session = self._session
+        if session.items is not None:
+            return session.items
         found: list[FetchItem] = []
-        for partition in self._session.partitions.values():
+        all_named = True
+        for partition in session.partitions.values():
             if partition.topic is None:
                 # The topic may have been created since the first request for it.
                 partition.topic = self._names.get(partition.topic_id)
+                all_named &= partition.topic is not None
             found.append((partition.topic, partition.topic_id, partition))
+        if all_named:
+            session.items = found
         return found
+
+    def is_known_in(self, topics: object) -> bool:
+        return self._session.known_in is topics
+
+    def set_known_in(self, topics: object) -> None:
+        self._session.known_in = topics
 
     def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
         session = self._session
@@ -307,6 +333,7 @@ class IncrementalFetchContext(FetchContext):
                 # A partition with records is read last next time, so that none starves.
                 del partitions[key]
                 partitions[key] = partition
+                session.items = None
         return ErrorCode.NONE, session.session_id, changed
 
     def throttled(self) -> tuple[int, int]:
@@ -364,12 +391,14 @@ def _apply_changes(session: FetchSession, request: FetchRequest, names: NamesByI
         known = partitions.get(key)
         if known is None:
             partitions[key] = SessionPartition(topic, topic_id, position)
+            session.items = session.known_in = None
         else:
             known.update(position)
     for forgotten in request.forgotten_topics_data:
         name = names.get(forgotten.topic_id) if by_id else forgotten.topic
         for index in forgotten.partitions:
             partitions.pop(_key(by_id, name, forgotten.topic_id, index), None)
+            session.items = None
 
 
 def _key(

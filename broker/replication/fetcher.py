@@ -69,10 +69,6 @@ _RETRIABLE = frozenset(
 )
 
 
-# Skips the Python frame of PartitionFetchState(...), for each partition of each request.
-_as_state = tuple.__new__
-
-
 class Fetcher:
     """One connection to one leader, and the partitions that are fetched over it. Loop only."""
 
@@ -223,22 +219,26 @@ class Fetcher:
 
     def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
+        known, lagging = self._session.known, self._lagging
+        some_wait = self._building or self._truncate_first or self._delayed_until
         for key, partition in self._partitions.items():
-            if (
-                key in self._building
-                or key in self._truncate_first
-                or (self._delayed_until and self._is_delayed(key))
+            if some_wait and (
+                key in self._building or key in self._truncate_first or self._is_delayed(key)
             ):
                 continue
             log = partition.log
-            if log is None or partition.offline or log.offsets.flush_required:
+            if log is None or partition.offline or (offsets := log.offsets).flush_required:
                 continue  # flush_required: the last flush failed
-            if key in self._lagging and self._should_follower_throttle(key):
+            if lagging and key in lagging and self._should_follower_throttle(key):
                 continue
-            end, start = log.offsets.log_end_offset, log.offsets.log_start_offset
-            last_epoch = log.leader_epochs.latest_epoch
-            state = (partition.topic_id, end, partition.leader_epoch, last_epoch, start)
-            fetch_states[key] = _as_state(PartitionFetchState, state)
+            end, start = offsets.log_end_offset, offsets.log_start_offset
+            epoch, last_epoch = partition.leader_epoch, log.leader_epochs.latest_epoch
+            state = (partition.topic_id, end, epoch, last_epoch, start)
+            last = known.get(key)
+            # Where nothing has changed, the object of the last fetch: this is quick to see.
+            if last is None or last != state:
+                last = PartitionFetchState(*state)
+            fetch_states[key] = last
         return fetch_states
 
     def _should_follower_throttle(self, key: TopicPartition) -> bool:

@@ -28,9 +28,10 @@ from ottla.broker.replication.delayed_flush import (
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.fetch_news import with_news
+from ottla.broker.replication.fetch_news import first_news, items_of, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.refusal_log import RefusalLog
+from ottla.broker.replication.throttles import holds_back
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import PartitionData
@@ -116,6 +117,7 @@ class ReplicaManager:
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.
         self.remote_fetches: RemoteFetches | None = None
+        self._changed: dict[PartitionKey, None] | None = None  # while a session's fetch is read
         self._clock = clock
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
@@ -282,6 +284,8 @@ class ReplicaManager:
     def complete_delayed_requests(self, partition: Partition) -> None:
         """Completes delayed fetches and produces: the log or its high watermark advanced."""
         key = partition.key
+        if self._changed is not None:
+            self._changed[key] = None
         self.fetch_purgatory.check_and_complete(key)
         self.produce_purgatory.check_and_complete(key)
 
@@ -327,7 +331,10 @@ class ReplicaManager:
         `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
         the high watermark and the ISR: when it arrives, not again when it is completed.
         """
+        changed: dict[PartitionKey, None] | None = {} if params.only_news else None
+        self._changed = changed
         results, size, immediate, moved = self.read(params, items)
+        self._changed = None
         remote = self.remote_fetches
         if remote is not None and moved is not None:
             remote.start(moved, results, callback)
@@ -337,13 +344,16 @@ class ReplicaManager:
             return
         waiting = items if remote is None else remote.local_items(items)
         positions = {(topic, position.partition): position for topic, _, position in waiting}
-        operation = DelayedFetch(
-            params,
-            positions,
-            self.partitions.get,
+
+        def respond(news: Iterable[PartitionKey] | None) -> None:
+            found = items if news is None else items_of(news, positions)
             # The state of the follower is that of its last fetch: this one may be older now.
-            lambda: callback(self.read(params, items, records_progress=False)[0]),
-        )
+            callback(self.read(params, found, records_progress=False)[0])
+
+        news = None if changed is None else first_news(results, changed, positions)
+        operation = DelayedFetch(params, positions, self.partitions.get, respond, news)
+        if params.is_follower:
+            operation.throttle = self.leader_throttle
         self.fetch_purgatory.try_complete_else_watch(operation, positions)
 
     def read(
@@ -437,10 +447,11 @@ class ReplicaManager:
         # Most partitions of a follower's fetch have nothing new.
         if follower is None or position.fetch_offset != end_offset:
             taken = read_records(log, params, position, data, left, is_first)
-        if taken and follower is not None and self.leader_throttle is not None:
-            taken = self._throttled(self.leader_throttle, partition, follower.broker_id, taken)
-            if not taken:
-                data.records = b""
+        if taken and follower is not None and (quota := self.leader_throttle) is not None:
+            if holds_back(quota, follower.broker_id, partition):
+                taken, data.records = 0, b""
+            elif quota.is_throttled(partition.topic, partition.index):
+                quota.record(taken, self.context.now_ms())
         if follower is not None and now_ms is not None:
             follower.broker_epoch = params.replica_epoch
             before = follower.log_end_offset
@@ -452,18 +463,6 @@ class ReplicaManager:
             if follower.log_start_offset != start_before:
                 self.delete_records_purgatory.check_and_complete(partition.key)
         return taken
-
-    def _throttled(
-        self, throttle: ReplicationQuota, partition: Partition, broker_id: int, size: int
-    ) -> int:
-        """How many of `size` bytes a follower gets: none if it is not in the ISR and the quota is
-        exceeded."""
-        if throttle.is_throttled(partition.topic, partition.index):
-            now_ms = self.context.now_ms()
-            if broker_id not in partition.isr and throttle.is_exceeded(now_ms):
-                return 0
-            throttle.record(size, now_ms)
-        return size
 
     def _follower_moved(self, partition: Partition, broker_id: int, before: int) -> None:
         follower = partition.followers[broker_id]

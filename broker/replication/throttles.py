@@ -15,9 +15,20 @@ from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota, 
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.replication.partition import Partition
 
 _LEADER_REPLICAS = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+
+def holds_back(quota: ReplicationQuota, follower_id: int, partition: Partition) -> bool:
+    """Whether a leader sends a follower nothing of a partition for now: the follower is not in the
+    ISR, and the quota is exceeded."""
+    return (
+        quota.is_throttled(partition.topic, partition.index)
+        and follower_id not in partition.isr
+        and quota.is_exceeded(partition.context.now_ms())
+    )
 
 
 class ReplicationThrottles:

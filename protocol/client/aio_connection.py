@@ -5,6 +5,7 @@ It starts no tasks: what arrives is handled in the protocol's callbacks, callers
 
 import asyncio
 import ssl
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import cast
@@ -98,7 +99,9 @@ class AsyncConnection:
         self._transport: asyncio.Transport | None = None
         self._setup: asyncio.Future[None] | None = None
         self._responses: dict[int, asyncio.Future[Message]] = {}
-        self._slots = asyncio.Semaphore(max_in_flight)
+        self._free_slots = max_in_flight
+        # Requests for which there is no slot. One that ends hands its slot to the first of them.
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._expires_at_ms: int | None = None
         self._setup_deadline_ms = 0
 
@@ -168,27 +171,20 @@ class AsyncConnection:
         closes the connection too if it was sent already: its response would be taken for another's.
         """
         deadline_ms = monotonic_ms() + timeout_ms
-        sent = False
+        if self._free_slots and self.writable.is_set():
+            self._free_slots -= 1
+        else:
+            await self._wait_for_slot(message, timeout_ms)
+            timeout_ms = deadline_ms - monotonic_ms()
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._slots:
-                await self.writable.wait()
-                response = self._send(message, deadline_ms, version, versions)
-                sent = True
-                if response is None:
-                    return ProduceResponse()
+            response = self._send(message, deadline_ms, version, versions)
+            if response is None:
+                return ProduceResponse()
+            # One timer, and no asyncio.timeout: brokers send thousands of requests a second.
+            timer = response.get_loop().call_later(timeout_ms / 1000, self._expire, response)
+            try:
                 return await response
-        except TimeoutError:
-            if not sent:
-                raise RequestTimedOutError(
-                    f"{message.NAME} could not be sent to broker {self.broker} in time: "
-                    "earlier requests are still waiting for their responses",
-                    broker=self.broker,
-                ) from None
-            error = self._overdue()
-            self._abandon(error)
-            raise error from None
-        except asyncio.CancelledError:
-            if sent:
+            except asyncio.CancelledError:
                 self._abandon(
                     BrokerConnectionError(
                         f"the connection to broker {self.broker} was given up: a request on it "
@@ -197,7 +193,55 @@ class AsyncConnection:
                         sent=True,
                     )
                 )
+                raise
+            finally:
+                timer.cancel()
+        finally:
+            self._release_slot()
+
+    async def _wait_for_slot(self, message: Message, timeout_ms: int) -> None:
+        """Takes a slot when there is one and the socket takes more bytes; first come, first
+        served."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._take_slot()
+                try:
+                    await self.writable.wait()
+                except asyncio.CancelledError:
+                    self._release_slot()
+                    raise
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"{message.NAME} could not be sent to broker {self.broker} in time: "
+                "earlier requests are still waiting for their responses",
+                broker=self.broker,
+            ) from None
+
+    async def _take_slot(self) -> None:
+        if self._free_slots:
+            self._free_slots -= 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # it has got the slot at the same time
+                self._release_slot()
             raise
+
+    def _release_slot(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free_slots += 1
+
+    def _expire(self, response: "asyncio.Future[Message]") -> None:
+        """No response came in time: it and all others on this connection fail."""
+        if not response.done():
+            self._abandon(self._overdue())
 
     def _send(
         self, message: Message, deadline_ms: int, version: int | None, versions: Versions

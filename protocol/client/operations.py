@@ -6,6 +6,7 @@ behave the same, and tests need neither sockets nor time.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from ottla.protocol.client.cluster import Address, ClusterState, Leader
@@ -145,9 +146,18 @@ class CoordinatorOf(Route):
 _ERROR_CODES = ("error_code", "partition_error_code")  # the latter in AddPartitionsToTxn
 
 
+@cache
+def _fields_with_codes(kind: type[Struct]) -> tuple[str, ...]:
+    """The error codes of a struct, and its fields of other structs: their types are capitalized."""
+    fields = [line.split()[:2] for line in kind.FIELDS]
+    return tuple(
+        name for name, kind in fields if name in _ERROR_CODES or kind.lstrip("[")[0].isupper()
+    )
+
+
 def error_codes(message: Struct) -> Iterator[int]:
     """Every error code in a response, at any depth."""
-    for name in message.__slots__:
+    for name in _fields_with_codes(type(message)):  # type: ignore[arg-type]  # a class is hashable
         value = getattr(message, name)
         if name in _ERROR_CODES:
             yield value

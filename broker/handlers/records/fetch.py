@@ -94,7 +94,10 @@ class FetchHandler:
         failed: list[FetchResult] = []
         wanted: list[FetchItem] = []
         may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
-        for item in fetch.items():
+        items = fetch.items()
+        if may_read is None and fetch.is_known_in(topics):
+            wanted, items = items, []  # all, without a look at each
+        for item in items:
             topic, topic_id, position = item
             if topic is None:
                 failed.append((topic, topic_id, _failed(position, ErrorCode.UNKNOWN_TOPIC_ID)))
@@ -109,6 +112,8 @@ class FetchHandler:
                 failed.append((topic, topic_id, _failed(position, code)))
             else:
                 wanted.append(item)
+        if params.only_news and not failed:
+            fetch.set_known_in(topics)  # of followers only: few sessions keep what they knew
         if not wanted:
             # There is nothing to wait for: the response has errors only.
             self._response(context, fetch, failed, params.is_follower)

@@ -221,9 +221,11 @@ class SimulatedFileSystem:
             self.unplugged = True
             death.strike()
             raise ProcessDied(path)
-        code = disk.faults.error(operation, path, disk.random)
-        if code:
-            raise OSError(code, os.strerror(code), path)
+        faults = disk.faults
+        if faults.rates:
+            code = faults.error(operation, path, disk.random)
+            if code:
+                raise OSError(code, os.strerror(code), path)
 
     def _file(self, operation: str, descriptor: int) -> File:
         """The file of a descriptor, for an operation that may fail."""
@@ -273,8 +275,9 @@ class SimulatedFileSystem:
 
     def pwrite(self, descriptor: int, buffer: Buffer, position: int) -> int:
         file = self._file("pwrite", descriptor)
-        disk, view = self._disk, memoryview(buffer)
+        disk, view = self._disk, buffer
         if disk.room is not None:
+            view = memoryview(view)
             growth = max(0, position + len(view) - file.size)
             free = max(0, disk.room - disk.used)
             if growth > free:
@@ -282,7 +285,7 @@ class SimulatedFileSystem:
                 if not view:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
         if len(view) > 1 and disk.random.random() * SHORT_WRITES < 1:
-            view = view[: disk.random.randint(1, len(view))]
+            view = memoryview(view)[: disk.random.randint(1, len(view))]
         written = os.pwrite(descriptor, view, position)
         file.size = max(file.size, position + written)
         file.changes += 1

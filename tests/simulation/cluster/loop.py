@@ -99,6 +99,8 @@ class Process:
         self._graveyard.append(thing)
 
 
+_Task = asyncio.Task
+
 _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
@@ -109,7 +111,7 @@ def current_process() -> Process | None:
 class Step(asyncio.TimerHandle):
     """A callback that is due, now or at `when()`. Without the checks of asyncio's own handles."""
 
-    __slots__ = ("arguments", "callback", "context", "is_cancelled", "loop", "process", "time")
+    __slots__ = ("arguments", "callback", "context", "is_cancelled", "loop", "time")
 
     def __init__(
         self,
@@ -123,7 +125,6 @@ class Step(asyncio.TimerHandle):
         self.callback = callback
         self.arguments = arguments
         self.context = contextvars.copy_context() if context is None else context
-        self.process = self.context.get(_process)
         self.time = time
         self.is_cancelled = False
 
@@ -151,6 +152,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.random = Random(f"loop {seed}")
         self._draw = self.random.random  # called very often
         self._order = Random(f"order {seed}")
+        self._draw_order = self._order.random
         #: The callbacks of brokers take so long on average.
         self.callback_seconds = self._order.choice(CALLBACK_SECONDS)
         self.now = 1_000.0
@@ -194,26 +196,27 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def _run_once(self) -> None:
-        """One turn: what is ready, or else what is due next."""
-        ready, timers = self._due, self._timers
-        if not ready:
-            while timers and timers[0][2].is_cancelled:
-                heappop(timers)
-            if not timers:
-                raise RuntimeError("nothing is left to happen: the simulation would wait for ever")
-            self.now = max(self.now, timers[0][0])
-        now = self.now
-        while timers and timers[0][0] <= now:
-            ready.append(heappop(timers)[2])
-        run, next_step = self._run_step, ready.popleft
-        for _ in range(len(ready)):
-            run(next_step())
+        """Turns until the loop stops: what is ready, or else what is due next."""
+        ready, timers, run = self._due, self._timers, self._run_step
+        next_step, make_ready = ready.popleft, ready.append
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not ready:
+                while timers and timers[0][2].is_cancelled:
+                    heappop(timers)
+                if not timers:
+                    raise RuntimeError("nothing is left to happen: the simulation would wait")
+                self.now = max(self.now, timers[0][0])
+            now = self.now
+            while timers and timers[0][0] <= now:
+                make_ready(heappop(timers)[2])
+            for _ in range(len(ready)):
+                run(next_step())
 
     def _run_step(self, step: Step) -> None:
         """Runs a callback of a process and keeps account of it."""
-        process = step.process
         if step.is_cancelled:
             return
+        process = step.context.get(_process)
         if process is not None:
             if process.dead:
                 return
@@ -221,8 +224,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                 process.hold(partial(self._due.append, step))
                 return
         callback = step.callback
+        owner = getattr(callback, "__self__", None)
+        name = owner.get_name() if type(owner) is _Task else _name_of(callback)
         # Strings have the same hash in every run (__main__.py); this is cheaper than to write them.
-        self.checksum = hash((self.checksum, self.now, _name_of(callback)))
+        self.checksum = hash((self.checksum, self.now, name))
         if self.log is not None:
             self.log.write(f"{self.now!r} {_long_name_of(callback)}\n")
         before = self.steps
@@ -234,7 +239,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.call_exception_handler({"message": "exception in a callback", "exception": error})
         if process is None or not process.is_serving:
             return
-        drawn = self._order.random()
+        drawn = self._draw_order()
         self.now += self.callback_seconds * 2 * drawn
         if drawn < DESCHEDULED_SHARE and not process.pauses:
             process.pause()
@@ -268,14 +273,18 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> Step:
         step = Step(self, callback, args, context, when)
-        self._order_of_timers += 1
-        heappush(self._timers, (when, self._order_of_timers, step))
+        self._order_of_timers = order = self._order_of_timers + 1
+        heappush(self._timers, (when, order, step))
         return step
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> Step:
-        return self.call_at(self.now + delay, callback, *args, context=context)
+        when = self.now + delay
+        step = Step(self, callback, args, context, when)
+        self._order_of_timers = order = self._order_of_timers + 1
+        heappush(self._timers, (when, order, step))
+        return step
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None

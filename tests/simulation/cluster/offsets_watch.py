@@ -96,7 +96,9 @@ class OffsetsWatch:
             if partition is None or partition.log is None or not partition.is_leader:
                 continue
             life = (node.broker_id, node.starts, home.index, partition.leader_epoch)
-            replay = self._replays.setdefault(life, Replay())
+            replay = self._replays.get(life)
+            if replay is None:
+                replay = self._replays[life] = Replay()
             end = partition.log.log_end_offset
             if partition.log.high_watermark < end:
                 continue  # a load applies what is not replicated yet, an append waits for it
@@ -104,7 +106,8 @@ class OffsetsWatch:
                 start = max(replay.position, partition.log.log_start_offset)
                 for batch in partition.log.batches(start, end):
                     replay.batch(bytes(batch))
-            self._compare(node, life, home, replay, complain)
+            if home.groups or replay.committed:
+                self._compare(node, life, home, replay, complain)
 
     def _compare(
         self,

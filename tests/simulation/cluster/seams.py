@@ -32,7 +32,7 @@ class _Source:
     """Where the functions get their values from; one simulation at a time."""
 
     def __init__(self) -> None:
-        self.tick: Callable[[], float] | None = None
+        self.tick: Callable[[], float] = time.monotonic  # the real clock
         self.random = random.Random(0)
 
 
@@ -56,8 +56,7 @@ _real_time = SimpleNamespace(time=time.time, time_ns=time.time_ns)
 
 
 def _monotonic() -> float:
-    tick = _source.tick
-    return _real_monotonic() if tick is None else tick()
+    return _source.tick()
 
 
 def _time_ns() -> int:
@@ -96,4 +95,4 @@ def begin(virtual_time: VirtualTime, seed: int) -> None:
 
 def end() -> None:
     """The real clock is back."""
-    _source.tick = None
+    _source.tick = _real_monotonic

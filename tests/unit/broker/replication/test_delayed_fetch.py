@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, PartitionKey
@@ -11,10 +13,12 @@ from tests.doubles.replicas import TOPIC, Replicas
 class Scene:
     """A follower waits for three empty partitions; `checked`: what was read."""
 
-    def __init__(self, min_bytes: int) -> None:
+    def __init__(self, min_bytes: int, news: list[PartitionKey] | None = None) -> None:
         self.replicas = Replicas()
         self.checked: list[int] = []
         self.completed = 0
+        #: What the response is made of; None: of all.
+        self.read: list[PartitionKey] | None = []
         params = FetchParams()
         params.replica_id = 2
         params.isolation = READ_LOG_END
@@ -25,14 +29,15 @@ class Scene:
             positions[TOPIC, index] = FetchPartition(
                 partition=index, current_leader_epoch=0, partition_max_bytes=1_000
             )
-        self.fetch = DelayedFetch(params, positions, self._partition, self._complete)  # type: ignore[arg-type]  # a topic is str | None
+        self.fetch = DelayedFetch(params, positions, self._partition, self._complete, news)  # type: ignore[arg-type]  # a topic is str | None
 
     def _partition(self, key: PartitionKey) -> Partition | None:
         self.checked.append(key[1])
         return self.replicas.manager.partitions.get(key)
 
-    def _complete(self) -> None:
+    def _complete(self, news: Iterable[PartitionKey] | None) -> None:
         self.completed += 1
+        self.read = None if news is None else list(news)
 
 
 def test_a_change_checks_its_own_partition_only() -> None:
@@ -61,3 +66,22 @@ def test_a_partition_that_is_gone_completes_it(min_bytes: int) -> None:
     scene = Scene(min_bytes)
     del scene.replicas.manager.partitions[TOPIC, 1]
     assert scene.fetch.try_complete_for((TOPIC, 1))
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100])
+def test_only_partitions_with_news_are_checked_and_read(min_bytes: int) -> None:
+    scene = Scene(min_bytes, news=[(TOPIC, 2)])
+    assert not scene.fetch.try_complete()
+    assert scene.checked == [2]
+    scene.replicas.append(1, index=0)
+    scene.replicas.append(1, index=1)
+    completed_by = next(i for i in range(2) if scene.fetch.try_complete_for((TOPIC, i)))
+    assert completed_by == (0 if min_bytes == 1 else 1), "one record is less than 100 bytes"
+    assert scene.read == [(TOPIC, index) for index in (2, *range(completed_by + 1))]
+
+
+def test_after_the_delay_all_partitions_are_read() -> None:
+    """Retention deletes records without a word to those who wait."""
+    scene = Scene(min_bytes=1, news=[(TOPIC, 2)])
+    scene.fetch.expire()
+    assert scene.read is None

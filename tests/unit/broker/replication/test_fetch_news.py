@@ -8,8 +8,10 @@ from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_news import with_news
 from ottla.broker.replication.fetch_sessions import SessionPartition
 from ottla.broker.replication.partition import READ_LOG_END
-from ottla.protocol.messages.fetch import FetchPartition
+from ottla.protocol.messages.fetch import FetchPartition, PartitionData
+from ottla.protocol.messages.produce import PartitionProduceResponse
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.doubles.storage_logs import batch_of
 
 FOLLOWER = 2
 
@@ -118,3 +120,78 @@ def test_a_partition_that_is_not_here_is_read() -> None:
     scene = Scene()
     item = (TOPIC, TOPIC_ID, scene.position)
     assert list(with_news([item], lambda _: None, scene.params, None)) == [item]
+
+
+class Session:
+    """An incremental session of a follower that has all records of three partitions."""
+
+    def __init__(self) -> None:
+        self.replicas = Replicas()
+        self.params = FetchParams()
+        self.params.replica_id = FOLLOWER
+        self.params.isolation = READ_LOG_END
+        self.params.max_bytes = 1 << 20
+        self.params.min_bytes = 1
+        self.params.max_wait_ms = 500
+        self.items = []
+        for index in range(3):
+            self.replicas.lead(index, replicas=[1, FOLLOWER])
+            self.replicas.append(1, index=index)
+            row = FetchPartition(
+                partition=index, fetch_offset=1, partition_max_bytes=1 << 20, **EPOCHS
+            )
+            self.items.append((TOPIC, TOPIC_ID, SessionPartition(TOPIC, TOPIC_ID, row)))
+        for _ in range(2):
+            results, *_ = self.replicas.manager.read(self.params, self.items)
+            for (_, _, position), (_, _, data) in zip(self.items, results, strict=True):
+                position.update_returned(data)
+        self.params.only_news = True
+
+    def fetch(self) -> list[list[PartitionData]]:
+        """The responses, of which one comes."""
+        responses: list[list[PartitionData]] = []
+        self.replicas.manager.fetch_messages(
+            self.params,
+            self.items,  # type: ignore[arg-type]  # positions
+            lambda results: responses.append([data for _, _, data in results]),
+        )
+        return responses
+
+
+EPOCHS = {"current_leader_epoch": 0, "last_fetched_epoch": 0}
+
+
+def test_a_fetch_that_waited_reads_what_has_changed() -> None:
+    session = Session()
+    responses = session.fetch()
+    assert not responses
+    session.replicas.append(1, index=2)
+    ((data,),) = responses
+    assert (data.partition_index, len(data.records or b"")) == (2, len(batch_of(1)))
+
+
+def test_after_its_time_it_reads_all() -> None:
+    """Records that retention has deleted do not end the wait."""
+    session = Session()
+    responses = session.fetch()
+    session.replicas.log(1).delete_records_before(1)
+    assert not responses
+    session.replicas.timer.advance(501)
+    ((data,),) = responses
+    assert (data.partition_index, data.log_start_offset) == (1, 1)
+
+
+def test_a_record_that_the_read_of_the_fetch_itself_brings_is_not_missed() -> None:
+    """A coordinator appends in the moment in which its record is committed: to a partition that
+    was left out before."""
+    session = Session()
+    produced = PartitionProduceResponse(2, 0, -1, -1, -1)
+    entry = (TOPIC, 2, batch_of(1), produced)
+    session.replicas.manager.append_records(
+        -1, 1_000, [entry], lambda: session.replicas.append(1, index=0) and None
+    )
+    session.items[2][2].update(FetchPartition(partition=2, fetch_offset=2, **EPOCHS))
+    responses = session.fetch()
+    assert produced.base_offset == 1
+    (found,) = responses
+    assert [data.partition_index for data in found if data.records] == [0]

@@ -92,6 +92,13 @@ def test_a_topic_created_again_is_forgotten_and_named(session: FetchSessionHandl
     assert forgotten(request) == [(ID, [0])]
 
 
+def test_one_partition_comes_when_another_goes(session: FetchSessionHandler) -> None:
+    other = TopicPartition("t", 2)
+    request = fill(session, {ZERO: wanted(), other: wanted()})
+    assert positions_in(request) == [(2, 0)]
+    assert forgotten(request) == [(ID, [1])]
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH]
 )

@@ -146,14 +146,23 @@ def test_a_preferred_replica_is_news() -> None:
 def test_positions_change_partitions_are_added_and_removed() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
-    fetch_request = request(
-        ("one", 0, 9), ("one", 5, 1), session=(session_id, 1), forget=(("two", 1),)
-    )
-    positions = [
-        (topic, position.partition, position.fetch_offset)
-        for topic, _, position in cache.context(fetch_request).items()
+    requests = [
+        request(("one", 0, 8), session=(session_id, 1)),
+        request(("one", 0, 9), ("one", 5, 1), session=(session_id, 2)),
+        request(session=(session_id, 3), forget=(("two", 1),)),
     ]
-    assert positions == [("one", 0, 9), ("one", 5, 1)]
+    positions = [
+        [
+            (topic, position.partition, position.fetch_offset)
+            for topic, _, position in cache.context(each).items()
+        ]
+        for each in requests
+    ]
+    assert positions == [
+        [("one", 0, 8), ("two", 1, 7)],
+        [("one", 0, 9), ("two", 1, 7), ("one", 5, 1)],
+        [("one", 0, 9), ("one", 5, 1)],
+    ]
 
 
 def test_offsets_are_returned_again_after_a_change_of_the_leader_epoch() -> None:

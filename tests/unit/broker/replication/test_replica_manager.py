@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
@@ -360,6 +361,28 @@ def test_the_high_watermark_advances_after_a_broker_that_it_waited_for_is_gone()
     Fetched(replicas, at(1), replica_id=2, **fields)
     assert led.log.high_watermark == 1
     assert appended.code == ErrorCode.NONE
+
+
+def test_a_fetch_of_what_the_quota_holds_back_waits() -> None:
+    """As in Kafka's DelayedFetch: else a throttled follower sends one request after another."""
+    replicas = Replicas()
+    led = replicas.lead(replicas=[1, 2], isr=[1])
+    replicas.append(1)
+    quota = replicas.manager.leader_throttle = ReplicationQuota()
+    quota.limit = 1
+    quota.throttle(TOPIC, None)
+    quota.record(1_000, led.context.now_ms())
+    fields = {"replica_id": 2, "isolation": READ_LOG_END, "max_wait_ms": 500}
+    waiting = Fetched(replicas, at(0), **fields)
+    replicas.append(1)
+    assert not waiting.is_completed
+    replicas.timer.advance(501)
+    assert waiting.size() == 0
+    quota.limit = UNLIMITED
+    assert Fetched(replicas, at(0), **fields).size() == 2 * BATCH
+    quota.limit = 1
+    led.set_isr(frozenset([1, 2]))
+    assert Fetched(replicas, at(0), **fields).size() == 2 * BATCH, "it is in sync"
 
 
 # -- counting -----------------------------------------------------------------------------------

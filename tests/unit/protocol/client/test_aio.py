@@ -129,6 +129,42 @@ async def test_requests_in_flight_are_bounded(
     assert all(isinstance(result, BrokerConnectionError) for result in results)
 
 
+async def test_a_slot_goes_to_the_first_that_waits(
+    connection: AsyncConnection, broker: ScriptedBroker
+) -> None:
+    """Of those that have not given up."""
+    ended: list[str] = []
+
+    async def call(name: str) -> None:
+        await connection.request(ListGroupsRequest(), 5000)
+        ended.append(name)
+        if name == "a":
+            calls["c"].cancel()  # which has just got the slot
+
+    calls = {name: asyncio.ensure_future(call(name)) for name in "abcde"}  # noqa: TID251 - tests are their own keepers
+    await asyncio.sleep(0)
+    assert connection.in_flight == 2
+    calls["d"].cancel()
+    await asyncio.gather(*calls.values(), return_exceptions=True)
+    await call("f")
+    assert ended == ["a", "b", "e", "f"]
+    # No slot was lost.
+    assert await asyncio.gather(*(call(name) for name in "gh")) == [None, None]
+    assert connection.is_usable
+
+
+async def test_a_response_in_the_last_moment_is_one(
+    connection: AsyncConnection, broker: ScriptedBroker
+) -> None:
+    """The request was not resumed yet when its time was over."""
+    waiting = asyncio.ensure_future(connection.request(ListGroupsRequest(), 5000))  # noqa: TID251 - tests are their own keepers
+    await asyncio.sleep(0)
+    (response,) = connection._responses.values()
+    response.add_done_callback(lambda _: connection._expire(response))
+    assert await waiting == ListGroupsResponse()
+    assert connection.is_usable
+
+
 async def test_silence_ends_the_connection_for_all_callers(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:

@@ -1,5 +1,6 @@
 """Routes, retries and deadlines: operations driven by hand, with a clock of the test's own."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from ottla.protocol.client.operations import (
     Operations,
     Send,
     Sleep,
+    _fields_with_codes,
     error_codes,
     retriable_code,
 )
@@ -50,6 +52,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.protocol.registry import API
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.scripted_broker import metadata_response
 
@@ -133,6 +136,19 @@ def test_error_codes_are_found_wherever_they_stand() -> None:
     assert list(error_codes(ListGroupsResponse(error_code=15))) == [15]
     assert sorted(error_codes(created(0, 41))) == [0, 41]
     assert list(error_codes(added(51, 0))) == [0, 51, 0]
+
+
+def test_error_codes_are_looked_for_in_all_structs() -> None:
+    """Not in fields of other types, which is for speed only."""
+    for api in API.values():
+        module = vars(sys.modules[api.response.__module__])
+        structs = [each for each in module.values() if hasattr(each, "FIELDS")]
+        for struct in structs:
+            searched = _fields_with_codes(struct)
+            for name, kind in (line.split()[:2] for line in struct.FIELDS):
+                is_struct = module.get(kind.strip("[]")) in structs
+                is_code = name in ("error_code", "partition_error_code")
+                assert (name in searched) == (is_struct or is_code), f"{struct}: {name}"
 
 
 @pytest.mark.parametrize(

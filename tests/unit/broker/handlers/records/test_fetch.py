@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
@@ -211,6 +212,35 @@ def test_each_request_of_a_session_is_checked() -> None:
     second = Fetched(path, session_id=session_id, session_epoch=1, max_wait_ms=0)
     assert second.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert second.row.records == b""
+
+
+def test_a_partition_that_is_deleted_fails_in_a_followers_session_too() -> None:
+    """Its partitions are looked for in the metadata cache again when that has changed."""
+    path = DataPath()
+    path.lead(replicas=[1, 2])
+    fields = {"replica": 2, "max_wait_ms": 0}
+    session_id = Fetched(path, 0, session_epoch=0, **fields).response.session_id
+    for epoch in (1, 2):
+        quiet = Fetched(path, session_id=session_id, session_epoch=epoch, **fields)
+        assert quiet.response.responses == []
+    path.publish(leader=LEADER_DURING_DELETE)
+    deleted = Fetched(path, session_id=session_id, session_epoch=3, **fields)
+    assert deleted.row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_a_followers_session_gets_later_is_looked_for() -> None:
+    path = DataPath()
+    for index in range(2):
+        path.lead(index, replicas=[1, 2])
+    path.publish(1, leader=LEADER_DURING_DELETE)
+    fields = {"replica": 2, "max_wait_ms": 0}
+    session_id = Fetched(path, 0, session_epoch=0, **fields).response.session_id
+    Fetched(path, session_id=session_id, session_epoch=1, **fields)
+    more = Fetched(path, 0, 0, session_id=session_id, session_epoch=2, **fields)
+    found = [row for topic in more.response.responses for row in topic.partitions]
+    assert [(row.partition_index, row.error_code) for row in found if row.error_code] == [
+        (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    ]
 
 
 def test_an_unknown_session() -> None:
