@@ -48,6 +48,9 @@ class ReplicaAssignment(NamedTuple):
     """The replicas of a partition, and those of a reassignment in progress (KIP-455).
 
     During a reassignment ``replicas`` has the target replicas first, then the other original ones.
+    Those that an earlier target had and that may not be stopped yet follow: they are in ``adding``
+    and in ``removing``, so they are neither original nor target replicas, and Kafka's controllers
+    remove them at the end.
     """
 
     replicas: tuple[int, ...]
@@ -75,6 +78,18 @@ class ReplicaAssignment(NamedTuple):
             tuple(replica for replica in union if replica not in origin),
             tuple(replica for replica in union if replica not in target),
         )
+
+    def with_replaced(self, replicas: tuple[int, ...]) -> "ReplicaAssignment":
+        """With replicas of an earlier target that are to be stopped."""
+        return ReplicaAssignment(
+            self.replicas + replicas, self.adding + replicas, self.removing + replicas
+        )
+
+    def without_replaced(self) -> "ReplicaAssignment":
+        found = self
+        for replica in set(self.adding) & set(self.removing):
+            found = found.without(replica)
+        return found
 
     def without(self, replica: int) -> "ReplicaAssignment":
         return ReplicaAssignment(

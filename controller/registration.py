@@ -149,6 +149,8 @@ class BrokerRegistration:
         self.info = info
         self.broker_epoch = -1
         self.unclean_shutdown = False
+        #: Whether the znode has ``info``, if there is one; not after an update that failed.
+        self.is_written = True
         self._now_ms = now_ms
         self._jmx_port = jmx_port
         self._version = control_versions(inter_broker_protocol_version).broker_znode_version
@@ -175,10 +177,10 @@ class BrokerRegistration:
         if it has none, the same listeners. Otherwise BrokerIdTaken is raised.
         """
         path = znodes.broker_path(self.info.broker_id)
-        payload = self._payload()
         while True:
             try:
-                epoch = await self._create(path, payload)
+                # Made for each attempt: the listeners may have changed during the one before.
+                epoch = await self._create(path, self._payload())
                 break
             except NoNode:  # removed by hand, or the cluster is new
                 await make_paths(self.store, (znodes.BROKER_IDS, znodes.REGISTRATIONS))
@@ -246,8 +248,12 @@ class BrokerRegistration:
     async def update(self, info: BrokerInfo) -> None:
         """Updates the znode with changed listeners or features; the broker epoch stays the same.
 
-        Without a znode, since the session has expired, the next ``register`` writes them.
+        Without a znode, since the session has expired, the next ``register`` writes them. After
+        any other error the call has to be repeated: ``is_written`` is False.
         """
         self.info = info
+        self.is_written = False
         with suppress(NoNode):
             await self.store.set(znodes.broker_path(info.broker_id), self._payload())
+        # Writes are applied in the order of the calls, so a later one has not been overwritten.
+        self.is_written = self.is_written or self.info == info

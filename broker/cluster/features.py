@@ -25,6 +25,9 @@ logger = logging.getLogger("ottla.broker")
 #: There are no finalized features: no znode, or they are disabled by inter.broker.protocol.version.
 NO_EPOCH = -1
 
+#: From a failure of the store to the next attempt to read the znode.
+RETRY_MS = 1_000
+
 
 class FeatureCache:
     """What this broker supports and what the cluster has finalized. Loop only."""
@@ -54,6 +57,9 @@ class FeatureCache:
             self._watch = None
 
     def _on_event(self, event: WatchEvent) -> None:
+        self._read_again()
+
+    def _read_again(self) -> None:
         self._is_changed = True
         if not self._is_reading:
             self._is_reading = True
@@ -61,12 +67,13 @@ class FeatureCache:
 
     async def _read_changes(self) -> None:
         try:
-            while self._is_changed:
+            while self._is_changed and self._watch is not None:
                 self._is_changed = False
                 await self._read()
         except StoreError as error:
-            # The watch is set again after the reconnection, and fires then.
-            logger.warning("Cannot read the finalized features: %s", error)
+            # The watch is set again after a reconnection, but fires for further changes only.
+            logger.warning("Cannot read the finalized features, retrying: %s", error)
+            self._runtime.call_later(RETRY_MS, self._read_again)
         finally:
             self._is_reading = False
 

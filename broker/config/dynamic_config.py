@@ -8,7 +8,7 @@ users, ips) are handed on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.dynamic_layers import is_secret
@@ -17,10 +17,10 @@ from ottla.broker.config.errors import ConfigError
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
+    change_config,
     entities_of,
     read_config,
     read_configs,
-    write_config,
 )
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.listed import listed
@@ -126,9 +126,15 @@ class DynamicConfig:
         """What all entities of a type (`users` with their clients, ...) hold now, by path."""
         return await read_configs(self._store, await entities_of(self._store, kind))
 
-    async def write(self, entity: str, properties: Properties) -> None:
-        """Replaces an entity's settings and announces it; durable and applied here on return."""
-        await write_config(self._store, entity, properties)
+    async def change(
+        self, entity: str, change: Callable[[Properties], Awaitable[Properties]]
+    ) -> None:
+        """Replaces an entity's settings by what `change` makes of them and announces it; durable
+        and applied here on return.
+
+        `change` runs again if the settings change meanwhile.
+        """
+        properties = await change_config(self._store, entity, change)
         kind, _, name = entity.partition("/")
         self._take(kind, name, properties)
 
@@ -244,11 +250,13 @@ async def load_broker_settings(
     """
     entities = [f"{znodes.ENTITY_BROKERS}/{name}" for name in _broker_entities(broker_id)]
     found = await read_configs(store, entities)
-    encoded = _encoded_again(config, found.get(entities[1], {}))
-    if encoded is not None:
-        await write_config(store, entities[1], encoded)
+    if _encoded_again(config, found.get(entities[1], {})) is not None:
+
+        async def encode(properties: Properties) -> Properties:
+            return _encoded_again(config, properties) or properties
+
+        found[entities[1]] = await change_config(store, entities[1], encode)
         logger.info("Encrypted the passwords of dynamic settings with password.encoder.secret")
-        found[entities[1]] = encoded
     return _update(config, *(found.get(entity, {}) for entity in entities))
 
 

@@ -6,8 +6,8 @@ The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.net.listener import PortInUse
@@ -15,6 +15,7 @@ from ottla.broker.net.listener import PortInUse
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.metrics.telemetry.exported import ExportedMetrics
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions
-    from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.controller.controller import Controller
 
 
@@ -78,7 +78,7 @@ class MeasuredParts(NamedTuple):
     deferred_validation: DeferredValidation
     fetch_sessions: FetchSessionCache
     groups: GroupCoordinator
-    transactions: TransactionCoordinator
+    coordinated: Sequence[CoordinatedPartitions[Any]]
     controller: Controller
     metadata: MetadataCache
     workers: WorkerPool
@@ -179,7 +179,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
         from ottla.broker.share.metrics import add_share_partitions
 
         add_share_partitions(registry, *parts.share)
-    _add_coordinators(registry, parts.groups, parts.transactions)
+    _add_coordinators(registry, parts.coordinated)
     cluster_metrics.add_controller(registry, parts.controller, parts.metadata)
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
@@ -187,14 +187,11 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
 
 
 def _add_coordinators(
-    registry: MetricsRegistry, groups: GroupCoordinator, transactions: TransactionCoordinator
+    registry: MetricsRegistry, coordinated: Sequence[CoordinatedPartitions[Any]]
 ) -> None:
     registry.gauge(
         "ottla_coordinator_load_failures",
         "Partitions coordinated here whose load failed or left out what cannot be read.",
-        lambda: {
-            (partitions.topic,): partitions.load_failures
-            for partitions in (groups.partitions, transactions.partitions)
-        },
+        lambda: {(partitions.topic,): partitions.load_failures for partitions in coordinated},
         "topic",
     )

@@ -36,37 +36,31 @@ def with_news(
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
     for item in items:
         topic, _, position = item
-        partition = partition_of((topic, position.partition)) if position.is_settled else None
+        partition, end_offset = partition_of((topic, position.partition)), position.fetch_offset
         if (
-            partition is None
-            or not partition.is_leader
-            or partition.offline
-            or partition.leader_epoch != position.current_leader_epoch
-        ):
-            yield item
-            continue
-        follower, log = partition.followers.get(replica_id), partition.log
-        if follower is None or log is None:
-            yield item
-            continue
-        offsets, end_offset = log.offsets, position.fetch_offset
-        if not (
-            offsets.log_end_offset == end_offset
-            and offsets.high_watermark == end_offset
+            position.is_settled
+            and partition is not None
+            and (log := partition.log) is not None
+            and (follower := partition.followers.get(replica_id)) is not None
+            and partition.is_leader
+            and not partition.offline
+            and partition.leader_epoch == position.current_leader_epoch
+            and replica_id in partition.isr
+            and (offsets := log.offsets).log_end_offset == end_offset
+            and offsets.high_watermark == position.returned_high_watermark == end_offset
             and offsets.first_unstable_offset is None
-            and offsets.log_start_offset == position.returned_log_start_offset
-            and position.returned_high_watermark == end_offset
             and position.returned_last_stable_offset == end_offset
+            and offsets.log_start_offset == position.returned_log_start_offset
             and follower.log_end_offset == end_offset
             and follower.log_start_offset == position.log_start_offset
             and follower.broker_epoch == replica_epoch
-            and replica_id in partition.isr
         ):
+            if now_ms is not None:
+                # `record_fetch` for thousands of partitions: the offsets are what they were.
+                follower.last_caught_up_ms = follower.last_fetch_ms = now_ms
+                follower.last_fetch_leader_end_offset = end_offset
+        else:
             yield item
-        elif now_ms is not None:
-            # `record_fetch` for thousands of partitions: the offsets are what they were.
-            follower.last_caught_up_ms = follower.last_fetch_ms = now_ms
-            follower.last_fetch_leader_end_offset = end_offset
 
 
 def first_news(

@@ -313,8 +313,10 @@ class Fetcher:
             log is None
             or partition.leader_epoch != fetch_state.leader_epoch
             or log.log_end_offset != fetch_state.fetch_offset
+            or partition.topic_id != fetch_state.topic_id
         ):
-            return  # The leader changed, or the log was truncated, while the request was in flight.
+            # While the request was in flight. The topic id: it was deleted and created again.
+            return
         code = data.error_code
         try:
             if code == ErrorCode.NONE:

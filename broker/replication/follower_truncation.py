@@ -58,8 +58,8 @@ class FollowerTruncation:
         """Removes the records from `offset` on; in steps, as it takes seconds for a large segment.
 
         Does nothing and returns False if the leader epoch or the log of `partition` changes
-        meanwhile: another leader says where to truncate, or there is nothing to truncate. The same
-        if the broker stops.
+        meanwhile, or the log is deleted: another leader says where to truncate, or there is nothing
+        to truncate. The same if the broker stops.
         """
         leader_epoch = partition.leader_epoch
         with closing(log.prepare_truncation(offset)) as steps:
@@ -68,7 +68,9 @@ class FollowerTruncation:
                     await asyncio.sleep(0)
                 elif not await self._worked(work):
                     return False
-                if partition.leader_epoch != leader_epoch or partition.log is not log:
+                is_same = partition.leader_epoch == leader_epoch and partition.log is log
+                # The files of a deleted log may be gone, which would look like a failed disk.
+                if not is_same or log.is_closed:
                     return False
         # Without a record to truncate there may still be an epoch to remove: that of a former
         # leader that never appended anything in it.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import (
     DiskFull,
@@ -135,7 +136,7 @@ class LogDirMover:
                 try:
                     await self._copy_chunk(key)
                     self._retries.pop(key, None)
-                except (StorageError, OSError) as error:
+                except Exception as error:  # the other moves go on
                     self._failed(key, error, loop.time())
             if not due:
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -145,10 +146,12 @@ class LogDirMover:
             isinstance(error, OSError) and is_exhausted(error)
         )
         if not passes:
+            expected = isinstance(error, StorageError | RecordsError | OSError)
             logger.error(
                 "Failed to move %s to another log dir, request the move again: %s",
                 key,
                 error,
+                exc_info=None if expected else error,
                 extra=key._asdict(),
             )
             self._moving.discard(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.groups import assignor_names, rebalance_protocols
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
     from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -142,6 +143,16 @@ class Coordinators:
         self.transactions.shutdown()
         if self.share is not None:
             self.share.shutdown()
+
+    def partitions(self) -> list[CoordinatedPartitions[Any]]:
+        """The partitions of each internal topic that are coordinated here."""
+        found: list[CoordinatedPartitions[Any]] = [
+            self.groups.partitions,
+            self.transactions.partitions,
+        ]
+        if self.share is not None:
+            found.append(self.share.coordinator.partitions)
+        return found
 
     def on_leadership(self, leaders: list[Partition], followers: list[Partition]) -> None:
         """This broker became leader, or follower, of these partitions."""

@@ -77,7 +77,7 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
         deferred_validation=parts.replicas.deferred_validation,
         fetch_sessions=parts.network.sessions.cache,
         groups=parts.coordinators.groups,
-        transactions=parts.coordinators.transactions,
+        coordinated=parts.coordinators.partitions(),
         controller=parts.control.controller,
         metadata=parts.base.metadata,
         workers=parts.base.workers,

@@ -117,7 +117,7 @@ class OpenListeners:
     async def _register(self) -> None:
         """Writes changed addresses to the znode of this broker; the controller reads them there."""
         info, registration = self._info(), self._registration
-        if info.endpoints == registration.info.endpoints:
+        if info.endpoints == registration.info.endpoints and registration.is_written:
             return
         try:
             await check_advertised_addresses(registration.store, info)
@@ -166,5 +166,7 @@ class OpenListeners:
     def _close(self, name: str) -> None:
         del self.ports[name]
         self._tls.forget(name)
+        if self._sasl is not None:
+            self._sasl.forget(name)
         self._network.server.remove_listener(name)
         logger.info("Removed the listener %s", name)

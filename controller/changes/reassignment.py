@@ -4,7 +4,8 @@ During a reassignment the znode of the topic has all replicas, the target replic
 of them are being added and removed. The phases:
 
 U   Update: znode, then context. Replicas that an earlier reassignment was adding and that are not
-    in the new one are stopped and deleted.
+    in the new one are stopped and deleted. Until then the znode has them as both added and removed,
+    so that a new controller stops them; Kafka's forgets them, and their logs stay.
 A   While a target replica is not in the ISR: the leader epoch is incremented, LeaderAndIsr is sent
     to all replicas, the added ones become New. Then the controller waits for an ISR change.
 B   When all target replicas are in the ISR: added replicas Online; assignment = targets in the
@@ -137,8 +138,12 @@ class Reassignment:
     async def _resume(self, wanted: Callable[[TopicPartition, ReplicaAssignment], bool]) -> None:
         for partition in list(self.context.partitions_being_reassigned):
             assignment = self.context.assignment(partition)
-            if wanted(partition, assignment):
+            if not wanted(partition, assignment):
+                continue
+            try:
                 await self._on_partition_reassignment(partition, assignment)
+            except (KafkaError, StateChangeFailed) as error:  # the others are resumed
+                logger.error("Failed to resume reassignment of partition %s: %s", partition, error)
 
     # Checks
 
@@ -219,6 +224,7 @@ class Reassignment:
         if partition not in self.context.leadership:
             await self._reassign_without_leader(partition, assignment.target_replicas)
             return
+        assignment = assignment.without_replaced()  # that of a new controller may have some
         self.deletion.mark_ineligible_for_deletion(
             (partition[0],), "topic reassignment in progress"
         )
@@ -245,22 +251,32 @@ class Reassignment:
         context = self.context
         before = context.assignment(partition)
         if before != assignment:
-            unneeded = [each for each in before.replicas if each not in assignment.replicas]
+            unneeded = tuple(each for each in before.replicas if each not in assignment.replicas)
             await self._check_in_sync_replica_remains(partition, assignment, unneeded)
-            await self._write(partition, assignment)
+            await self._write(partition, assignment.with_replaced(unneeded))
             context.set_assignment(partition, assignment)
             context.partitions_being_reassigned[partition] = None
-            if context.leadership[partition].leader in unneeded:
-                await self.partitions.handle_state_changes(
-                    (partition,), PartitionState.ONLINE, ElectionStrategy.OFFLINE
-                )
-            await self._stop_removed_replicas(partition, unneeded)
+            if unneeded:
+                await self._stop_replaced_replicas(partition, assignment, unneeded)
         if not self.batch.versions.alter_partition:
             await self.watches.watch_state(partition)
         context.partitions_being_reassigned[partition] = None
 
+    async def _stop_replaced_replicas(
+        self, partition: TopicPartition, assignment: ReplicaAssignment, replaced: tuple[int, ...]
+    ) -> None:
+        if self.context.leadership[partition].leader in replaced:
+            await self.partitions.handle_state_changes(
+                (partition,), PartitionState.ONLINE, ElectionStrategy.OFFLINE
+            )
+        remaining = await self._stop_removed_replicas(partition, replaced)
+        if remaining:
+            self.context.set_assignment(partition, assignment.with_replaced(remaining))
+        else:
+            await self._write(partition, assignment)
+
     async def _check_in_sync_replica_remains(
-        self, partition: TopicPartition, assignment: ReplicaAssignment, unneeded: list[int]
+        self, partition: TopicPartition, assignment: ReplicaAssignment, unneeded: tuple[int, ...]
     ) -> None:
         """Raises KafkaError if no replica in the ISR would remain in the assignment."""
         if not unneeded:
@@ -295,8 +311,11 @@ class Reassignment:
             return
         raise StateChangeFailed(f"{path} keeps changing")
 
-    async def _stop_removed_replicas(self, partition: TopicPartition, ids: Iterable[int]) -> None:
-        """Removes the replicas from the ISR, and stops and deletes them.
+    async def _stop_removed_replicas(
+        self, partition: TopicPartition, ids: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Removes the replicas from the ISR, and stops and deletes them; returns those that remain
+        because the ISR could not be written.
 
         A broker that is down renames its log as a stray when it starts.
         """
@@ -310,6 +329,7 @@ class Reassignment:
             ReplicaState.NON_EXISTENT,
         ):
             await self.replicas.handle_state_changes(replicas, state)
+        return tuple(each for each in ids if self._is_replica(partition, each))
 
     async def _complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         context = self.context
@@ -342,7 +362,12 @@ class Reassignment:
             and each not in assignment.removing
             and self._is_replica(partition, each)
         ]
-        await self._stop_removed_replicas(partition, (*assignment.removing, *unassigned))
+        remaining = await self._stop_removed_replicas(
+            partition, (*assignment.removing, *unassigned)
+        )
+        if remaining:
+            context.set_assignment(partition, assignment)
+            raise StateChangeFailed(f"Failed to remove the replicas {remaining} of {partition}")
         # That removed the stopped replicas from the assignment in the context as well.
         context.set_assignment(partition, done)
         await self._write(partition, done)

@@ -22,6 +22,8 @@ logger = logging.getLogger("ottla.controller")
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 """After this time change notifications are deleted, as in Kafka."""
+RETRY_MS = 1_000
+"""From a failure of the store to the next attempt to read the changes."""
 
 Announced = list[tuple[str, bytes]]
 """Path and data of new notifications, in the order of their creation."""
@@ -65,6 +67,9 @@ class ChangeNotifications:
             watch.cancel()
 
     def _on_event(self, event: WatchEvent) -> None:
+        self._read_again()
+
+    def _read_again(self) -> None:
         self._again = True
         if not self._busy and not self._stopped:
             self._busy = True
@@ -78,10 +83,9 @@ class ChangeNotifications:
                 for parent in self._last:
                     await self._process_parent(parent)
         except StoreError as error:
-            # The watch is set again after the reconnection, and fires then.
-            logger.warning(
-                "Failed to read %s, reading again after the reconnection: %s", self._name, error
-            )
+            # The watch is set again after a reconnection, but fires for further changes only.
+            logger.warning("Failed to read %s, retrying: %s", self._name, error)
+            self._runtime.call_later(RETRY_MS, self._read_again)
         finally:
             self._busy = False
 

@@ -13,6 +13,8 @@ from ottla.controller.runtime import Runtime
 from ottla.controller.tree import znodes
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
 from ottla.controller.tree.store import (
+    ANY_VERSION,
+    BadVersion,
     CreateOp,
     DeleteOp,
     NodeExists,
@@ -34,6 +36,11 @@ from ottla.controller.tree.znodes_admin import (
 )
 
 logger = logging.getLogger("ottla.controller")
+
+NO_VERSION = -2
+"""That of an entity without a znode."""
+MAX_CHANGE_ATTEMPTS = 10
+"""Others may change an entity at the same time; more often than that they do not."""
 
 
 def entity_path(entity_type: str, name: str, *, client: str | None = None) -> str:
@@ -84,25 +91,57 @@ async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
     return found
 
 
-async def write_config(store: ZnodeStore, entity: str, properties: Mapping[str, str]) -> None:
+async def change_config(
+    store: ZnodeStore, entity: str, change: Callable[[dict[str, str]], Awaitable[dict[str, str]]]
+) -> dict[str, str]:
+    """Replaces the properties of an entity by what `change` makes of them; returns those.
+
+    As ``write_config``; `change` runs again if the entity changes meanwhile, so that of two changes
+    at the same time none is lost. (In Kafka it may be.) What it raises is passed on.
+    """
+    path = znodes.config_path(entity)
+    for _attempt in range(MAX_CHANGE_ATTEMPTS):
+        before, version = {}, NO_VERSION
+        try:
+            data, stat = await store.get(path)
+            before, version = decode_config(path, data), stat.version
+        except NoNode:
+            pass
+        except MalformedZnode as error:
+            logger.error("Replacing malformed configuration: %s", error)
+        properties = await change(before)
+        try:
+            await write_config(store, entity, properties, version=version)
+        except BadVersion:
+            continue
+        return properties
+    raise StoreError(path, f"{path} keeps being changed by other clients")
+
+
+async def write_config(
+    store: ZnodeStore, entity: str, properties: Mapping[str, str], *, version: int = ANY_VERSION
+) -> None:
     """Replaces the properties of an entity and notifies all brokers; durable when it returns.
 
     Without properties, the znode of a topic or broker stays and is empty; that of a client, user or
-    IP address is deleted, with its empty parents.
+    IP address is deleted, with its empty parents. Raises BadVersion if the znode has another
+    version, NO_VERSION if there should be none.
     """
     path = znodes.config_path(entity)
     change = CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
     entity_type = entity.partition("/")[0]
     if not properties and entity_type not in (znodes.ENTITY_TOPICS, znodes.ENTITY_BROKERS):
-        await _delete_config(store, entity, change)
+        await _delete_config(store, entity, change, version)
         return
     payload = encode_config(properties)
     for _attempt in range(3):  # another client may create or delete the znode meanwhile
-        try:
-            await store.multi([SetOp(path, payload), change])
-            return
-        except NoNode:
-            pass
+        if version != NO_VERSION:
+            try:
+                await store.multi([SetOp(path, payload, version), change])
+                return
+            except NoNode:
+                if version != ANY_VERSION:
+                    raise BadVersion(path) from None
         needed = [*ancestors_of(path), znodes.CONFIG_CHANGES]
         missing = [
             each
@@ -113,19 +152,26 @@ async def write_config(store: ZnodeStore, entity: str, properties: Mapping[str, 
         try:
             await store.multi([*ops, CreateOp(path, payload), change])
             return
-        except NodeExists:
+        except NodeExists as error:
+            if version == NO_VERSION and error.path == path:
+                raise BadVersion(path) from None
             continue
     raise StoreError(path, f"{path} keeps being created and deleted by other clients")
 
 
-async def _delete_config(store: ZnodeStore, entity: str, change: CreateOp) -> None:
+async def _delete_config(store: ZnodeStore, entity: str, change: CreateOp, version: int) -> None:
     path = znodes.config_path(entity)
-    if await store.exists(path) is None:
+    if version == NO_VERSION or await store.exists(path) is None:
         return
-    if await children_or_empty(store, path):  # a user with client entities
-        await store.multi([SetOp(path, encode_config({})), change])
-        return
-    await store.multi([DeleteOp(path), change])
+    try:
+        if await children_or_empty(store, path):  # a user with client entities
+            await store.multi([SetOp(path, encode_config({}), version), change])
+            return
+        await store.multi([DeleteOp(path, version), change])
+    except NoNode:
+        if version != ANY_VERSION:
+            raise BadVersion(path) from None
+        raise
     # users/u/clients and users/u are deleted when they are empty
     parent = path.rpartition("/")[0]
     while parent.count("/") > 2:

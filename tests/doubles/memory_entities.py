@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from ottla.broker.config.dynamic_config import Properties
 
 
@@ -17,5 +19,7 @@ class MemoryEntities:
     async def read_all(self, kind: str) -> dict[str, Properties]:
         return {path: node for path, node in self.nodes.items() if path.startswith(f"{kind}/")}
 
-    async def write(self, entity: str, properties: Properties) -> None:
-        self.nodes[entity] = properties
+    async def change(
+        self, entity: str, change: Callable[[Properties], Awaitable[Properties]]
+    ) -> None:
+        self.nodes[entity] = await change(dict(self.nodes.get(entity, {})))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.config.dynamic_config import DynamicConfig
+from ottla.broker.config.dynamic_config import DynamicConfig, Properties
 from ottla.controller.registration import create_persistent_paths
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.storage.config import LogConfig
@@ -54,6 +54,14 @@ class Entities:
         await create_persistent_paths(self.store)
         await self.dynamic.start()
         return self
+
+    async def write(self, entity: str, properties: Properties) -> None:
+        """Replaces the settings of an entity."""
+
+        async def change(_: Properties) -> Properties:
+            return properties
+
+        await self.dynamic.change(entity, change)
 
     async def stop(self) -> None:
         self.dynamic.stop()

@@ -87,3 +87,16 @@ def test_topics_beyond_the_bound_share_a_series(monkeypatch: pytest.MonkeyPatch)
         found = scrape(broker)
     assert found["ottla_topic_received_messages_total", "one"] == 1
     assert found["ottla_topic_received_messages_total", "(other)"] == 2
+
+
+def test_partitions_whose_load_fails_are_counted_for_each_coordinator() -> None:
+    protocols = "classic,consumer,share"
+    settings = {"group_coordinator_rebalance_protocols": protocols}
+    with Broker(ottla_metrics_address="127.0.0.1:0", **settings) as broker:
+        coordinators = broker.server.parts.coordinators
+        found = {each.topic: each for each in coordinators.partitions()}
+        assert set(found) == {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+        for topic, partitions in found.items():
+            assert scrape(broker)["ottla_coordinator_load_failures", topic] == 0
+            partitions._retry_delays_ms[3] = 1000
+            assert scrape(broker)["ottla_coordinator_load_failures", topic] == 1

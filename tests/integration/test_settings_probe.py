@@ -168,4 +168,8 @@ def test_what_stands_in_the_znode_tree_is_used_by_the_next_start(
 
 def write_entity(broker: Broker, properties: dict[str, str]) -> None:
     dynamic = broker.server.parts.base.dynamic_config
-    broker._call(dynamic.write(f"brokers/{broker_id(broker)}", properties), 20)
+
+    async def change(_: dict[str, str]) -> dict[str, str]:
+        return properties
+
+    broker._call(dynamic.change(f"brokers/{broker_id(broker)}", change), 20)

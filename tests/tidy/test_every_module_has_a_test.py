@@ -146,7 +146,6 @@ EXCEPTIONS = {
         ),
         (BESIDE_KAFKA, "tests/differential/test_access_control.py"),
     ),
-    "ottla.broker.security.sasl.listeners": (WHOLE_BROKER, "tests/differential/test_sasl.py"),
     **dict.fromkeys(
         (
             "ottla.broker.server.config_changes",

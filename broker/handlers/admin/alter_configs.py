@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
@@ -59,6 +60,10 @@ _LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
+
+
+# From the settings of a resource to those after a request.
+_Change = Callable[[dict[str, str]], dict[str, str]]
 
 
 class Resource(Protocol):
@@ -115,7 +120,7 @@ class ConfigAlterer:
                         f"Unknown resource type {resource.resource_type}",
                     )
                 wanted = {each.name: each.value or "" for each in resource.configs}
-                await self._store(resource, wanted, request.validate_only)
+                await self._alter(resource, partial(_replaced, wanted), request.validate_only)
             except Exception as error:
                 code, message = error_code(error), error_message(error)
             response.responses.append(
@@ -142,8 +147,8 @@ class ConfigAlterer:
                 if resource.resource_type == BROKER_LOGGER:
                     self._alter_loggers(resource, request.validate_only)
                 else:
-                    wanted = await self._changed(resource)
-                    await self._store(resource, wanted, request.validate_only)
+                    change = partial(_changed, resource)
+                    await self._alter(resource, change, request.validate_only)
             except Exception as error:
                 code, message = error_code(error), error_message(error)
             response.responses.append(
@@ -153,39 +158,27 @@ class ConfigAlterer:
             )
         return response
 
-    async def _changed(
-        self, resource: incremental_alter_configs.AlterConfigsResource
-    ) -> dict[str, str]:
-        """The configuration of the resource after the operations."""
-        self._check_resource(resource)
-        wanted = await self._read(resource)
-        for change in resource.configs:
-            operation, name = change.config_operation, change.name
-            if operation == DELETE:
-                wanted.pop(name, None)
-                continue
-            value = change.value or ""
-            if operation == SET:
-                wanted[name] = value
-                continue
-            if operation not in (APPEND, SUBTRACT):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
-            setting = _list_setting(resource.resource_type, name, operation)
-            present = split_list(wanted.get(name, setting.default or ""))
-            given = split_list(value)
-            if operation == APPEND:
-                present.extend(item for item in given if item not in present)
-            else:
-                present = [item for item in present if item not in given]
-            wanted[name] = ",".join(present)
-        return wanted
+    async def _alter(self, resource: Resource, change: _Change, validate_only: bool) -> None:
+        """Validates and writes what `change` makes of the settings of a resource.
 
-    async def _read(self, resource: Resource) -> dict[str, str]:
-        """The settings of a resource as they were set: secrets are decoded."""
-        found = await self._dynamic_config.read(_entity_path(resource))
-        if resource.resource_type == BROKER:
-            return self._config.secrets.decode_all(found)
-        return found
+        It runs again if they change meanwhile: of two requests at the same time none is lost.
+        """
+        self._check_resource(resource)
+        path = _entity_path(resource)
+
+        async def changed(stored: dict[str, str]) -> dict[str, str]:
+            if resource.resource_type != BROKER:
+                return await self._validated(resource, change(stored), stored)
+            secrets = self._config.secrets  # the settings as they were set
+            present = secrets.decode_all(stored)
+            return secrets.encode_all(
+                await self._validated(resource, change(dict(present)), present)
+            )
+
+        if validate_only:
+            await changed(await self._dynamic_config.read(path))
+        else:
+            await self._dynamic_config.change(path, changed)
 
     def _check_resource(self, resource: Resource) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -215,8 +208,9 @@ class ConfigAlterer:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message} CLIENT_METRICS")
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
-    async def _store(self, resource: Resource, wanted: dict[str, str], validate_only: bool) -> None:
-        self._check_resource(resource)
+    async def _validated(
+        self, resource: Resource, wanted: dict[str, str], present: Mapping[str, str]
+    ) -> dict[str, str]:
         if resource.resource_type == TOPIC:
             self._validate_topic(resource.resource_name, wanted)
         elif resource.resource_type == CLIENT_METRICS:
@@ -224,11 +218,8 @@ class ConfigAlterer:
         elif resource.resource_type == GROUP:
             await self._validate_group(wanted)
         else:
-            present = await self._read(resource)
             self._validate_broker(wanted, present, per_broker=bool(resource.resource_name))
-            wanted = self._config.secrets.encode_all(wanted)
-        if not validate_only:
-            await self._dynamic_config.write(_entity_path(resource), wanted)
+        return wanted
 
     def _validate_topic(self, name: str, wanted: Mapping[str, str]) -> None:
         try:
@@ -364,6 +355,36 @@ def _entity_path(resource: Resource) -> str:
     if resource.resource_type == GROUP:
         return entity_path(znodes.ENTITY_GROUPS, resource.resource_name)
     return f"{znodes.ENTITY_BROKERS}/{resource.resource_name or znodes.DEFAULT_ENTITY}"
+
+
+def _replaced(wanted: dict[str, str], _: dict[str, str]) -> dict[str, str]:
+    return wanted
+
+
+def _changed(
+    resource: incremental_alter_configs.AlterConfigsResource, wanted: dict[str, str]
+) -> dict[str, str]:
+    """The configuration of the resource after the operations."""
+    for change in resource.configs:
+        operation, name = change.config_operation, change.name
+        if operation == DELETE:
+            wanted.pop(name, None)
+            continue
+        value = change.value or ""
+        if operation == SET:
+            wanted[name] = value
+            continue
+        if operation not in (APPEND, SUBTRACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+        setting = _list_setting(resource.resource_type, name, operation)
+        present = split_list(wanted.get(name, setting.default or ""))
+        given = split_list(value)
+        if operation == APPEND:
+            present.extend(item for item in given if item not in present)
+        else:
+            present = [item for item in present if item not in given]
+        wanted[name] = ",".join(present)
+    return wanted
 
 
 def _list_setting(kind: int, name: str, operation: int) -> Setting:

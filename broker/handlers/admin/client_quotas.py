@@ -132,13 +132,16 @@ class QuotaAdminHandlers:
         changes = _checked_changes(operations, IP in entity)
         if validate_only:
             return
-        settings = await self._dynamic_config.read(path)
-        for key, text in changes.items():
-            if text is None:
-                settings.pop(key, None)
-            else:
-                settings[key] = text
-        await self._dynamic_config.write(path, settings)
+
+        async def change(settings: dict[str, str]) -> dict[str, str]:
+            for key, text in changes.items():
+                if text is None:
+                    settings.pop(key, None)
+                else:
+                    settings[key] = text
+            return settings
+
+        await self._dynamic_config.change(path, change)
 
 
 def _invalid_request(message: str) -> KafkaError:

@@ -121,12 +121,17 @@ class UserCredentialHandlers:
     async def _alter_user(
         self, user: str, wanted: list[_Change]
     ) -> AlterUserScramCredentialsResult:
-        try:
-            properties = await self._dynamic_config.read(_entity(user))
+        async def change(properties: Properties) -> Properties:
             if not _apply(properties, wanted):
-                message = "Attempt to delete a user credential that does not exist"
-                return AlterUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, message)
-            await self._dynamic_config.write(_entity(user), properties)
+                raise KafkaError(
+                    ErrorCode.RESOURCE_NOT_FOUND,
+                    "Attempt to delete a user credential that does not exist",
+                )
+            return properties
+
+        try:
+            # The quotas of the user are in the same znode.
+            await self._dynamic_config.change(_entity(user), change)
         except Exception as error:
             return AlterUserScramCredentialsResult(
                 user, error_code(error), error_message(error) or _UNFORESEEN

@@ -55,7 +55,8 @@ class SaslListeners:
         self._statistics = statistics
         self._run_in_thread = run_in_thread
         self._log = log
-        self._signed: list[SignedTokens] = []
+        self._signed: dict[str, SignedTokens] = {}  # by listener
+        self._unread: dict[str, SignedTokens] = {}  # those whose keys were not read yet
 
     def new_session(self, listener_name: str) -> NewSession:
         """What makes the session of a new connection on a listener."""
@@ -108,12 +109,26 @@ class SaslListeners:
         return lambda: GssapiExchange(login.accept, rules.short_name)
 
     async def start(self) -> None:
-        """Reads what is not in the settings: keys of issuers. Raises ConfigError."""
-        for tokens in self._signed:
+        """Reads what is not in the settings: keys of issuers. Raises ConfigError.
+
+        Those that were read by an earlier call are not read again.
+        """
+        for name, tokens in list(self._unread.items()):
             await tokens.start()
+            if self._unread.get(name) is tokens:
+                del self._unread[name]
+            if self._signed.get(name) is not tokens:
+                tokens.stop()  # the listener was closed meanwhile
+
+    def forget(self, listener_name: str) -> None:
+        """A listener is closed."""
+        self._unread.pop(listener_name, None)
+        tokens = self._signed.pop(listener_name, None)
+        if tokens is not None:
+            tokens.stop()
 
     def stop(self) -> None:
-        for tokens in self._signed:
+        for tokens in self._signed.values():
             tokens.stop()
 
     def _bearer_tokens(self, listener_name: str) -> Validate:
@@ -125,7 +140,7 @@ class SaslListeners:
             signed = SignedTokens(
                 TokenRules.of(self._config, listener_name, url), self._timer, self._run_in_thread
             )
-            self._signed.append(signed)
+            self._signed[listener_name] = self._unread[listener_name] = signed
             return signed.validate
         login = jaas_login(self._config, listener_name, "OAUTHBEARER")
         try:

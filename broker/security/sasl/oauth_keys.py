@@ -159,6 +159,7 @@ class SignedTokens:
         return ValidToken(name.strip(), time_ms(claims, "exp") or 0)
 
     def _schedule(self) -> None:
+        self.stop()
         self._refresh = self._timer.schedule(self._rules.refresh_ms, self._refresh_now)
 
     def _refresh_now(self) -> None:

@@ -24,11 +24,11 @@ from ottla.broker.security.sasl.scram_credentials import (
 )
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
+    change_config,
     entities_of,
     entity_path,
     read_config,
     read_configs,
-    write_config,
 )
 from ottla.controller.tree.store import ZnodeStore
 
@@ -83,8 +83,11 @@ async def add_credential(
     """Sets the password of a user for one mechanism; durable when it returns."""
     entity = entity_path(znodes.ENTITY_USERS, user)
     credential = from_password(mechanism, password, iterations=iterations)
-    properties = await read_config(store, entity)
-    await write_config(store, entity, {**properties, mechanism: encode_credential(credential)})
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        return {**properties, mechanism: encode_credential(credential)}
+
+    await change_config(store, entity, change)
 
 
 async def add_users(store: ZnodeStore, users: Iterable[NewUser]) -> None:
@@ -97,11 +100,15 @@ async def add_users(store: ZnodeStore, users: Iterable[NewUser]) -> None:
 async def remove_credentials(store: ZnodeStore, user: str, mechanisms: list[str]) -> list[str]:
     """Removes the credentials for these mechanisms, or all; returns which were there."""
     entity = entity_path(znodes.ENTITY_USERS, user)
-    properties = await read_config(store, entity)
-    removed = [each for each in mechanisms or HASHES if each in properties]
-    if removed:
-        kept = {name: value for name, value in properties.items() if name not in removed}
-        await write_config(store, entity, kept)
+    wanted = mechanisms or list(HASHES)
+    removed: list[str] = []
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        removed[:] = [each for each in wanted if each in properties]
+        return {name: value for name, value in properties.items() if name not in removed}
+
+    if not (await read_config(store, entity)).keys().isdisjoint(wanted):
+        await change_config(store, entity, change)
     return removed
 
 

@@ -25,6 +25,20 @@ def test_cancelling_goes_back_to_the_origin() -> None:
     assert not back.is_being_reassigned
 
 
+@given(replica_lists, replica_lists)
+def test_replicas_of_a_replaced_target_are_neither_original_nor_targets(
+    origin: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    moving = ReplicaAssignment(origin).reassign_to(target)
+    kept = moving.with_replaced((8, 9))
+    assert kept.replicas == (*moving.replicas, 8, 9)
+    assert kept.is_being_reassigned
+    assert kept.target_replicas == moving.target_replicas
+    assert kept.origin_replicas == moving.origin_replicas
+    assert kept.without_replaced() == moving
+    assert kept.reassign_to(origin) == moving.reassign_to(origin)
+
+
 def test_without() -> None:
     moving = ReplicaAssignment((4, 1, 2), adding=(4,), removing=(1,))
     assert moving.without(4) == ReplicaAssignment((1, 2), removing=(1,))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from ottla.broker.cluster.features import NO_EPOCH, FeatureCache
+from typing import cast
+
+from ottla.broker.cluster.features import NO_EPOCH, RETRY_MS, FeatureCache
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import ZnodeStore
 from ottla.controller.tree.znodes_admin import encode_features
+from tests.doubles.controller_cluster import settle
+from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.eventually import eventually_async
+from tests.doubles.interrupted_store import BEFORE, InterruptedStore
 
 
 async def test_the_znode_is_followed() -> None:
@@ -33,3 +39,21 @@ async def test_the_znode_is_followed() -> None:
     assert (again.finalized, features.finalized) == ({"f": 4}, {"f": 3})
     again.stop()
     await store.close()
+
+
+async def test_a_change_that_could_not_be_read_is_read_again() -> None:
+    """The watch has fired, and does not fire again: nothing else changes."""
+    inner, runtime = EmbeddedStore(), ManualRuntime()
+    await inner.connect()
+    store = InterruptedStore(inner)
+    features = FeatureCache(cast("ZnodeStore", store), runtime, {})
+    await features.start()
+    store.interrupt(1, BEFORE)
+    await inner.create(znodes.FEATURE, encode_features({"f": 2}, enabled=True))
+    await settle()
+    assert features.epoch == NO_EPOCH
+    runtime.advance(RETRY_MS)
+    await settle()
+    assert (features.finalized, features.epoch) == ({"f": 2}, 0)
+    features.stop()
+    await inner.close()

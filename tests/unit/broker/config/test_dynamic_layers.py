@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
+import pytest
+
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic_config import load_broker_settings
 from ottla.broker.config.dynamic_layers import is_secret
+from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree.entity_configs import read_config, write_config
+from ottla.controller.tree.store import ZnodeStore
+from tests.doubles.interrupted_store import AFTER, BEFORE, CANCEL, InterruptedStore
 from tests.doubles.znode_entities import Entities
 
 KEY = "listener.name.plaintext.ssl.key.password"
@@ -73,3 +81,30 @@ async def test_secrets_of_the_old_secret_are_encrypted_again_at_the_start() -> N
     await load_broker_settings(entities.store, config, 1)
     assert await read_config(entities.store, "brokers/1") == stored
     await entities.stop()
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER, CANCEL])
+async def test_a_start_that_is_interrupted_anywhere_loses_no_secret(how: str) -> None:
+    """With the next start they are encrypted with the new secret, and the old one is not needed."""
+    at = 1
+    while True:
+        entities = await Entities().start()
+        old = with_secret(**{"password.encoder.secret": "old"}).secrets
+        values = {KEY: "s3cret", PATH: "/keys"}
+        await write_config(entities.store, "brokers/1", old.encode_all(values))
+        store = InterruptedStore(entities.store)
+        store.interrupt(at, how)
+        config = with_secret(**{"password.encoder.old.secret": "old"})
+        start = load_broker_settings(cast("ZnodeStore", store), config, 1)
+        await asyncio.gather(spawn(start, name="start"), return_exceptions=True)
+        was_interrupted = store.is_past
+        config = with_secret(**{"password.encoder.old.secret": "old"})
+        await load_broker_settings(entities.store, config, 1)
+        assert config.effective_text(KEY) == "s3cret", f"interrupted at call {at}"
+        stored = await read_config(entities.store, "brokers/1")
+        assert with_secret().secrets.decode_all(stored) == values
+        await entities.stop()
+        if not was_interrupted:
+            break
+        at += 1
+    assert at > 2, "the settings are read and written"

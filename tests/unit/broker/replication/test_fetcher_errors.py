@@ -12,10 +12,11 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
 from tests.doubles.replicas import TOPIC
-from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, run
+from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, content, run
 
 
 def test_an_unforeseen_error_of_one_partition_does_not_stop_the_others(
@@ -38,6 +39,24 @@ def test_an_unforeseen_error_of_one_partition_does_not_stop_the_others(
         pair.assert_equal(1)
         assert pair.following.log(0).log_end_offset == 0
         assert len(pair.leader.connections) == 1
+
+    run(body)
+
+
+def test_records_of_the_deleted_topic_do_not_get_into_the_next_one_of_its_name() -> None:
+    """The response was on its way when the topic was deleted and created again."""
+
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        pair.leading.append(3)
+        await pair.next_fetch()
+        key = TopicPartition(TOPIC, 0)
+        pair.fetcher.remove(key)
+        pair.following.leader_and_isr.remove_stray(key)
+        pair.following.logs.delete_async(*key)
+        pair.fetcher.add(pair.following.follow(LEADER, isr=[LEADER], topic_id=bytes(15) + b"2"))
+        await pair.respond_with(records=memoryview(content(pair.leading.log())), high_watermark=3)
+        assert pair.following.log().log_end_offset == 0
 
     run(body)
 

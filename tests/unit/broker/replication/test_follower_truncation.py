@@ -125,6 +125,19 @@ def test_a_replica_that_is_removed_between_two_steps(monkeypatch: pytest.MonkeyP
     assert (log.log_end_offset, truncated, done) == (8, [], False)
 
 
+def test_a_replica_that_is_deleted_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files may be gone by then; the log directory must not go offline for that."""
+
+    def deleted(replicas: Replicas, partition: Partition) -> None:
+        replicas.leader_and_isr.remove_stray(partition.key)
+        replicas.logs.delete_async(*partition.key)
+        replicas.logs.purge(1 << 60)
+
+    log, truncated, done = truncate(monkeypatch, deleted)
+    assert (truncated, done) == ([], False)
+    assert not log.log_directory.is_offline
+
+
 def test_a_truncation_below_the_high_watermark_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

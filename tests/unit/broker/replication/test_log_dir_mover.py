@@ -14,6 +14,7 @@ from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
@@ -104,6 +105,39 @@ async def test_the_copy_takes_the_place_of_the_log(scene: Scene) -> None:
     assert moved.path == "/b/t-0"
     assert [record.offset for record in fetched(moved)] == list(range(30))
     assert scene.hosted.completed == [scene.partition]
+
+
+@pytest.mark.parametrize(
+    "error", [CorruptRecordError("its CRC is wrong"), RuntimeError("a defect")]
+)
+async def test_a_batch_that_cannot_be_copied_does_not_stop_the_other_moves(
+    scene: Scene,
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = TopicPartition("t", 1)
+    append(scene.logs.get_or_create(*other, now_ms=NOW_MS), 3)
+    scene.hosted.partitions[other] = SimpleNamespace(log=scene.logs.get(*other), offline=False)
+    append(scene.log, 3)
+    real = Log.append_as_follower
+
+    def append_as_follower(log: Log, records: bytes, *, now_ms: int) -> object:
+        if log.partition == KEY.partition:
+            raise error
+        return real(log, records, now_ms=now_ms)
+
+    monkeypatch.setattr(Log, "append_as_follower", append_as_follower)
+    scene.mover.move(KEY, "/b")
+    scene.mover.move(other, "/b")
+    assert scene.mover._task is not None
+    await scene.mover._task
+    for key, path in ((KEY, "/a/t-0"), (other, "/b/t-1")):
+        log = scene.logs.get(*key)
+        assert log is not None
+        assert log.path == path
+    assert f"Failed to move {KEY} to another log dir" in caplog.text
+    assert ("Traceback" in caplog.text) is isinstance(error, RuntimeError)
 
 
 async def test_a_log_that_starts_inside_of_a_batch_moves(scene: Scene) -> None:

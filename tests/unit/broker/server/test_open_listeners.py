@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.requests.request_channel import RequestChannel
-from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.tasks import WorkerPool, running_tasks
 from ottla.broker.runtime.timer import Timer
 from ottla.broker.security.tls.late_tls import LateTls
 from ottla.broker.server.open_listeners import OpenListeners
@@ -21,8 +22,9 @@ from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.store import Stat, StoreError, ZnodeStore
 from tests.doubles.eventually import eventually_async
+from tests.doubles.interrupted_store import AFTER, BEFORE, CANCEL, InterruptedStore
 
 PLAIN = "PLAINTEXT://127.0.0.1:0"
 MAP = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT"}
@@ -39,7 +41,9 @@ class Scene:
         self.timer, self.workers = Timer(), WorkerPool(threads=1)
         channel = RequestChannel([], cast("Any", None))
         self.server = NetworkServer(channel, self.timer, self.workers)
-        self.registration = BrokerRegistration(self.store, BrokerInfo(1, (), None), lambda: 0)
+        self.faults = InterruptedStore(self.store)
+        store = cast("ZnodeStore", self.faults)
+        self.registration = BrokerRegistration(store, BrokerInfo(1, (), None), lambda: 0)
         base = SimpleNamespace(config=self.config, broker_id=1, timer=self.timer)
         self.endpoints = SimpleNamespace(wildcard_listeners=frozenset())
         network = SimpleNamespace(server=self.server, sasl=None, endpoints=self.endpoints)
@@ -60,6 +64,12 @@ class Scene:
         given = {name.replace("_", "."): text for name, text in settings.items()}
         self.config.update_dynamic({}, given)
         self.listeners.changed()
+
+    async def applied(self) -> None:
+        """Returns when no change is being applied."""
+        for task in running_tasks():
+            if task.get_name() == "listeners":
+                await asyncio.gather(task, return_exceptions=True)
 
     async def registered(self) -> dict[str, int]:
         data, _ = await self.store.get(znodes.broker_path(1))
@@ -143,3 +153,60 @@ async def test_a_registration_is_repeated_when_zookeeper_is_away(
     await eventually_async(lambda: len(scene.registration.info.endpoints) == 2)
     assert caplog.text.count("Cannot register the changed listeners") == 2
     assert await scene.registered() == scene.listeners.ports
+
+
+async def interrupted(scene: Scene, at: int, how: str) -> bool:
+    """A listener is added, with the call of ZooKeeper number `at` interrupted; False if there is no
+    such call."""
+    scene.faults.interrupt(at, how)
+    scene.change(listeners=f"{PLAIN},OUTER://127.0.0.1:0")
+    await scene.applied()
+    was_interrupted = scene.faults.is_past
+    if how == CANCEL:
+        scene.listeners.changed()  # nothing else repeats what was cancelled
+    registration = scene.registration
+    await eventually_async(
+        lambda: len(registration.info.endpoints) == 2 and registration.is_written
+    )
+    await scene.applied()
+    assert set(scene.listeners.ports) == {"PLAINTEXT", "OUTER"}
+    assert await scene.registered() == scene.listeners.ports, f"interrupted at call {at}"
+    return was_interrupted
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER, CANCEL])
+async def test_changed_listeners_that_are_interrupted_anywhere_are_registered(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.broker.server.open_listeners._RETRY_MS", 1)
+    at, was_interrupted = 0, True
+    while was_interrupted:
+        at += 1
+        scene = await Scene().start()
+        was_interrupted = await interrupted(scene, at, how)
+        await scene.stop()
+    assert at > 3, "the brokers are read, and the znode is written"
+
+
+async def test_listeners_that_change_while_the_broker_registers_are_registered(
+    scene: Scene,
+) -> None:
+    """Its session has expired; the znode of the old one is there for a while."""
+    other = EmbeddedStore(tree=scene.store.tree)
+    await other.connect()
+    scene.store.expire_session()
+    before = scene.registration.info
+    await BrokerRegistration(other, before, lambda: 0).register()
+    resolve = scene.registration._resolve_existing_registration
+
+    async def changes(path: str) -> Stat | None:
+        changed = before._replace(endpoints=(before.endpoints[0]._replace(host="other"),))
+        found = await resolve(path)
+        await scene.registration.update(changed)
+        return found
+
+    scene.registration._resolve_existing_registration = changes  # type: ignore[method-assign]
+    await scene.registration.register()
+    data, _ = await scene.store.get(znodes.broker_path(1))
+    assert znodes.decode_broker(1, data, 0).endpoints[0].host == "other"
+    await other.close()

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from ottla.controller.changes.isr_changes import refresh_leadership
+from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import PartitionReplica, ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ReplicaState
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.store import ConnectionLost, StoreError
 from ottla.controller.tree.znodes_admin import decode_reassignment, encode_reassignment
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.topics import TopicPartition
@@ -273,6 +274,74 @@ async def test_replica_of_a_replaced_target_is_not_forgotten_when_the_state_cann
     assert assignment(cluster) == ReplicaAssignment((1, 2))
     assert not cluster.controller.context.partitions_being_reassigned
     assert T0 not in cluster.brokers[3].hosted
+
+
+@pytest.mark.parametrize("then", [(4,), None], ids=["another target", "cancelled"])
+@pytest.mark.parametrize("leads", [False, True])
+async def test_controller_that_dies_after_it_wrote_a_replacing_target(
+    then: tuple[int, ...] | None, leads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one knows of the replica of the replaced target by the znode only."""
+    cluster = await four_brokers()
+    await cluster.create_topic("t", (1, 2))
+    await move(cluster, 3, 4)
+    await cluster.change_isr("t", (1, 2, 3))
+    if leads:
+        state = cluster.state("t")._replace(leader=3, leader_epoch=9)
+        cluster.set_node(znodes.state_path(T0), znodes.encode_state(state))
+        cluster.delete_node(znodes.CONTROLLER)
+        await settle()
+        assert cluster.leader("t") == 3
+    epoch, apply = cluster.controller.epoch, cluster.tree.apply
+
+    def dies(session_id: int, ops: Any) -> Any:
+        done = apply(session_id, ops)
+        if any(op.path == znodes.topic_path("t") for op in ops):
+            monkeypatch.undo()
+            cluster.delete_node(znodes.CONTROLLER)
+            raise ConnectionLost("", "the response is lost")
+        return done
+
+    monkeypatch.setattr(cluster.tree, "apply", dies)
+    with pytest.raises(KafkaError):
+        await cluster.controller.alter_partition_reassignments({T0: then})
+    await settle()
+    assert cluster.controller.epoch == epoch + 1
+    assert assignment(cluster).adding == (() if then is None else then)
+    assert T0 not in cluster.brokers[3].hosted
+    assert cluster.leader("t") == 1
+    assert 3 not in cluster.state("t").isr
+    if then is not None:
+        await cluster.change_isr("t", (1, 2, 4))
+    assert not assignment(cluster).is_being_reassigned
+    assert not cluster.controller.context.partitions_being_reassigned
+    await cluster.stop()
+
+
+async def test_resumed_move_that_fails_does_not_hold_the_controller(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.create_topic("t", (1,), (1,))
+    await move(cluster, 3)
+    await move(cluster, 2, partition=T1)
+    reassignment = cluster.controller._components.reassignment
+    bump = reassignment._bump_leader_epoch
+
+    async def fails(partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        if partition == T0:
+            raise StateChangeFailed("its state is gone")
+        await bump(partition, assignment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reassignment, "_bump_leader_epoch", fails)
+        cluster.delete_node(znodes.CONTROLLER)
+        await settle()
+    assert cluster.controller.epoch == 2
+    assert cluster.controller.is_active
+    assert f"Failed to resume reassignment of partition {T0}" in caplog.text
+    for target, partition in ((3, T0), (2, T1)):
+        await cluster.change_isr("t", (1, target), partition[1])
+        assert assignment(cluster, partition[1]) == ReplicaAssignment((target,))
 
 
 async def test_partition_that_never_had_a_leader_begins_at_its_targets(cluster: Cluster) -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from ottla.controller.tree import znodes
-from ottla.controller.tree.change_notifications import CHANGE_EXPIRATION_MS
+from ottla.controller.tree.change_notifications import CHANGE_EXPIRATION_MS, RETRY_MS
+from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
+    change_config,
     entities_of,
     entity_path,
     read_config,
     read_configs,
     write_config,
 )
-from ottla.controller.tree.store import ZnodeStore, make_paths, set_or_create
+from ottla.controller.tree.store import StoreError, ZnodeStore, make_paths, set_or_create
 from ottla.controller.tree.znodes_admin import decode_config_change, encode_config_change
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.eventually import eventually_async
+from tests.doubles.interrupted_store import AFTER, BEFORE, InterruptedStore
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
 
 
@@ -88,6 +92,57 @@ async def test_parent_with_properties_stays(store: ZnodeStore) -> None:
     assert await store.exists("/config/users/u/clients") is None
 
 
+@pytest.mark.parametrize("entity", ["topics/t", "users/u"])
+@pytest.mark.parametrize("before", [{}, {"a": "0", "b": "0"}])
+@pytest.mark.parametrize("removes", [False, True])
+async def test_of_two_changes_at_the_same_time_none_is_lost(
+    store: ZnodeStore, entity: str, before: dict[str, str], removes: bool
+) -> None:
+    if before:
+        await write_config(store, entity, before)
+    attempts = []
+
+    async def other(properties: dict[str, str]) -> dict[str, str]:
+        return {} if removes else {**properties, "b": "2"}
+
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        attempts.append(properties)
+        if len(attempts) == 1:
+            await change_config(store, entity, other)
+        return {**properties, "a": "1"}
+
+    wanted = {"a": "1"} if removes else {**before, "a": "1", "b": "2"}
+    assert await change_config(store, entity, change) == wanted
+    assert await read_config(store, entity) == wanted
+    if before or not removes or entity == "topics/t":
+        assert len(attempts) == 2
+
+
+async def test_change_that_is_overtaken_by_a_removal_repeats_its_own(store: ZnodeStore) -> None:
+    await write_config(store, "users/u", {"a": "0", "b": "0"})
+    seen = []
+
+    async def drop(properties: dict[str, str]) -> dict[str, str]:
+        seen.append(properties)
+        if len(seen) == 1:
+            await write_config(store, "users/u", {"b": "1"})
+        return {name: value for name, value in properties.items() if name != "a" and value == "0"}
+
+    assert await change_config(store, "users/u", drop) == {}
+    assert seen == [{"a": "0", "b": "0"}, {"b": "1"}]
+    assert await store.exists("/config/users/u") is None
+
+
+async def test_change_that_is_overtaken_again_and_again_ends(store: ZnodeStore) -> None:
+    async def change(properties: dict[str, str]) -> dict[str, str]:
+        await write_config(store, "topics/t", {"a": "0"})
+        return {"a": "1"}
+
+    with pytest.raises(StoreError, match="keeps being changed"):
+        await change_config(store, "topics/t", change)
+    assert await read_config(store, "topics/t") == {"a": "0"}
+
+
 class Listener:
     def __init__(self, store: ZnodeStore) -> None:
         self.runtime = ManualRuntime()
@@ -146,6 +201,34 @@ async def test_changes_that_pile_up_are_notified_with_their_last_state() -> None
         await write_config(store, "topics/t", {"a": value})
     await settle()
     assert listener.heard == [("topics", "t", {"a": "3"})]
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER])
+async def test_change_that_could_not_be_read_is_read_again(how: str) -> None:
+    """The watch has fired, and does not fire again: nothing else changes."""
+    at = 1
+    while True:
+        inner = EmbeddedStore()
+        await inner.connect()
+        await make_paths(inner, [znodes.CONFIG_CHANGES])
+        store = InterruptedStore(inner)
+        listener = Listener(cast("ZnodeStore", store))
+        await listener.watcher.start()
+        store.interrupt(at, how)
+        await write_config(inner, "topics/t", {"a": "1"})
+        await settle()
+        was_interrupted = store.is_past
+        listener.runtime.advance(RETRY_MS)
+        await settle()
+        assert listener.heard[-1:] == [("topics", "t", {"a": "1"})], f"interrupted at call {at}"
+        listener.watcher.stop()
+        listener.runtime.advance(RETRY_MS)
+        await listener.runtime.close()
+        await inner.close()
+        if not was_interrupted:
+            break
+        at += 1
+    assert at > 3, "the changes, their nodes and the configuration are read"
 
 
 async def test_malformed_change_is_skipped() -> None:

@@ -78,11 +78,11 @@ def with_changes(
     async def write() -> None:
         await entities.start()
         if topic is not None:
-            await entities.dynamic.write("topics/t", topic)
+            await entities.write("topics/t", topic)
         if "cluster" in layers:
-            await entities.dynamic.write("brokers/<default>", layers["cluster"])
+            await entities.write("brokers/<default>", layers["cluster"])
         if "broker" in layers:
-            await entities.dynamic.write("brokers/1", layers["broker"])
+            await entities.write("brokers/1", layers["broker"])
         await entities.stop()
 
     asyncio.run(write())

@@ -13,11 +13,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.runtime.timer import Timer
+from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.runtime.clock import ManualClock
+from ottla.broker.runtime.timer import ManualTimer, Timer
 from ottla.broker.security.sasl import oauth_keys
+from ottla.broker.security.sasl.listeners import SaslListeners
 from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
 from ottla.broker.security.sasl.oauthbearer import InvalidToken
+from tests.doubles.controller_cluster import settle
 from tests.doubles.eventually import eventually_async
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -148,3 +153,52 @@ async def test_keys_that_cannot_be_read(
     await eventually_async(lambda: "keeping the previous keys" in caplog.text)
     await asyncio.sleep(0)
     assert tokens.validate(signed(CLAIMS)).name == "anna"
+
+
+async def test_the_keys_of_each_listener_are_read_once_and_as_long_as_it_is_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listeners are added and removed at run time, and each addition starts what is new."""
+    monkeypatch.setattr(oauth_keys, "LEAST_INTERVAL_SECONDS", 0.0)
+    loads: list[str] = []
+    load = SignedTokens.load
+
+    def counted(tokens: SignedTokens) -> None:
+        loads.append(tokens._rules.url)
+        load(tokens)
+
+    monkeypatch.setattr(SignedTokens, "load", counted)
+    config = BrokerConfig(
+        {
+            "listeners": "INNER://:0,ONE://127.0.0.1:0,TWO://127.0.0.1:0",
+            "listener.security.protocol.map": (
+                "INNER:PLAINTEXT,ONE:SASL_PLAINTEXT,TWO:SASL_PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "INNER",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": path.as_uri(),
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms": "1000",
+        }
+    )
+    timer = ManualTimer(ManualClock())
+    unused: Any = None
+    listeners = SaslListeners(
+        config, unused, unused, timer, lambda: 0, NetworkStatistics(), in_place, unused
+    )
+    for expected in (1, 2):
+        listeners.new_session(("ONE", "TWO")[expected - 1])
+        await listeners.start()
+        await listeners.start()
+        assert len(loads) == expected
+
+    async def refreshed() -> int:
+        before = len(loads)
+        timer.advance(1000)
+        await settle()
+        return len(loads) - before
+
+    assert await refreshed() == 2
+    listeners.forget("ONE")
+    assert await refreshed() == 1
+    listeners.stop()
+    assert await refreshed() == 0
