@@ -315,8 +315,7 @@ class Fetcher:
             or log.log_end_offset != fetch_state.fetch_offset
             or partition.topic_id != fetch_state.topic_id
         ):
-            # While the request was in flight. The topic id: it was deleted and created again.
-            return
+            return  # Changed while the request was in flight. The topic id: it was created again.
         code = data.error_code
         try:
             if code == ErrorCode.NONE:
