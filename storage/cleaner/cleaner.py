@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, Throttle
+from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, Throttle, finish_swap
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.errors import (
     CorruptFile,
@@ -161,7 +161,11 @@ class Cleaner:
             if log.log_directory.append_error is not None or log.is_closed:
                 continue
             try:
+                if finish_swap(log) is not None:
+                    continue
                 dirt = self.cleanable_range(log, now_ms)
+            except LogDirectoryOffline:
+                continue
             except OSError as error:
                 if is_exhausted(error):
                     log.log_directory.exhausted(error)  # the log is checked again later

@@ -334,10 +334,14 @@ class Compaction:
                     _remove_files(log, cleaned)
                 elif self._rename(cleaned):
                     self._swap(cleaned, replaced, now_ms)
+                    self.error = finish_swap(log)
                 else:
                     self.discard()
                     return False
                 del self._results[0]
+                if self.error is not None:
+                    self.discard()
+                    return False
         except OSError as error:
             raise log.log_directory.fail(error) from error
         return True
@@ -367,7 +371,6 @@ class Compaction:
         log.local.retire_segments(
             replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset
         )
-        fresh.change_suffix("")
         log.segments.add(fresh)
 
     def sync(self) -> None:
@@ -387,6 +390,26 @@ class Compaction:
             except OSError as error:
                 logger.warning("%s: Could not delete compacted segments: %s", self.log.name, error)
         self._results.clear()
+
+
+def finish_swap(log: Log) -> OSError | None:
+    """Gives a segment that has replaced others its name. The error if there is no space for that.
+
+    It keeps `.swap` then, a name under which the log reads and truncates it and the next start
+    finds it; Kafka takes the log directory offline. No other compaction of the log may begin: the
+    next start takes the `.swap` files of a log for those of one compaction, and removes them if it
+    finds `.cleaned` files, too. Raises LogDirectoryOffline.
+    """
+    try:
+        for segment in log.segments:
+            if segment.suffix == SWAP_SUFFIX:
+                segment.change_suffix("")
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise log.log_directory.fail(error) from error
+        logger.warning("%s: Renaming a compacted segment is retried later: %s", log.name, error)
+        return error
+    return None
 
 
 def _source(segment: Segment) -> Source:

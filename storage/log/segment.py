@@ -414,18 +414,19 @@ class Segment:
         self.log.trim()
 
     def change_suffix(self, suffix: str) -> None:
-        """Renames all files, for example to `.deleted`. Slices stay readable. Raises OSError."""
-        old, self.suffix = self.suffix, suffix
+        """Renames all files, for example to `.deleted`. Slices stay readable.
+
+        Raises OSError; a repeated call renames the others.
+        """
         for part in self._parts():
-            path = part.path.removesuffix(old) + suffix
-            if part is self.txn_index and not self.txn_index.exists:
-                part.path = path
-                continue
-            try:
-                self._fs.replace(part.path, path)
-            except FileNotFoundError:
-                logger.warning("%s does not exist and cannot be renamed", part.path)
+            path = part.path.removesuffix(suffix).removesuffix(self.suffix) + suffix
+            if path != part.path and (part is not self.txn_index or self.txn_index.exists):
+                try:
+                    self._fs.replace(part.path, path)
+                except FileNotFoundError:
+                    logger.warning("%s does not exist and cannot be renamed", part.path)
             part.path = path
+        self.suffix = suffix
 
     def move_to(self, directory: str) -> None:
         """The directory was renamed to `directory`."""

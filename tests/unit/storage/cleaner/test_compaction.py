@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
-from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled
+from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, finish_swap
 from ottla.storage.cleaner.offset_map import BYTES_PER_KEY
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogDirectoryOffline
@@ -174,6 +174,62 @@ def test_no_space_for_a_name_is_no_failure_of_the_disk(
     retried.run()
     assert retried.commit(NOW_MS)
     assert newest(log) == {**before, b"key-0": b"last"}
+
+
+@pytest.mark.parametrize("step", range(9))
+@pytest.mark.parametrize("truncated", [False, True])
+def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncated: bool) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    cleaner = Cleaner(manager.logs)
+    fill(log, 90, keys=40)
+    log.flush()
+    before = newest(log)
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    compaction.run()
+    fs.fail("replace", errno.ENOSPC, path_part=".swap", after=step, times=1000)
+    assert not cleaner.finish(compaction, NOW_MS)
+    assert isinstance(compaction.error, OSError)
+    assert log.log_directory.append_error is None
+    assert newest(log) == before
+    assert [path for path in fs.paths() if path.endswith(".swap")]
+    assert not [path for path in fs.paths() if path.endswith(".cleaned")]
+    assert cleaner.next_compaction(NOW_MS) is None  # its files would look like the other's
+    if truncated:
+        log.truncate_to(2)
+        before = newest(log)
+        append(log, [(NOW_MS, b"key-0", b"last", [])])
+        before[b"key-0"] = b"last"
+    again = manager_on(fs.after_kill(), **SETTINGS).get("t", 0)
+    assert again is not None
+    assert newest(again) == before
+    assert again.log_end_offset == log.log_end_offset
+    fs.heal()
+    assert finish_swap(log) is None
+    assert not [path for path in fs.paths() if path.endswith(".swap")]
+    assert newest(log) == before
+    if not truncated:
+        retried = cleaner.next_compaction(NOW_MS)
+        assert retried is not None
+        retried.run()
+        assert cleaner.finish(retried, NOW_MS)
+        assert newest(log) == before
+
+
+def test_a_failure_of_the_disk_at_the_last_name_takes_the_directory_offline() -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    cleaner = Cleaner(manager.logs)
+    fill(log)
+    compaction = compaction_of(log)
+    compaction.run()
+    fs.fail("replace", errno.ENOSPC, path_part=".swap")
+    assert not compaction.commit(NOW_MS)
+    fs.fail("replace", errno.EIO, path_part=".swap")
+    assert cleaner.next_compaction(NOW_MS) is None
+    assert log.log_directory.is_offline
+    assert cleaner.uncleanable == {}
 
 
 def test_a_swap_file_that_cannot_be_removed_takes_the_directory_offline() -> None:
