@@ -30,7 +30,8 @@ def main() -> None:
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
     failed = played = 0
     seed = arguments.seed
-    while played < arguments.count if deadline is None else _real_seconds() < deadline:
+    count = arguments.count or (1 if deadline is None else sys.maxsize)
+    while played < count and (deadline is None or _real_seconds() < deadline):
         outcome = play(seed, shape, verbose=arguments.verbose, steps=arguments.steps)
         print(outcome.summary, flush=True)
         if arguments.twice and not _replays(outcome, arguments):
@@ -47,7 +48,7 @@ def main() -> None:
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Plays seeded simulations of a cluster.")
     parser.add_argument("seed", type=int)
-    parser.add_argument("count", type=int, nargs="?", default=1)
+    parser.add_argument("count", type=int, nargs="?", help="how many seeds, 1 by default")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=3)
     parser.add_argument("--internal-partitions", type=int, default=50)
@@ -65,7 +66,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")
     parser.add_argument("--steps", default="", help="a file for every callback and clock reading")
-    parser.add_argument("--seconds", type=float, help="as many seeds as this time gives")
+    parser.add_argument("--seconds", type=float, help="no seed begins after this time")
     parser.add_argument("--stride", type=int, default=1, help="from one seed to the next")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for fewer troubles")
     return parser.parse_args()
