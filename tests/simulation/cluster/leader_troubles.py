@@ -129,6 +129,30 @@ class LeaderTroubles:
             self._check_shrunk(index, leader, follower)
         self.world.network.heal()
 
+    async def replaced_target(self, _node: Node) -> None:
+        """The controller dies when it has written a reassignment that replaces another one, whose
+        new replica cannot catch up; nobody else knows of that replica."""
+        index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
+        controller = self.controller()
+        session = None if controller is None else self.session(controller)
+        if controller is None or session is None or len(nodes) < 3:
+            return
+        kept, added = self.random.sample([each for each in nodes.values() if each != controller], 2)
+        chosen = [controller.broker_id, kept.broker_id]
+        await self.admin.reassign_to(index, chosen)
+        await self._until(lambda: set(self._isr(index)) == set(chosen), 10)
+        leader = self.leader(index)
+        if leader is None or self.controller() is not controller or not added.ready:
+            return
+        self.world.network.cut(leader.host, added.host)
+        await self.admin.reassign_to(index, [*chosen, added.broker_id])
+        session.after_write(znodes.topic_path(TOPIC), controller.kill)
+        await self.admin.reassign_to(index, chosen)
+        await asyncio.sleep(self.random.uniform(0, 8))
+        self.world.network.heal()
+        if not controller.is_up:
+            controller.start()
+
     def _end_offset(self, node: Node, index: int) -> int:
         """The log end offset of a partition on a broker; -1 without its log."""
         partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions
