@@ -25,7 +25,7 @@ UNFINISHED = (
     *("refused_join", "calm"),
 )
 NETWORK = (
-    *("cut", "isolate", "lag", "half_reassigned", "replaced_target"),
+    *("cut", "isolate", "lag", "half_reassigned", "replaced_target", "lost_stop_replica"),
     *("leader_lost", "away", "short_return"),
 )
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
