@@ -140,8 +140,8 @@ async def rename_stray_logs(
     changes while the tree is read is left alone.
     """
     replicas = hosted or _NoReplicas()
-    looked_at = logs.logs() if only is None else only
-    before = {log: replicas.leader_epoch(_key(log)) for log in looked_at}
+    checked = logs.logs() if only is None else only
+    before = {log: replicas.leader_epoch(_key(log)) for log in checked}
     topics = list(dict.fromkeys(log.topic for log in before))
     if not topics:
         return 0

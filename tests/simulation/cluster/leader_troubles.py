@@ -131,7 +131,7 @@ class LeaderTroubles:
 
     async def replaced_target(self, _node: Node) -> None:
         """The controller dies when it has written a reassignment that replaces another one, whose
-        new replica cannot catch up; nobody else knows of that replica."""
+        new replica cannot catch up; no other broker knows of that replica."""
         index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
         controller = self.controller()
         session = None if controller is None else self.session(controller)
