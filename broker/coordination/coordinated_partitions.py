@@ -228,12 +228,12 @@ class CoordinatedPartitions(Generic[P]):
             deadline = self._clock.monotonic() + SLICE_SECONDS
             while self._has_work() and self._clock.monotonic() < deadline:
                 self._load_current(deadline)
-        finally:
+        finally:  # also after an error of what is called when a partition is loaded
             if collects:
                 gc.enable()
-        self._is_scheduled = self._has_work()
-        if self._is_scheduled:
-            self._defer(self._load_slice)
+            self._is_scheduled = self._has_work()
+            if self._is_scheduled:
+                self._defer(self._load_slice)
 
     def _has_work(self) -> bool:
         """Whether there is a partition to load; starts the next one in the queue."""

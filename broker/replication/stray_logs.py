@@ -7,26 +7,35 @@ requests for it. A
 stray log is renamed with the suffix `-stray` and kept, as it may be the only copy of its records.
 (Kafka does this in KRaft mode; in ZooKeeper mode it leaves such a log where it is, and refuses the
 new topic of that name.)
+
+A broker may also miss a StopReplica while it is registered: the controller that had it in its queue
+died. So it looks now and then for replicas that the metadata give to other brokers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.tree import znodes
+from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.controller.model import TopicState
     from ottla.controller.tree.store import ZnodeStore
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.broker")
+
+_LOGS_PER_STEP = 256  # less than a millisecond
 
 
 class HostedReplicas(Protocol):
@@ -50,15 +59,23 @@ class _NoReplicas:
 
 
 class StrayCheck:
-    """Looks for stray logs after each registration. Loop only."""
+    """Looks for stray logs after each registration, and now and then. Loop only."""
 
     def __init__(
-        self, logs: LogManager, store: ZnodeStore, broker_id: int, hosted: HostedReplicas
+        self,
+        logs: LogManager,
+        store: ZnodeStore,
+        broker_id: int,
+        hosted: HostedReplicas,
+        metadata: MetadataCache,
     ) -> None:
         self._logs = logs
         self._store = store
         self._broker_id = broker_id
         self._hosted = hosted
+        self._metadata = metadata
+        # Replicas that were given to others at the last look, with their leader epochs.
+        self._unassigned: set[tuple[Log, int]] = set()
         self._checked_epoch = -1
         self._checked = asyncio.Event()
 
@@ -69,6 +86,39 @@ class StrayCheck:
         checked, self._checked = self._checked, asyncio.Event()
         checked.set()
 
+    async def look_for_unassigned(self) -> None:
+        """Renames the logs of replicas that were given to others at the last look already; usually
+        a StopReplica has deleted them since.
+
+        The tree decides: at the end of a reassignment the metadata are ahead of it.
+        """
+        found = await run_in_slices(self._given_to_others())
+        again, self._unassigned = found & self._unassigned, found
+        if not again:
+            return
+        logs = sorted((log for log, _ in again), key=_key)
+        try:
+            await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
+        except StoreError as error:
+            logger.info("Failed to look for stray logs, retrying: %s", error)
+
+    def _given_to_others(self) -> Generator[None, None, set[tuple[Log, int]]]:
+        found = set()
+        for count, log in enumerate(self._logs.logs(), 1):
+            if count % _LOGS_PER_STEP == 0:
+                yield
+            state = self._metadata.snapshot.partition(log.topic, log.partition)
+            epoch = self._hosted.leader_epoch(_key(log))
+            # A LeaderAndIsr with a higher leader epoch is newer than the metadata. A member of the
+            # ISR, or a leader, is one until the controller has removed it.
+            if (
+                state is not None
+                and epoch <= state.leader_epoch
+                and self._broker_id not in (*state.replicas, *state.isr, state.leader)
+            ):
+                found.add((log, epoch))
+        return found
+
     async def wait_for(self, broker_epoch: int) -> None:
         """Waits until the check for this registration, or a later one, is complete."""
         while self._checked_epoch < broker_epoch:
@@ -76,16 +126,22 @@ class StrayCheck:
 
 
 async def rename_stray_logs(
-    logs: LogManager, store: ZnodeStore, broker_id: int, hosted: HostedReplicas | None = None
+    logs: LogManager,
+    store: ZnodeStore,
+    broker_id: int,
+    hosted: HostedReplicas | None = None,
+    only: list[Log] | None = None,
 ) -> int:
-    """Renames the logs that are not assigned to this broker; returns their number.
+    """Renames the logs, all or those of `only`, that are not assigned to this broker; returns their
+    number.
 
-    Call it after the registration and before the first request of the controller: a session reads
-    at least everything that was written before its own last write. A replica that changes while the
-    tree is read is left alone.
+    For all of them, call it after the registration and before the first request of the controller:
+    a session reads at least everything that was written before its own last write. A replica that
+    changes while the tree is read is left alone.
     """
     replicas = hosted or _NoReplicas()
-    before = {log: replicas.leader_epoch(_key(log)) for log in logs.logs()}
+    checked = logs.logs() if only is None else only
+    before = {log: replicas.leader_epoch(_key(log)) for log in checked}
     topics = list(dict.fromkeys(log.topic for log in before))
     if not topics:
         return 0

@@ -32,6 +32,7 @@ class ControlParts(NamedTuple):
     leader_and_isr: LeaderAndIsrApplier
     registration: BrokerRegistration
     controller: Controller
+    strays: StrayCheck
 
 
 class UpkeepParts(NamedTuple):
@@ -93,7 +94,7 @@ def build_control(
             replicas.manager.forget_broker_epochs()
         base.broker_epoch.registered(broker_epoch)
 
-    strays = StrayCheck(base.logs, base.store, base.broker_id, applier)
+    strays = StrayCheck(base.logs, base.store, base.broker_id, applier, metadata)
     replica_control = ReplicaControl(
         applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed, strays
     )
@@ -123,7 +124,7 @@ def build_control(
         supported_features=base.features.supported,
     )
     cluster.channel.connect(controller)
-    return ControlParts(replica_control, applier, registration, controller)
+    return ControlParts(replica_control, applier, registration, controller, strays)
 
 
 def build_upkeep(
@@ -131,6 +132,7 @@ def build_upkeep(
     cluster: ClusterParts,
     replicas: ReplicaParts,
     coordinators: Coordinators,
+    strays: StrayCheck,
     on_all_disks_failed: Callable[[], None],
 ) -> UpkeepParts:
     """`on_all_disks_failed` is called when no log directory is left."""
@@ -157,6 +159,7 @@ def build_upkeep(
         replicas.manager,
         replicas.isr_manager,
         replicas.compaction,
+        strays.look_for_unassigned,
         tick,
     )
     return UpkeepParts(failures, scheduler)

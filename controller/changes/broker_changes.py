@@ -231,8 +231,7 @@ class BrokerChanges:
             logger.info("Updated broker %d: %s", broker_id, now)
             context.brokers[broker_id] = now
             if now.endpoints != before.endpoints:
-                self.channels.remove_broker(broker_id)
-                self.channels.add_broker(now)
+                self.channels.update_broker(now)
             self.batch.add_update_metadata(context.brokers, ())
             await self.batch.send(context.epoch)
 

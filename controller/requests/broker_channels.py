@@ -44,6 +44,9 @@ class BrokerChannels(Protocol):
 
     def add_broker(self, broker: BrokerInfo) -> None: ...
 
+    def update_broker(self, broker: BrokerInfo) -> None:
+        """The next connection uses the changed endpoints; the queue stays."""
+
     def remove_broker(self, broker_id: int) -> None:
         """Drops the queued requests and the one in flight; their callbacks get None."""
 
@@ -252,6 +255,11 @@ class QueuedBrokerChannels:
     def add_broker(self, broker: BrokerInfo) -> None:
         if broker.broker_id not in self._senders:
             self._senders[broker.broker_id] = _RequestSender(self, broker)
+
+    def update_broker(self, broker: BrokerInfo) -> None:
+        sender = self._senders.get(broker.broker_id)
+        if sender is not None:
+            sender.broker = broker
 
     def remove_broker(self, broker_id: int) -> None:
         sender = self._senders.pop(broker_id, None)

@@ -58,6 +58,9 @@ class RespondingChannels:
     def add_broker(self, broker: BrokerInfo) -> None:
         self.open[broker.broker_id] = broker
 
+    def update_broker(self, broker: BrokerInfo) -> None:
+        self.open[broker.broker_id] = broker
+
     def remove_broker(self, broker_id: int) -> None:
         self.open.pop(broker_id, None)
 

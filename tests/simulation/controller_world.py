@@ -83,6 +83,9 @@ class SimulatedChannels:
     def add_broker(self, broker: BrokerInfo) -> None:
         self.lines.setdefault(broker.broker_id, deque())
 
+    def update_broker(self, broker: BrokerInfo) -> None:
+        """The line stays."""
+
     def remove_broker(self, broker_id: int) -> None:
         for item in self.lines.pop(broker_id, ()):
             item.callback(None)

@@ -75,7 +75,6 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(
         (
-            "ottla.broker.groups.log.group_writer",
             "ottla.broker.groups.log.partitions",
             "ottla.broker.groups.log.replay",
         ),

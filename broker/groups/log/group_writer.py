@@ -7,6 +7,7 @@ requests for the group are queued.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.broker.coordination.ports import (
@@ -80,11 +81,26 @@ class GroupWriter:
 
     def _run(self, group_id: str, waiting: deque[Step]) -> None:
         while waiting:
-            step = waiting.popleft()
-            change = step(self._partitions.check(group_id, allow_empty=True))
+            change = self._change_of(group_id, waiting.popleft())
             if change is not None and not self._write(group_id, change, waiting):
                 return  # continues in the callback of the append
         del self._waiting[group_id]
+
+    def _change_of(self, group_id: str, step: Step) -> Change | None:
+        try:
+            return step(self._partitions.check(group_id, allow_empty=True))
+        except Exception:
+            # A defect. Without this, no later request of the group would get a response.
+            self._log_defect(group_id)
+            with suppress(Exception):
+                step(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return None
+
+    @staticmethod
+    def _log_defect(group_id: str) -> None:
+        logger.exception(
+            "Unexpected error in a change of group %s", group_id, extra={"group": group_id}
+        )
 
     def _write(self, group_id: str, change: Change, waiting: deque[Step]) -> bool:
         """Appends the records; true when the append has completed already."""
@@ -98,14 +114,16 @@ class GroupWriter:
             is_done = True
             # The next coordinator replays what is in the log, however late it is committed.
             is_late = error_code in _IN_LOG_ERRORS
-            if is_late or not error_code:
-                at = _AFTER_ALL if is_late else base_offset
-                for key, value in change.records:
-                    replay_record(group_partition, key, value, at, None, self._clock)
             try:
+                if is_late or not error_code:
+                    at = _AFTER_ALL if is_late else base_offset
+                    for key, value in change.records:
+                        replay_record(group_partition, key, value, at, None, self._clock)
                 change.on_result(_error(error_code))
                 if is_late:
                     self._on_append_timed_out(group_id)
+            except Exception:
+                self._log_defect(group_id)
             finally:
                 if not is_inside:
                     self._run(group_id, waiting)

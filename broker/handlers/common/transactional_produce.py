@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.transactions.state import Producer
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.batch import BatchHeader, read_header
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
 
@@ -58,7 +58,8 @@ class TransactionalProduce:
         entries: Sequence[ProduceEntry],
         callback: Callable[[], None],
     ) -> None:
-        """As `ReplicaManager.append_records`."""
+        """As `ReplicaManager.append_records`. Raises INVALID_PRODUCER_ID_MAPPING for a request with
+        more than one producer, as one is verified."""
         guards, producer = self._begin(entries)
         if producer is None:
             self._replica_manager.append_records(acks, timeout_ms, entries, callback)
@@ -78,11 +79,20 @@ class TransactionalProduce:
     def _begin(self, entries: Sequence[ProduceEntry]) -> tuple[Guards, Producer | None]:
         """The guards of partitions in which the transaction starts, and the producer."""
         guards: Guards = {}
-        producer: Producer | None = None
+        producers: set[Producer] = set()
+        batches: list[tuple[str, int, BatchHeader]] = []
         for topic, index, records, _ in entries:
             header = read_header(records)
-            if not header.is_transactional:
-                continue
+            if header.is_transactional:
+                producers.add(Producer(header.producer_id, header.producer_epoch))
+                batches.append((topic, index, header))
+        if len(producers) > 1:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "Transactional records contained more than one producer ID",
+            )
+        producer: Producer | None = None
+        for topic, index, header in batches:
             try:
                 log = self._replica_manager.partition(topic, index).leader_log()
             except KafkaError:

@@ -145,8 +145,10 @@ class DelegationTokens:
             expires_ms=min(ends_ms, now_ms + config.delegation_token_expiry_time_ms),
             max_lifetime_ends_ms=ends_ms,
         )
+        path, data = token_path(token.token_id), encode_token(token)
         async with self._changing:
-            await self._write(token)
+            await self._store.multi([CreateOp(path, data), _announcement(token.token_id)])
+            self._keep(token)
         logger.info("Created delegation token %s for %s", token.token_id, owner)
         return token
 
@@ -202,21 +204,21 @@ class DelegationTokens:
 
     async def _set_end(self, token: TokenInformation, period_ms: int) -> int:
         end_ms = min(token.max_lifetime_ends_ms, self._runtime.now_ms() + period_ms)
-        await self._write(token._replace(expires_ms=end_ms))
+        changed, path = token._replace(expires_ms=end_ms), token_path(token.token_id)
+        try:
+            await self._store.multi(
+                [SetOp(path, encode_token(changed)), _announcement(token.token_id)]
+            )
+        except NoNode:  # Another broker has removed it: it must not come back.
+            self._forget(token.token_id)
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from None
+        self._keep(changed)
         logger.info(
             "Renewed delegation token %s of %s until %d", token.token_id, token.owner, end_ms
         )
         return end_ms
 
     # -- the tree -------------------------------------------------------------------------------
-
-    async def _write(self, token: TokenInformation) -> None:
-        path, data = token_path(token.token_id), encode_token(token)
-        try:
-            await self._store.multi([SetOp(path, data), _announcement(token.token_id)])
-        except NoNode:
-            await self._store.multi([CreateOp(path, data), _announcement(token.token_id)])
-        self._keep(token)
 
     async def _remove(self, token_id: str) -> None:
         with suppress(NoNode):  # Another broker removed and announced it first.

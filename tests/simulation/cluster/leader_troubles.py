@@ -129,6 +129,60 @@ class LeaderTroubles:
             self._check_shrunk(index, leader, follower)
         self.world.network.heal()
 
+    async def replaced_target(self, _node: Node) -> None:
+        """The controller dies when it has written a reassignment that replaces another one, whose
+        new replica cannot catch up; no other broker knows of that replica."""
+        index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
+        controller = self.controller()
+        session = None if controller is None else self.session(controller)
+        if controller is None or session is None or len(nodes) < 3:
+            return
+        others = [each for each in nodes.values() if each is not controller]
+        kept, added = self.random.sample(others, 2)
+        chosen = [controller.broker_id, kept.broker_id]
+        await self.admin.reassign_to(index, chosen)
+        await self._until(lambda: set(self._isr(index)) == set(chosen), 10)
+        leader = self.leader(index)
+        if leader is None or self.controller() is not controller or not added.ready:
+            return
+        self.world.network.cut(leader.host, added.host)
+        await self.admin.reassign_to(index, [*chosen, added.broker_id])
+        session.after_write(znodes.topic_path(TOPIC), controller.kill)
+        await self.admin.reassign_to(index, chosen)
+        await asyncio.sleep(self.random.uniform(0, 8))
+        self.world.network.heal()
+        if not controller.is_up:
+            controller.start()
+
+    async def lost_stop_replica(self, _node: Node) -> None:
+        """The controller dies when it has ended a reassignment, before it could send StopReplica to
+        the broker of the removed replica."""
+        index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
+        controller = self.controller()
+        if controller is None or len(nodes) < 3:
+            return
+        others = [each for each in nodes.values() if each is not controller]
+        kept, removed = self.random.sample(others, 2)
+        chosen = [controller.broker_id, kept.broker_id]
+        await self.admin.reassign_to(index, [*chosen, removed.broker_id])
+        await self._until(lambda: len(self._isr(index)) == 3, 10)
+        if self.controller() is not controller or not removed.ready:
+            return
+        self.world.network.cut(controller.host, removed.host)
+        await self.admin.reassign_to(index, chosen)
+        await self._until(lambda: self._replicas_of(index) == set(chosen), 3)
+        controller.kill()
+        await asyncio.sleep(self.random.uniform(0, 8))
+        self.world.network.heal()
+        controller.start()
+
+    def _replicas_of(self, index: int) -> set[int]:
+        """The replicas of a partition, as the tree says."""
+        found = self.world.ensemble.tree.nodes.get(znodes.topic_path(TOPIC))
+        if found is None:
+            return set()
+        return set(znodes.decode_topic(TOPIC, found.data).assignments[index].replicas)
+
     def _end_offset(self, node: Node, index: int) -> int:
         """The log end offset of a partition on a broker; -1 without its log."""
         partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions

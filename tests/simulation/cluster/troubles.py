@@ -24,7 +24,10 @@ UNFINISHED = (
     *("ending", "loading", "unfinished_move", "assigned", "deleted", "refused"),
     *("refused_join", "calm"),
 )
-NETWORK = ("cut", "isolate", "lag", "half_reassigned", "leader_lost", "away", "short_return")
+NETWORK = (
+    *("cut", "isolate", "lag", "half_reassigned", "replaced_target", "lost_stop_replica"),
+    *("leader_lost", "away", "short_return"),
+)
 ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
 DISK = (
     *("no_space", "full", "no_inodes", "slow_sync"),

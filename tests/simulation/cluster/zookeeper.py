@@ -71,6 +71,7 @@ class Session:
         self._expired_unseen = False
         self._throttled_path = ""
         self._unreadable_path = ""
+        self._after_write: tuple[str, Callable[[], None]] | None = None
         #: How many writes were refused since `throttle`.
         self.throttled = 0
 
@@ -108,6 +109,18 @@ class Session:
     def refuse_reads(self, path: str) -> None:
         """ZooKeeper refuses to read the znodes below a path (ThrottledOp); none for ""."""
         self._unreadable_path = path
+
+    def after_write(self, path: str, callback: Callable[[], None]) -> None:
+        """Calls back once, when a write of this znode is applied and its response not sent yet."""
+        self._after_write = path, callback
+
+    def _written(self, ops: Sequence[Op]) -> None:
+        if self._after_write is None:
+            return
+        path, callback = self._after_write
+        if any(getattr(op, "path", "") == path for op in ops):
+            self._after_write = None
+            callback()
 
     def _check_readable(self, paths: Sequence[str]) -> None:
         refused = self._unreadable_path
@@ -200,7 +213,13 @@ class Session:
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         _check_size(b"".join(getattr(op, "data", b"") for op in ops))
-        return await self._call(lambda: self.inner.multi(ops), write=True)
+
+        async def apply() -> list[OpResult]:
+            results = await self.inner.multi(ops)
+            self._written(ops)
+            return results
+
+        return await self._call(apply, write=True)
 
     async def multi_many(
         self, batches: Sequence[Sequence[Op]]

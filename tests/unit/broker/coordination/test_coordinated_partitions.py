@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ottla.broker.groups.log.partition import GroupPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import ResourceExhausted
 from tests.unit.broker.groups.helpers import GROUP, T0, Setup
@@ -79,3 +80,25 @@ def test_a_retry_does_not_disturb_what_came_after_the_failure(change: str) -> No
     assert partitions.active == before
     assert not partitions.is_loading
     assert partitions.load_failures == 0
+
+
+def test_a_defect_in_what_follows_a_load_does_not_end_the_other_loads() -> None:
+    setup = Setup(offsets_topic_num_partitions=3)
+    partitions = setup.coordinator.partitions
+    loaded: list[int] = []
+
+    def on_loaded(partition: GroupPartition) -> None:
+        loaded.append(partition.index)
+        if partition.index == 1:
+            raise RuntimeError("a defect")
+
+    partitions._on_loaded = on_loaded
+    for index in range(3):
+        setup.coordinator.on_elected(index, 1)
+    with pytest.raises(RuntimeError, match="a defect"):
+        setup.run_deferred()
+    setup.run_deferred()
+    assert loaded == [0, 1, 2]
+    setup.coordinator.on_elected(0, 2)
+    setup.run_deferred()
+    assert loaded == [0, 1, 2, 0]

@@ -110,7 +110,11 @@ class Back:
         self.replicas.leader_and_isr.on_deleted = self.deleted.extend
         self.store = EmbeddedStore()
         self.topic = topic
-        self.check = StrayCheck(self.replicas.logs, self.store, US, self.replicas.leader_and_isr)
+        self.check = StrayCheck(
+            *(self.replicas.logs, self.store, US),
+            self.replicas.leader_and_isr,
+            self.replicas.metadata,
+        )
 
     async def start(self) -> None:
         await self.store.connect()
@@ -183,3 +187,65 @@ async def test_who_waits_for_the_check_waits_until_it_succeeded(
 
 async def _lost(paths: list[str]) -> list[tuple[bytes, Stat] | None]:
     raise ConnectionLost("", "ZooKeeper is away")
+
+
+GIVEN_AWAY = znodes.encode_topic(TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((2,))}))
+STILL_OURS = znodes.encode_topic(
+    TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((2, US), removing=(US,))})
+)
+
+
+async def test_a_replica_whose_stop_replica_was_lost_is_set_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller died with the request in its queue. A StopReplica that comes would delete the
+    log, so there is time for it."""
+    back = Back(GIVEN_AWAY)
+    await back.start()
+    await back.check.look_for_unassigned()
+    await back.check.look_for_unassigned()
+    assert back.replicas.partition().is_leader, "the metadata have nothing of it yet"
+    back.replicas.publish(leader=2, epoch=5)
+    await back.check.look_for_unassigned()
+    assert not back.log.path.endswith("-stray")
+    with monkeypatch.context() as patch:
+        patch.setattr(back.store, "get_many", _lost)
+        await back.check.look_for_unassigned()
+    assert not back.log.path.endswith("-stray")
+    await back.check.look_for_unassigned()
+    assert back.log.path.endswith("-stray")
+    assert back.replicas.manager.partitions == {}
+    assert back.waiting.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await back.store.close()
+
+
+@pytest.mark.parametrize(
+    ("topic", "epoch", "then"),
+    [(STILL_OURS, 5, 0), (GIVEN_AWAY, 3, 0), (GIVEN_AWAY, 5, 6)],
+    ids=["the reassignment has not ended", "metadata of before", "assigned again meanwhile"],
+)
+async def test_a_replica_that_is_ours_after_all_stays(topic: bytes, epoch: int, then: int) -> None:
+    back = Back(topic)
+    await back.start()
+    back.replicas.publish(leader=2, epoch=epoch)
+    await back.check.look_for_unassigned()
+    if then:
+        back.replicas.order(2, epoch=then, replicas=[2, US], isr=[2])
+    for _ in range(2):
+        await back.check.look_for_unassigned()
+        assert not back.log.path.endswith("-stray")
+    await back.store.close()
+
+
+@pytest.mark.parametrize("where", ["isr", "leader"])
+async def test_a_member_of_the_isr_is_removed_by_the_controller_only(where: str) -> None:
+    back = Back(GIVEN_AWAY)
+    await back.start()
+    back.replicas.publish(leader=2, epoch=5)
+    (state,) = back.replicas.metadata.snapshot.topics[TOPIC].partitions.values()
+    changed = state._replace(isr=[2, US]) if where == "isr" else state._replace(leader=US)
+    back.replicas.metadata.snapshot.topics[TOPIC].partitions[0] = changed
+    for _ in range(3):
+        await back.check.look_for_unassigned()
+    assert not back.log.path.endswith("-stray")
+    await back.store.close()

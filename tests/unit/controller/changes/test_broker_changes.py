@@ -119,7 +119,11 @@ async def test_restart_that_was_too_quick_to_be_seen_as_two(cluster: Cluster) ->
         assert request.broker_epoch == cluster.brokers[2].broker_epoch
 
 
-async def test_changed_listeners_are_made_known(cluster: Cluster) -> None:
+async def test_changed_listeners_are_made_known(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[int] = []
+    monkeypatch.setattr(cluster.channels, "remove_broker", removed.append)
     registration = BrokerRegistration(cluster.sessions[2], broker_info(2), cluster.runtime.now_ms)
     epoch = cluster.controller.context.brokers[2].epoch
     moved = BrokerInfo(2, (Endpoint("PLAINTEXT", "PLAINTEXT", "elsewhere", 1),))
@@ -129,6 +133,7 @@ async def test_changed_listeners_are_made_known(cluster: Cluster) -> None:
     assert cluster.channels.open[2].endpoints == moved.endpoints
     request = cluster.requests(UpdateMetadataRequest, 3)[-1]
     assert {broker.endpoints[0].host for broker in request.live_brokers} == {"host", "elsewhere"}
+    assert removed == [], "the requests in its queue would be dropped, and never sent again"
 
 
 async def test_node_written_without_a_change_is_no_news(cluster: Cluster) -> None:

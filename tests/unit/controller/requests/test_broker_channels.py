@@ -54,9 +54,11 @@ class RemoteBroker:
         self.refusals: list[Exception] = []
         self.failures: list[Exception] = []
         self.connections: list[RemoteConnection] = []
+        self.addresses: list[str] = []
 
     async def connect(self, broker: BrokerInfo, timeout_ms: int) -> RemoteConnection:
         assert broker.broker_id == 2
+        self.addresses.append(broker.endpoints[0].host)
         if self.refusals:
             raise self.refusals.pop(0)
         self.connections.append(RemoteConnection(self))
@@ -239,3 +241,21 @@ async def test_controller_without_connector_reaches_no_other() -> None:
     assert responses == []
     assert runtime.next_due_in_ms() == RETRY_BACKOFF_MS
     await runtime.close()
+
+
+async def test_a_broker_with_another_address_gets_all_requests(setup: Setup) -> None:
+    """It changes its listeners while requests to it wait, as for an election."""
+    setup.remote.refusals = [OSError("refused")]
+    setup.send(2, 1)
+    setup.send(2, 2)
+    await settle()
+    moved = broker_info(2)
+    moved = moved._replace(endpoints=(moved.endpoints[0]._replace(host="elsewhere"),))
+    setup.channels.update_broker(moved)
+    setup.channels.update_broker(broker_info(7))  # not registered any more
+    setup.send(2, 3)
+    setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    assert setup.remote.received == [request(1), request(2), request(3)]
+    assert setup.responses == [1, 2, 3]
+    assert setup.remote.addresses == ["host", "elsewhere"]

@@ -49,6 +49,9 @@ class Recording:
     def add_broker(self, broker: BrokerInfo) -> None:
         raise AssertionError("not for the batch to do")
 
+    def update_broker(self, broker: BrokerInfo) -> None:
+        raise AssertionError("not for the batch to do")
+
     def remove_broker(self, broker_id: int) -> None:
         raise AssertionError("not for the batch to do")
 

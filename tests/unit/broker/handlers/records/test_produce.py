@@ -193,11 +193,11 @@ def test_over_its_quota_a_client_is_silenced() -> None:
     assert rows(asked)[0].error_code == 0, "what was sent is taken"
 
 
-def transactional(base_sequence: int = 0) -> bytes:
+def transactional(base_sequence: int = 0, producer_id: int = 7, epoch: int = 0) -> bytes:
     return build_batch(
         [(0, b"k", b"v", [])],
-        producer_id=7,
-        producer_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=epoch,
         base_sequence=base_sequence,
         transactional=True,
     )
@@ -210,6 +210,23 @@ def test_a_transaction_is_verified_once_for_each_partition() -> None:
         (row,) = rows(ask(path, request(transactional(number), transactional_id="x")))
         assert row.error_code == 0
     assert path.verifier.asked == [frozenset({TopicPartition(TOPIC, 0)})]
+
+
+@pytest.mark.parametrize("other", [{"producer_id": 8}, {"epoch": 1}])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_request_has_one_transactional_producer(other: dict[str, int], is_open: bool) -> None:
+    """The other one would begin a transaction without being verified, and nothing would end it."""
+    path = DataPath()
+    for index in range(2):
+        path.lead(index)
+    sequence = int(is_open)
+    if is_open:
+        ask(path, request(transactional(), transactional_id="x"))
+    both = request(transactional(sequence), transactional(**other), transactional_id="x")
+    with pytest.raises(KafkaError) as found:
+        ask(path, both)
+    assert found.value.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert [path.log(index).log_end_offset for index in range(2)] == [sequence, 0]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,24 @@ async def test_who_may_change_it_and_until_when() -> None:
     tokens.stop()
 
 
+@pytest.mark.parametrize("change", ["renew", "expire"])
+async def test_a_token_that_another_broker_has_removed_does_not_come_back(change: str) -> None:
+    """This broker has not heard of it yet."""
+    store = await connected()
+    one, other = await opened(store), await opened(store)
+    token = await one.create(ANNA, BOB, [CARL], 0)
+    secret = one.hmac(token.token_id)
+    await eventually_async(lambda: other.all() == [token])
+    other.stop()
+    await one.expire(ANNA, secret, -1)
+    late = other.renew if change == "renew" else other.expire
+    assert await refused(late(CARL, secret, 5_000)) == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    assert other.all() == []
+    assert await store.exists(token_path(token.token_id)) is None
+    one.stop()
+    await store.close()
+
+
 async def test_the_controller_removes_what_has_expired() -> None:
     store, runtime = await connected(), Runtime()
     elected = asyncio.Event()
