@@ -16,7 +16,7 @@ from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.controller.state_machines.replicas import VALID_PREVIOUS, ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -123,11 +123,10 @@ class IsrChanges:
             if brokers:
                 logger.info("Handling log directory failure for brokers %s", list(brokers))
                 live = [broker_id for broker_id in brokers if broker_id in self.context.brokers]
-                usable = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE)
                 replicas = [
                     each
                     for each in self.context.replicas_on(live)
-                    if self.context.replica_states.get(each) in usable
+                    if self.context.replica_states.get(each) in VALID_PREVIOUS[ReplicaState.ONLINE]
                 ]
                 await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
         finally:

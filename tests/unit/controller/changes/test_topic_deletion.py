@@ -10,7 +10,7 @@ from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ReplicaState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp
-from ottla.controller.tree.znodes_admin import decode_deleted_topics
+from ottla.controller.tree.znodes_admin import decode_deleted_topics, encode_log_dir_event
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.topics import TopicPartition
@@ -21,6 +21,11 @@ T0 = TopicPartition("t", 0)
 
 def delete(cluster: Cluster, topic: str = "t") -> None:
     cluster.create_node(znodes.delete_topic_path(topic))
+
+
+def announce_log_dirs(cluster: Cluster, broker_id: int) -> None:
+    data = encode_log_dir_event(broker_id)
+    cluster.write(CreateOp(znodes.LOG_DIR_EVENT_PREFIX, data, sequential=True))
 
 
 async def test_deleted_topic_leaves_nothing(cluster: Cluster) -> None:
@@ -131,6 +136,31 @@ async def test_refused_deletion_is_retried_when_the_broker_starts(cluster: Clust
     await cluster.remove_broker(2)
     await cluster.add_broker(2)
     assert not cluster.exists(znodes.topic_path("t"))
+
+
+@pytest.mark.parametrize("others", [(), (2,), (2, 3)])
+async def test_replica_that_can_start_ends_the_deletion(
+    cluster: Cluster, others: tuple[int, ...]
+) -> None:
+    """Also when it was the only one that was not deleted, so that no response came after it was
+    found offline. The broker announces it as it does a failed log directory."""
+    await cluster.create_topic("t", (1, *others))
+    cluster.brokers[1].lost_directory.add(T0)
+    announce_log_dirs(cluster, 1)
+    await settle()
+    delete(cluster)
+    await settle()
+    for broker_id in others[:1]:
+        cluster.tree.end_session(cluster.sessions[broker_id].session_id)
+        await cluster.add_broker(broker_id)
+    announce_log_dirs(cluster, 1)
+    await settle()
+    assert cluster.exists(znodes.topic_path("t"))
+    cluster.brokers[1].lost_directory.clear()
+    announce_log_dirs(cluster, 1)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert T0 not in cluster.brokers[1].hosted
 
 
 async def test_moving_partition_halts_the_deletion_until_it_is_there(cluster: Cluster) -> None:
