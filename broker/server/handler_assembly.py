@@ -119,6 +119,7 @@ def build_handlers(
                 base.workers,
                 dynamic_config.log_config,
                 lambda topic, partition: base.logs.get(topic, partition) is not None,
+                manager.context.topics,
             ),
             config.fetch_max_bytes,
             quotas.clients.fetch,
