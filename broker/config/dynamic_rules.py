@@ -95,7 +95,7 @@ def check_dynamic_setting(
 
 def check_open_listener(name: str, listeners: Iterable[str]) -> None:
     """ConfigError for a setting that a listener keeps until the broker restarts; `listeners` are
-    those that are open."""
+    those that are open, and stay so."""
     if not name.startswith(PREFIX):
         return
     try:
@@ -108,7 +108,7 @@ def check_open_listener(name: str, listeners: Iterable[str]) -> None:
         raise ConfigError(
             f"{name}: Configs cannot be updated dynamically for existing listener "
             f"ListenerName({found.listener.upper()}), restart broker or create a new listener for "
-            "update"
+            "update; what is deleted may go together with the listener"
         )
 
 
