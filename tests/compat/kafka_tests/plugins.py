@@ -14,6 +14,7 @@ from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.authorization.authorizer import Authorizer
 from ottla.broker.security.sasl import broker_login
 from ottla.broker.security.sasl.exchanges import PlainExchange
+from ottla.broker.security.sasl.session import SaslSession
 from ottla.broker.security.tls.certificate_names import distinguished_name
 
 if TYPE_CHECKING:
@@ -48,10 +49,22 @@ class PrincipalBuilders:
         self._classes = classes
         self._slot: Any = Connection.__dict__["principal"]
         self._built: WeakKeyDictionary[Connection, Principal] = WeakKeyDictionary()
+        self._shows_plain = False
 
     def install(self) -> None:
         """Every principal of a connection is the builder's from now on."""
         Connection.principal = property(self._get, self._set)  # type: ignore[assignment]
+        check = SaslSession._check_principal
+
+        def check_plain(session: SaslSession) -> None:
+            # A client that authenticates again: names are compared as it gives them.
+            self._shows_plain = True
+            try:
+                check(session)
+            finally:
+                self._shows_plain = False
+
+        SaslSession._check_principal = check_plain  # type: ignore[method-assign]
 
     def _set(self, connection: Connection, principal: Principal) -> None:
         self._slot.__set__(connection, principal)
@@ -62,7 +75,7 @@ class PrincipalBuilders:
         name = connection.listener_name
         classes = self._classes
         builder = classes.get(f"listener.name.{name.lower()}.", classes.get(""))
-        if builder is None or not connection.authenticated:
+        if builder is None or not connection.authenticated or self._shows_plain:
             return plain
         found = self._built.get(connection)
         if found is None:
