@@ -66,12 +66,13 @@ value wins. It rejects an unknown name, a value of the wrong type and a value ou
 file, the line and the nearest valid name. (Kafka ignores unknown names with a warning, so that a
 typing error can stay unnoticed.) `--ignore-unknown PREFIX`, which can be repeated, and
 `OTTLA_IGNORE_UNKNOWN` (prefixes with commas) leave out unknown settings that begin with the prefix,
-such as `confluent.`. An unknown `OTTLA_` variable stops the start, too; an unknown `KAFKA_`
-variable is a warning, since images use such names for more than settings. All that is wrong is
-reported at once, one line for each setting. It also rejects a value that would protect the broker
-less than configured, such as a listener or an authorizer that Ottla does not have. Settings of a
-listener (`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the
-listener must be one of `listeners`.
+such as `confluent.`; AlterConfigs stores them at run time, without effect. An unknown `OTTLA_`
+variable stops the start, too; an unknown `KAFKA_` variable is a warning, since images use such
+names for more than settings. All that is wrong is reported at once, one line for each setting. It
+also rejects a value that would protect the broker less than configured, such as a listener or an
+authorizer that Ottla does not have. Settings of a listener
+(`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the listener must be
+one of `listeners`.
 
 A value can be kept elsewhere (KIP-297): `${file:/path:key}`, `${directory:/path:file}` and
 `${env:NAME}` with Kafka's own providers, which `config.providers` names:

@@ -16,7 +16,12 @@ from ottla.broker.config.listener_settings import (
 )
 from ottla.broker.config.listeners import Endpoint, check_advertised
 from ottla.broker.config.number_rules import Numbers, check_numbers
-from ottla.broker.config.remote_log import RemoteLogNames, check_remote_log
+from ottla.broker.config.remote_log import (
+    MetadataListener,
+    RemoteLogNames,
+    check_metadata_listener,
+    check_remote_log,
+)
 from ottla.broker.config.sasl import SaslConfig, check_sasl
 from ottla.broker.config.sources import is_known, unknown_setting
 from ottla.broker.config.unsupported import check_supported
@@ -24,7 +29,7 @@ from ottla.broker.config.unsupported import check_supported
 Rule = Callable[[], object]
 
 
-class CheckedConfig(SaslConfig, Numbers, GroupConfig, RemoteLogNames, Protocol):
+class CheckedConfig(SaslConfig, Numbers, GroupConfig, RemoteLogNames, MetadataListener, Protocol):
     """What the rules read of the broker's settings (`BrokerConfig`)."""
 
     given: dict[str, str]
@@ -94,7 +99,12 @@ def _listener_rules(config: CheckedConfig, listeners: list[Endpoint]) -> list[Ru
         return lambda: _check_listener_setting(name, config.given[name], names)
 
     own = [of_listener(name) for name in config.given if name.startswith(PREFIX)]
-    return [check_own, *own, lambda: check_sasl(config, listeners)]
+    return [
+        check_own,
+        *own,
+        lambda: check_sasl(config, listeners),
+        lambda: check_metadata_listener(config, names),
+    ]
 
 
 def _check_listener_setting(name: str, text: str, listeners: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ from ottla.broker.config.password_encoder import new_encoder
 from ottla.broker.config.properties_file import Property
 from ottla.broker.config.providers import ConfigProviders
 from ottla.broker.config.remote_log import RemoteLogConfig
-from ottla.broker.config.sources import collect
+from ottla.broker.config.sources import collect, without_stars
 from ottla.broker.config.unsupported import unused_settings
 
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
@@ -232,6 +232,7 @@ class BrokerConfig(RemoteLogConfig):
         self.given: dict[str, str] = self._providers.resolve_all(given or {})
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
+        self.ignored_prefixes: tuple[str, ...] = ()  #: of unknown settings
         self.warnings: list[str] = []
         self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
@@ -283,6 +284,7 @@ class BrokerConfig(RemoteLogConfig):
             ]
         raise_all(errors)
         config.warnings.extend(found.warnings)
+        config.ignored_prefixes = without_stars(ignored_prefixes)
         return config
 
     # -- values ---------------------------------------------------------------------------------

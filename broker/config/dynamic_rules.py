@@ -1,10 +1,11 @@
 """Which broker settings change at run time, and how: the rules of Kafka's `DynamicBrokerConfig`.
 
-Deviations from Kafka, all stricter: an unknown setting is rejected, which Kafka stores for its
-plugins; a listener that does not exist has no settings; a change of what the broker reads only when
-it starts is rejected, which Kafka accepts, describes as if it were in use, and uses from the next
-start on; only secrets may refer to config providers; a new listener whose port is in use, or that
-lacks its keys or users, is rejected; Kafka logs it when it opens it.
+Deviations from Kafka, all stricter: an unknown setting is rejected, unless `--ignore-unknown` names
+its prefix, while Kafka stores all of them for its plugins; a listener that does not exist has no
+settings; a change of what the broker reads only when it starts is rejected, which Kafka accepts,
+describes as if it were in use, and uses from the next start on; only secrets may refer to config
+providers; a new listener whose port is in use, or that lacks its keys or users, is rejected; Kafka
+logs it when it opens it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ottla.broker.config.listener_settings import (
 from ottla.broker.config.listeners import LISTENERS, check_advertised, check_changed_listeners
 from ottla.broker.config.providers import has_reference, is_reference
 from ottla.broker.config.sasl import check_sasl
+from ottla.broker.config.sources import is_known, unknown_setting
 from ottla.broker.config.unsupported import check_supported
 
 if TYPE_CHECKING:
@@ -42,7 +44,14 @@ _LIMITS = frozenset(("max.connections", "max.connection.creation.rate", "num.net
 def check_dynamic_setting(
     name: str, text: str, config: BrokerConfig, listeners: Iterable[str], per_broker: bool
 ) -> None:
-    """ConfigError when a setting cannot get this value while the broker runs."""
+    """ConfigError when a setting cannot get this value while the broker runs.
+
+    An unknown setting that begins with an ignored prefix is stored, without effect.
+    """
+    if not is_known(name):
+        if name.startswith(config.ignored_prefixes):
+            return
+        raise ConfigError(unknown_setting(name))
     if name.startswith(PREFIX):
         listener_setting(name)
         check_listener_settings([name], listeners)
@@ -86,7 +95,7 @@ def check_dynamic_setting(
 
 def check_open_listener(name: str, listeners: Iterable[str]) -> None:
     """ConfigError for a setting that a listener keeps until the broker restarts; `listeners` are
-    those that are open."""
+    those that are open, and stay so."""
     if not name.startswith(PREFIX):
         return
     try:
@@ -99,7 +108,7 @@ def check_open_listener(name: str, listeners: Iterable[str]) -> None:
         raise ConfigError(
             f"{name}: Configs cannot be updated dynamically for existing listener "
             f"ListenerName({found.listener.upper()}), restart broker or create a new listener for "
-            "update"
+            "update; what is deleted may go together with the listener"
         )
 
 

@@ -77,10 +77,19 @@ def find_listener_setting(name: str) -> Setting | None:
 
 def find_broker_setting(name: str) -> Setting:
     """The definition of a setting, also with a listener prefix; an unknown one is sensitive."""
+    return _known_setting(name) or Setting((name, "password", "null", "", "low", READ_ONLY))
+
+
+def is_broker_setting(name: str) -> bool:
+    """Whether there is such a setting, also with a listener prefix."""
+    return _known_setting(name) is not None
+
+
+def _known_setting(name: str) -> Setting | None:
     found = broker_settings().get(name) or dynamic_only_settings().get(name)
     if found is None and name.startswith(PREFIX):
         found = find_listener_setting(name)
-    return found or Setting((name, "password", "null", "", "low", READ_ONLY))
+    return found
 
 
 def base_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ottla.broker.config.errors import ConfigError
@@ -18,6 +19,13 @@ class RemoteLogNames(Protocol):
 
     remote_log_metadata_manager_class_name: str
     remote_log_storage_manager_class_name: str | None
+    remote_log_storage_system_enable: bool
+
+
+class MetadataListener(Protocol):
+    """What `check_metadata_listener` reads."""
+
+    remote_log_metadata_manager_listener_name: str | None
     remote_log_storage_system_enable: bool
 
 
@@ -43,6 +51,7 @@ class RemoteLogConfig:
     remote_log_metadata_custom_metadata_max_bytes: int
     remote_log_metadata_manager_class_name: str
     remote_log_metadata_manager_impl_prefix: str
+    remote_log_metadata_manager_listener_name: str | None
     remote_log_reader_max_pending_tasks: int
     remote_log_reader_threads: int
     remote_log_storage_manager_class_name: str | None
@@ -67,4 +76,15 @@ def check_remote_log(config: RemoteLogNames) -> None:
             f"remote.log.metadata.manager.class.name {name}: Java classes cannot be loaded here. "
             "Drop the setting: this broker keeps the metadata in __remote_log_metadata, as "
             f"{_METADATA_MANAGER} does."
+        )
+
+
+def check_metadata_listener(config: MetadataListener, listeners: Sequence[str]) -> None:
+    """Raises ConfigError, as in Kafka, for a listener that the broker does not have. This one uses
+    the inter-broker listener, whatever is set."""
+    name = config.remote_log_metadata_manager_listener_name
+    if config.remote_log_storage_system_enable and name and name.upper() not in listeners:
+        raise ConfigError(
+            f"remote.log.metadata.manager.listener.name: there is no listener {name}; listeners "
+            f"names {', '.join(sorted(listeners))}."
         )

@@ -64,7 +64,7 @@ def collect(
     out. An unknown `KAFKA_...` variable is a warning, since images set variables that are no
     settings. Raises ConfigError when the file cannot be read.
     """
-    prefixes = _prefixes(ignored_prefixes)
+    prefixes = without_stars(ignored_prefixes)
     found = Collected({}, [], [])
     ignored: list[str] = []
 
@@ -97,8 +97,8 @@ def collect(
     return found
 
 
-def _prefixes(given: Iterable[str]) -> tuple[str, ...]:
-    """Without the star that people write behind a prefix. An empty one would ignore all."""
+def without_stars(given: Iterable[str]) -> tuple[str, ...]:
+    """Prefixes without the star that people write behind them. An empty one would ignore all."""
     stripped = (each.strip().removesuffix("*") for each in given)
     return tuple(each for each in stripped if each)
 

@@ -36,6 +36,7 @@ from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from ottla.protocol.records.batch import MAGIC_POSITION
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogDirectoryOffline, OffsetInRemoteStorage
@@ -239,7 +240,10 @@ class ReplicaManager:
             statistics.produces += 1
             if not info.duplicate:
                 statistics.received_bytes += info.bytes
-                statistics.received_messages += info.last_offset - info.first_offset + 1
+                messages = info.last_offset - info.first_offset + 1
+                statistics.received_messages += messages
+                if records[MAGIC_POSITION] < 2:
+                    statistics.produce_conversions += messages
             response.base_offset = info.first_offset
             response.log_append_time_ms = info.log_append_time
             response.log_start_offset = log.log_start_offset
@@ -314,7 +318,7 @@ class ReplicaManager:
         if isinstance(error, LogDirectoryOffline):
             self.on_directory_failure(error.directory)
         if code not in _NOT_LOGGED:
-            self.context.topics.get(topic).failed_produces += 1
+            self.context.topics.count_failed_append(topic, code)
             self._refusals.log(topic, index, code, error)
 
     # -- reading --------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
 from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
 from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
 from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
-from ottla.broker.server.start_checks import check_new_ports
+from ottla.broker.server.start_checks import check_new_logins, check_new_ports
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def build_handlers(
                 base.workers,
                 dynamic_config.log_config,
                 lambda topic, partition: base.logs.get(topic, partition) is not None,
+                manager.context.topics,
             ),
             config.fetch_max_bytes,
             quotas.clients.fetch,
@@ -263,7 +264,9 @@ def _config_alterer(
     def validate_listeners(config: BrokerConfig, names: list[str]) -> None:
         cluster.tls.validate(config, names)
         if not set(LISTENERS).isdisjoint(names):
-            check_new_ports(config, base.config.listener_endpoints())
+            present = base.config.listener_endpoints()
+            check_new_ports(config, present)
+            check_new_logins(config, present)
 
     return ConfigAlterer(
         base.broker_id,

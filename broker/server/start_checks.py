@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import StartError
 from ottla.broker.config.errors import ConfigError, raise_all
+from ottla.broker.config.sasl import enabled_mechanisms
 from ottla.broker.net.listener import ListenError, SocketSettings, bind
 
 if TYPE_CHECKING:
@@ -66,6 +67,19 @@ def check_new_ports(config: BrokerConfig, present: Sequence[Endpoint]) -> None:
                 _check_port(endpoint)
     except ListenError as error:
         raise ConfigError(str(error)) from None
+
+
+def check_new_logins(config: BrokerConfig, present: Sequence[Endpoint]) -> None:
+    """Raises ConfigError for a listener whose Kerberos identity cannot be used, unless it is open
+    already. Imports what Kerberos needs, and reads the keytab."""
+    for endpoint in config.listener_endpoints():
+        name = endpoint.listener_name
+        if not endpoint.uses_sasl or endpoint in present:
+            continue
+        if "GSSAPI" in enabled_mechanisms(config, name):
+            from ottla.broker.security.sasl.broker_login import kerberos_login
+
+            kerberos_login(config, name)
 
 
 def _check_port(endpoint: Endpoint) -> None:

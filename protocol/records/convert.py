@@ -24,6 +24,15 @@ from ottla.protocol.records.record import Record
 DEFAULT_CHUNK_BYTES = 128 * 1024  # of converted records; about what one socket write takes at best
 
 
+class ConversionCount:
+    """How many records were converted."""
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        self.records = 0
+
+
 def down_convert(
     buffer: Buffer,
     to_magic: int,
@@ -32,6 +41,7 @@ def down_convert(
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     max_bytes: int | None = None,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    count: ConversionCount | None = None,
 ) -> Iterator[bytes]:
     """The records of ``buffer`` for a consumer that knows magics up to ``to_magic``, by chunks.
 
@@ -39,7 +49,7 @@ def down_convert(
     ``max_bytes`` have been yielded or passed (always after at least one batch). Records of
     uncompressed batches before ``first_offset`` are left out, as old librdkafka needs it. Batches
     that are old enough already go through as they are. No CRC is checked: the log did that on the
-    way in. A batch cut off at the end is skipped.
+    way in. A batch cut off at the end is skipped. ``count`` gets the records that were converted.
 
     Raises UnsupportedCompressionError if the first batch is compressed with zstd, and what reading
     raises. Before a later one with zstd the generator stops, as Kafka's
@@ -52,9 +62,11 @@ def down_convert(
             converted = bytes(buffer[position : position + header.size_in_bytes])
         else:
             try:
-                converted = _down_convert_entry(
+                converted, records = _down_convert_entry(
                     buffer, position, header, to_magic, first_offset, max_decompressed_bytes
                 )
+                if count is not None:
+                    count.records += records
             except UnsupportedCompressionError:
                 if not done:
                     raise
@@ -82,9 +94,10 @@ def _down_convert_entry(
     to_magic: int,
     first_offset: int,
     max_decompressed_bytes: int,
-) -> bytes:
+) -> tuple[bytes, int]:
+    """The messages of a batch and their number."""
     if header.is_control:
-        return b""
+        return b"", 0
     if header.codec == ZSTD:
         raise UnsupportedCompressionError(
             f"records compressed with zstd cannot be converted to magic {to_magic}; "
@@ -100,14 +113,15 @@ def _down_convert_entry(
     if header.codec == NONE:
         records = [record for record in records if record.offset >= first_offset]
     if not records:
-        return b""
-    return build_message_set(
+        return b"", 0
+    converted = build_message_set(
         records,
         magic=to_magic,
         codec=header.codec,
         timestamp_type=header.timestamp_type,
         log_append_time=header.max_timestamp,
     )
+    return converted, len(records)
 
 
 def read_message_set(

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,8 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.differential.asking import DIFFERENT, Pair, differences, plain
+from tests.differential.conftest import SETTINGS
+from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
 
 pytestmark = pytest.mark.kafka
@@ -199,6 +202,24 @@ def test_change_of_a_broker(pair: Pair) -> None:
     pair.compare(describe(BROKER, "0", keys), [4])
     pair.compare(change(BROKER, "0", ("message.max.bytes", DELETE, None)), [1])
     pair.compare(change(BROKER, "0", ("log.cleaner.threads", DELETE, None)), [1])
+
+
+def test_unknown_settings_that_ottla_ignores(pair: Pair, tmp_path: Path) -> None:
+    """As in Kafka they are stored, and described as if they held a secret."""
+    key = "plugin.of.a.user"
+    with start_broker(tmp_path, ("--ignore-unknown", "plugin."), **SETTINGS) as ottla:
+        both = Pair(pair.kafka, ottla.bootstrap)
+        for name in ("0", ""):
+            both.compare(change(BROKER, name, (key, SET, "1")), range(2))
+            eventually(
+                lambda name=name: all(
+                    isinstance(response, DescribeConfigsResponse) and response.results[0].configs
+                    for response in both.responses(describe(BROKER, name, [key])(4), 4)
+                ),
+                "the change never arrived",
+            )
+            both.compare(describe(BROKER, name, [key]), range(5))
+            both.compare(change(BROKER, name, (key, DELETE, None)), [1])
 
 
 def test_describe_cluster(pair: Pair) -> None:

@@ -30,6 +30,8 @@ REMOTE_SETTINGS = {
     "test_other_classes_are_refused",
     "remote.log.metadata.manager.impl.prefix": f"{_REMOTE}test_settings.py::"
     "test_settings_of_the_plugins_have_a_prefix",
+    "remote.log.metadata.manager.listener.name": "tests/unit/broker/config/test_remote_log.py::"
+    "test_the_listener_of_the_metadata_must_be_there",
     "remote.log.reader.max.pending.tasks": f"{_PROBE}test_threads_and_windows",
     "remote.log.reader.threads": f"{_PROBE}test_threads_and_windows",
     "remote.log.storage.manager.class.name": "tests/unit/broker/config/test_remote_log.py::"

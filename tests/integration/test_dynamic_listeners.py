@@ -143,6 +143,7 @@ def test_an_added_listener_with_sasl(tmp_path: Path) -> None:
         "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.login.plain.sasl.jaas.config": login,
     }
+    settings = [name for name in changes if name != "listeners"]
     with Broker(tmp_path, **SETTINGS) as broker:
         change(broker, changes)
         port = port_of(broker, "LOGIN")
@@ -156,6 +157,10 @@ def test_an_added_listener_with_sasl(tmp_path: Path) -> None:
         # An open listener keeps its mechanisms.
         kept = refusal(broker, {"listener.name.login.sasl.enabled.mechanisms": "SCRAM-SHA-256"})
         assert "for existing listener" in kept
+        assert "for existing listener" in refusal(broker, dict.fromkeys(settings))
+        # One change removes it with its settings.
+        change(broker, dict.fromkeys(changes))
+        eventually(lambda: set(broker.server.ports) == {"PLAINTEXT"}, seconds=SECONDS)
 
 
 def test_the_advertised_address_changes(tmp_path: Path) -> None:
@@ -178,4 +183,16 @@ def test_listeners_that_cannot_be_opened_are_rejected(tmp_path: Path) -> None:
         assert "there is no listener OUTER" in refusal(
             broker, {"listener.name.outer.max.connections": "3"}
         )
+        without_keytab = refusal(
+            broker,
+            {
+                "listeners": f"{PLAIN},LOGIN://127.0.0.1:0",
+                "listener.name.login.sasl.enabled.mechanisms": "GSSAPI",
+                "listener.name.login.gssapi.sasl.jaas.config": (
+                    "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+                    'storeKey=true keyTab="/nothing/there" principal="kafka/localhost@REALM";'
+                ),
+            },
+        )
+        assert "gssapi.sasl.jaas.config" in without_keytab  # neither the package nor the file
         assert set(broker.server.ports) == {"PLAINTEXT"}

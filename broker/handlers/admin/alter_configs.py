@@ -263,8 +263,9 @@ class ConfigAlterer:
                 if name in wanted:
                     check_dynamic_setting(name, wanted[name], config, names, per_broker)
             if per_broker:
+                staying = set(present_names).intersection(names)
                 for name in changed:
-                    check_open_listener(name, present_names)
+                    check_open_listener(name, staying)
                 after = config.with_broker_settings(wanted)
                 if not set(LISTENERS).isdisjoint(changed):
                     check_new_listeners(config, after)

@@ -28,7 +28,12 @@ from ottla.broker.config.definitions import (
 from ottla.broker.config.documentation import broker_documentation, topic_documentation
 from ottla.broker.config.group_config import group_settings
 from ottla.broker.config.groups import rebalance_protocols
-from ottla.broker.config.listener_settings import PREFIX, base_name, find_broker_setting
+from ottla.broker.config.listener_settings import (
+    PREFIX,
+    base_name,
+    find_broker_setting,
+    is_broker_setting,
+)
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
@@ -285,13 +290,14 @@ class ConfigDescriber:
         text = self._config.effective_text(name)
         if setting.type != "password" and text is not None:
             text = format_value(parse_value(setting, text))
-        return _row(setting, text, self._synonyms(name), _is_read_only(setting, name), name)
+        row = _row(setting, text, self._synonyms(name), _is_read_only(setting, name), name)
+        return _without_type(row)
 
     def _cluster_row(self, name: str) -> DescribeConfigsResourceResult:
         setting = find_broker_setting(name)
         text = self._config.cluster_dynamic[name]
         synonyms = [synonym for synonym in self._synonyms(name) if synonym.source == FROM_CLUSTER]
-        return _row(setting, text, synonyms, _is_read_only(setting, name), name)
+        return _without_type(_row(setting, text, synonyms, _is_read_only(setting, name), name))
 
     def _synonyms(self, name: str) -> list[DescribeConfigsSynonym]:
         """The values of a broker setting by source, in the order of precedence."""
@@ -360,6 +366,13 @@ def _text_row(name: str, text: str) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name, text, read_only=True, config_source=FROM_DEFAULT, config_type=_TYPES["string"]
     )
+
+
+def _without_type(row: DescribeConfigsResourceResult) -> DescribeConfigsResourceResult:
+    """A row of a broker; that of an unknown setting has no type."""
+    if not is_broker_setting(row.name):
+        row.config_type = 0
+    return row
 
 
 def _row(

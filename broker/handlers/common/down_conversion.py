@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.errors import RecordsError, UnsupportedCompressionError
 
 if TYPE_CHECKING:
+    from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
     from ottla.broker.requests.request_channel import RequestContext
     from ottla.protocol.messages.fetch import FetchResponse, PartitionData
@@ -37,8 +39,10 @@ class DownConversion:
         workers: WorkerPool,
         log_config: Callable[[str], LogConfig],
         has_log: Callable[[str, int], bool],
+        statistics: BrokerTopicStatistics,
     ) -> None:
         """`has_log`: whether this broker has a replica of the partition."""
+        self._statistics = statistics
         self._workers = workers
         self._log_config = log_config
         self._has_log = has_log
@@ -102,7 +106,7 @@ class DownConversion:
             if not data.records or position is None:
                 continue
             try:
-                data.records = await self._workers.run(
+                converted = await self._workers.run(
                     _convert_slice,
                     data.records,
                     magic,
@@ -120,6 +124,17 @@ class DownConversion:
                     extra={"topic": topic, "partition": data.partition_index},
                 )
                 _set_error(data, ErrorCode.CORRUPT_MESSAGE)
+            else:
+                data.records = converted.records
+                self._statistics.count_down_conversion(
+                    topic or "", converted.messages, converted.seconds, len(converted.records)
+                )
+
+
+class _Converted(NamedTuple):
+    records: bytes
+    messages: int
+    seconds: float
 
 
 def _set_error(data: PartitionData, code: int) -> None:
@@ -130,9 +145,14 @@ def _set_error(data: PartitionData, code: int) -> None:
 
 def _convert_slice(
     records: FileSlice | bytes | memoryview, magic: int, first_offset: int, max_bytes: int
-) -> bytes:
-    from ottla.protocol.records.convert import down_convert
+) -> _Converted:
+    from ottla.protocol.records.convert import ConversionCount, down_convert
 
+    started = perf_counter()
     content = records if isinstance(records, bytes | memoryview) else records.read()
-    chunks = down_convert(content, magic, first_offset=first_offset, max_bytes=max_bytes)
-    return b"".join(chunks)
+    count = ConversionCount()
+    chunks = down_convert(
+        content, magic, first_offset=first_offset, max_bytes=max_bytes, count=count
+    )
+    converted = b"".join(chunks)
+    return _Converted(converted, count.records, perf_counter() - started)

@@ -11,6 +11,7 @@ from tests.compat.ecosystem.programs import (
     debezium,
     flink,
     group_exporter,
+    kaskade,
     mirror_maker,
     python_streams,
     rsyslog,
@@ -35,6 +36,7 @@ PROGRAMS: tuple[Program, ...] = (
     rsyslog.PROGRAM,
     burrow.PROGRAM,
     group_exporter.PROGRAM,
+    kaskade.PROGRAM,
 )
 
 #: Programs without a row of results, and why.

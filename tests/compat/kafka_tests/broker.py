@@ -8,10 +8,11 @@ and each has a loopback port that shows the same things: a test waits for the tr
 
 Each line of the standard input is a JSON object, {"properties": FILE, "log": FILE, "state": FILE,
 "options": TEXT}, and makes one broker with this settings file; `options` is its KAFKA_OPTS. Its
-process id is the response, a line of the standard output. Three more fields, `plugins`,
-`builders` and `authorizer`, are a loopback port, Java classes by prefix of a setting, and a Java
-class: the broker asks there who a client is and what it may do, where a test has a principal
-builder or an authorizer of its own. When the broker serves clients it writes `state`:
+process id is the response, a line of the standard output. `plugins`, where it is there, is a
+loopback port of the JVM, where the broker asks who a client is and what it may do if a test has
+Java classes for that, and for the file of Kerberos: `builders` are principal builders by prefix of
+a setting, `authorizer` is an authorizer, and `sasl` is two classes, or null, which know the
+passwords of clients and of this broker. When the broker serves clients it writes `state`:
 {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}; when it has ended, the
 file `exit-code` beside it.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
@@ -25,6 +26,7 @@ import base64
 import contextlib
 import errno
 import gc
+import inspect
 import json
 import os
 import re
@@ -37,10 +39,19 @@ import ottla.broker.__main__ as start
 from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
+from tests.compat.kafka_tests import additions
+from tests.compat.kafka_tests.control_calls import ask_controller, disconnect_controller
 from tests.compat.kafka_tests.log_calls import LogCalls
-from tests.compat.kafka_tests.plugins import OwnAuthorizer, PluginsOfJvm, PrincipalBuilders
+from tests.compat.kafka_tests.plugins import (
+    KerberosFile,
+    OwnAuthorizer,
+    PluginsOfJvm,
+    PrincipalBuilders,
+    SaslCallbacks,
+)
 from tests.compat.kafka_tests.throttles import ThrottleTimes
 
 if TYPE_CHECKING:
@@ -87,6 +98,8 @@ class InspectedBroker(broker_server.BrokerServer):
             while line := await reader.readline():
                 question = json.loads(line)
                 shown = getattr(self, f"_show_{question[0]}")(*question[1:])
+                if inspect.isawaitable(shown):
+                    shown = await shown
                 writer.write(json.dumps(shown).encode() + b"\n")
                 await writer.drain()
         writer.close()
@@ -119,6 +132,12 @@ class InspectedBroker(broker_server.BrokerServer):
     def _show_ports(self) -> object:
         """The port of each open listener."""
         return self.ports
+
+    async def _show_controller_disconnected(self, broker_id: int) -> object:
+        return await disconnect_controller(self.parts, broker_id)
+
+    async def _show_controller_asked(self) -> object:
+        return await ask_controller(self.parts)
 
     def _show_log(self, name: str, *arguments: object) -> object:
         return LogCalls(self.parts.base).call(name, *arguments)
@@ -166,7 +185,13 @@ class InspectedBroker(broker_server.BrokerServer):
     def _show_metrics(self) -> object:
         """Metrics of Kafka that tests sum up over the listeners of a broker."""
         statistics = self.parts.network.server.statistics
+        topics = self.parts.replicas.manager.context.topics
         return {
+            "fetch-conversions": sum(count for _, count in topics.rows("fetch_conversions")),
+            "produce-conversions": sum(count for _, count in topics.rows("produce_conversions")),
+            "fetch-conversion-microseconds": topics.fetch_conversion_seconds * 1e6,
+            "fetch-conversion-bytes": topics.fetch_conversion_bytes,
+            "corrupt-appends": topics.produce_errors[ErrorCode.CORRUPT_MESSAGE],
             "successful-authentication-total": statistics.authentications,
             "failed-authentication-total": statistics.failed_authentications,
             "expired-connections-killed-count": statistics.expired_sessions,
@@ -326,13 +351,18 @@ def _run_broker(order: dict[str, Any]) -> int:
     kerberos = re.search(r"-Djava\.security\.krb5\.conf=(\S+)", options)
     if kerberos is not None:
         os.environ["KRB5_CONFIG"] = kerberos[1]
+    # One test sets it, which is no setting: Kafka stores it.
+    os.environ["OTTLA_IGNORE_UNKNOWN"] = "some.config"
     InspectedBroker.state_file = Path(order["state"])
     if "plugins" in order:
         jvm = PluginsOfJvm(order["plugins"])
+        KerberosFile(jvm).install()
         if order["builders"]:
             PrincipalBuilders(jvm, order["builders"]).install()
         if "authorizer" in order:
             OwnAuthorizer(jvm, order["authorizer"]).install()
+        if "sasl" in order:
+            SaslCallbacks(jvm, *order["sasl"]).install()
     code = start.main([order["properties"]])
     Path(order["state"]).with_name("exit-code").write_text(str(code), "ascii")
     return code
@@ -346,6 +376,8 @@ def main() -> None:
     accept_sha1()
     failed_renewals.install()
     throttle_times.install()
+    if additions.VARIABLE in os.environ:
+        additions.hide_additions()
     started: set[int] = set()
 
     def forget_ended(*_: object) -> None:

@@ -26,10 +26,13 @@ clients are Kafka's. Each test is run in ZooKeeper mode; its variants for KRaft 
 A test that reads the state of a broker gets the state of the process: its metadata cache, the
 offsets, settings and producers of its logs, its replicas, its listeners. What a test does to the
 objects of a broker is done in the process: it takes a log directory offline, appends to a log,
-truncates a log, adds supported features, ends the ZooKeeper session. Principal builders,
-authorizers and metrics reporters of a test are called in its JVM. OpenSSL accepts SHA-1 in these
-runs, as Kafka's tests sign their certificates with it. A test that reads or changes something else
-in the JVM of the broker cannot run; the page names it with the reason.
+truncates a log, adds supported features, ends the ZooKeeper session, closes a connection of the
+controller. Principal builders, SASL callback handlers, authorizers and metrics reporters of a test
+are called in its JVM. Some metrics of the process have the names of Kafka's there. A remote storage
+manager that does nothing is a directory. OpenSSL accepts SHA-1 in these runs, as Kafka's tests sign
+their certificates with it, and brokers have `--ignore-unknown` for the one setting that a test
+invents. A test that reads or changes something else in the JVM of the broker cannot run; the page
+names it with the reason.
 
 | to | command |
 |---|---|
@@ -39,6 +42,9 @@ in the JVM of the broker cannot run; the page names it with the reason.
 `make compat-kafka-tests \
 ARGUMENTS='kafka.api.TransactionsTest#testBasicTransactions(java.lang.String)'` |
 | run Ottla only | `make compat-kafka-tests ARGUMENTS='--broker ottla'` |
+| hide from the tests what only Ottla has, its settings and APIs, and show the results | \
+`make compat-kafka-tests \
+ARGUMENTS='--broker ottla --without-additions kafka.server.ApiVersionsRequestTest'` |
 | run the classes that have no result on Kafka yet, and keep the results | \
 `make compat-kafka-tests ARGUMENTS='--broker kafka --missing --update'` |
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from typing import TYPE_CHECKING, Any, BinaryIO
 from weakref import WeakKeyDictionary
 
 from ottla.broker.net.connection import Connection
+from ottla.broker.net.tls import TlsConnection
 from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.authorization.authorizer import Authorizer
+from ottla.broker.security.sasl import broker_login
+from ottla.broker.security.sasl.exchanges import PlainExchange
+from ottla.broker.security.sasl.session import SaslSession
+from ottla.broker.security.tls.certificate_names import distinguished_name
 
 if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.sasl import PeerLogin, SaslConfig
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+    from ottla.broker.security.kerberos.login import KerberosLogin
 
 
 class PluginsOfJvm:
@@ -40,10 +49,22 @@ class PrincipalBuilders:
         self._classes = classes
         self._slot: Any = Connection.__dict__["principal"]
         self._built: WeakKeyDictionary[Connection, Principal] = WeakKeyDictionary()
+        self._shows_plain = False
 
     def install(self) -> None:
         """Every principal of a connection is the builder's from now on."""
         Connection.principal = property(self._get, self._set)  # type: ignore[assignment]
+        check = SaslSession._check_principal
+
+        def check_plain(session: SaslSession) -> None:
+            # A client that authenticates again: names are compared as it gives them.
+            self._shows_plain = True
+            try:
+                check(session)
+            finally:
+                self._shows_plain = False
+
+        SaslSession._check_principal = check_plain  # type: ignore[method-assign]
 
     def _set(self, connection: Connection, principal: Principal) -> None:
         self._slot.__set__(connection, principal)
@@ -54,17 +75,72 @@ class PrincipalBuilders:
         name = connection.listener_name
         classes = self._classes
         builder = classes.get(f"listener.name.{name.lower()}.", classes.get(""))
-        if builder is None or not connection.authenticated:
+        if builder is None or not connection.authenticated or self._shows_plain:
             return plain
         found = self._built.get(connection)
         if found is None:
             protocol = connection.listener.security_protocol
+            certificate = ""
+            if isinstance(connection, TlsConnection):
+                certificate = distinguished_name(connection._tls.peer_certificate())
+            client = (connection.client_host, plain.name, certificate)
             found = self._built[connection] = Principal(
-                *self._jvm.ask(
-                    "principal", builder, name, protocol, connection.client_host, plain.name
-                )
+                *self._jvm.ask("principal", builder, name, protocol, *client)
             )
         return found
+
+
+class KerberosFile:
+    """Asks the JVM of the test for its krb5.conf, where a listener has Kerberos: a test may start
+    its key distribution center after the broker."""
+
+    def __init__(self, jvm: PluginsOfJvm) -> None:
+        self._jvm = jvm
+
+    def install(self) -> None:
+        """Each login reads the file of that time."""
+        login = broker_login.kerberos_login
+
+        def login_with_file(config: BrokerConfig, listener_name: str) -> KerberosLogin:
+            path = self._jvm.ask("krb5.conf")
+            if path:
+                os.environ["KRB5_CONFIG"] = path
+            return login(config, listener_name)
+
+        broker_login.kerberos_login = login_with_file
+
+
+class SaslCallbacks:
+    """Asks the JVM of the test about passwords of PLAIN: its SASL callback handlers."""
+
+    def __init__(self, jvm: PluginsOfJvm, of_clients: str | None, of_broker: str | None) -> None:
+        """The Java classes that know the passwords of clients, and that of this broker."""
+        self._jvm = jvm
+        self._of_clients = of_clients
+        self._of_broker = of_broker
+
+    def install(self) -> None:
+        """They decide from now on."""
+        step, peer_login = PlainExchange.step, broker_login.peer_login
+
+        def step_with_handler(exchange: PlainExchange, token: bytes) -> bytes:
+            _, user, password = token.decode().split("\0")
+            is_right = self._jvm.ask("password", self._of_clients, user, password)
+            exchange._passwords = lambda: {user: password} if is_right else {}
+            return step(exchange, token)
+
+        def login_with_handler(config: SaslConfig) -> PeerLogin | None:
+            login = peer_login(config)
+            if login is None:
+                return None
+            user = login.options["username"]
+            password = self._jvm.ask("login", self._of_broker, user)
+            return login._replace(options={**login.options, "password": password})
+
+        if self._of_clients is not None:
+            PlainExchange.step = step_with_handler  # type: ignore[method-assign]
+        if self._of_broker is not None:
+            broker_login.peer_login = login_with_handler
 
 
 class OwnAuthorizer:

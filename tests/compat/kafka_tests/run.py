@@ -2,6 +2,7 @@
 
     python -m tests.compat.kafka_tests.run [CLASS | CLASS#TEST ...] [--broker ottla|kafka|both]
                                            [--missing] [--update] [--page]
+                                           [--without-additions]
 
 Without a class it runs those of classes.txt, or with --missing those that have no result on the
 broker yet; all of them take hours. A JVM runs ten classes, and is killed when no test has ended for
@@ -10,15 +11,19 @@ stack traces stay in .cache/kafka-tests-3.9.1/results. The exit code is 1 when a
 does not pass on Ottla any more.
 --update keeps the results, with their date, in results-ottla.tsv and results-kafka.tsv and adds to
 passes.txt what passes. --page writes docs/kafka-tests.md from them, without running anything.
+--without-additions hides from the tests what only Ottla has: some count settings or APIs. The
+results of such a run are shown and not kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from tests.compat.kafka_tests.additions import VARIABLE
 from tests.compat.kafka_tests.jars import CACHE, FOLDER
 from tests.compat.kafka_tests.jvm import run_in_jvm
 from tests.compat.kafka_tests.page import write_page
@@ -128,7 +133,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--missing", action="store_true", help="only classes without a result")
     parser.add_argument("--update", action="store_true", help="keep the results in the tree")
     parser.add_argument("--page", action="store_true", help="only write docs/kafka-tests.md")
+    parser.add_argument("--without-additions", action="store_true", help="hide ottla.* and API 75")
     given = parser.parse_args(arguments)
+    if given.without_additions:
+        if given.update:
+            parser.error("results without the additions are not kept")
+        os.environ[VARIABLE] = "1"
     if given.page:
         write_page(classes(), {broker: kept_results(broker).classes for broker in BROKERS})
         return 0

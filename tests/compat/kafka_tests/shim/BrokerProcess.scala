@@ -43,13 +43,20 @@ object Launcher {
     made
   }
 
+  /** Whether a test may start its key distribution center after the broker. */
+  private def mayHaveKerberosLater: Boolean = System.getProperty("java.security.auth.login.config") != null &&
+    System.getProperty("java.security.krb5.conf") == null
+
   /** Starts a broker; returns its process. */
   def start(properties: File, log: File, state: File, options: String,
             builders: collection.Map[String, String],
-            authorizer: Option[String]): ProcessHandle = synchronized {
+            authorizer: Option[String], callbacks: SaslCallbacks): ProcessHandle = synchronized {
     val order = json.createObjectNode()
-    if (builders.nonEmpty || authorizer.nonEmpty) {
+    // Not where nothing is asked: some tests count the threads of the JVM.
+    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || mayHaveKerberosLater) {
       order.put("plugins", Plugins.port)
+      if (!callbacks.isEmpty)
+        order.putArray("sasl").add(callbacks.ofClients.orNull).add(callbacks.ofBroker.orNull)
       val named = order.putObject("builders")
       builders.foreach { case (prefix, name) => named.put(prefix, name) }
       authorizer.foreach(order.put("authorizer", _))
@@ -64,7 +71,15 @@ object Launcher {
   }
 }
 
+/** The SASL callback handlers of a test: of the passwords of clients, and of that of the broker. */
+case class SaslCallbacks(ofClients: Option[String], ofBroker: Option[String]) {
+  def isEmpty: Boolean = ofClients.isEmpty && ofBroker.isEmpty
+}
+
 object BrokerProcess {
+  private val ClientPasswords = "plain.sasl.server.callback.handler.class"
+  private val BrokerPassword = "sasl.client.callback.handler.class"
+
   /** The exit code of a broker whose log directories failed. */
   val Failed = 1
   val Killed = -1
@@ -153,12 +168,23 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   }
 
   private def launch(): ProcessHandle = {
-    val (builders, plain) = settings.toSeq.sorted.partition { case (name, value) =>
-      name.endsWith("principal.builder.class") && !value.startsWith("org.apache.kafka.common.")
+    val (ofTests, plain) = settings.toSeq.sorted.partition { case (name, value) =>
+      Seq("principal.builder.class", BrokerProcess.ClientPasswords, BrokerProcess.BrokerPassword)
+        .exists(name.endsWith) && !value.startsWith("org.apache.kafka.common.")
     }
+    val (builders, handlers) = ofTests.partition(_._1.endsWith("principal.builder.class"))
+    def handler(name: String) = handlers.find(_._1.endsWith(name)).map(_._2)
     val properties = new File(directory, "server.properties")
     val out = new PrintWriter(properties, UTF_8)
-    plain.map {
+    plain.flatMap {
+      // A store that does nothing, which Kafka's tests have: here it is a directory.
+      case (name @ "remote.log.storage.manager.class.name", value) if value.endsWith("NoOpRemoteStorageManager") =>
+        Seq(name -> "aiven", "rsm.config.storage.backend.class" -> "filesystem",
+          "rsm.config.storage.root" -> directory.getPath, "rsm.config.chunk.size" -> "4194304")
+      case ("remote.log.metadata.manager.class.name", value) if value.endsWith("NoOpRemoteLogMetadataManager") =>
+        Seq.empty
+      case other => Seq(other)
+    }.map {
       case (name @ "authorizer.class.name", value) if isAclAuthorizer(value) =>
         name -> classOf[AclAuthorizer].getName
       case other => other
@@ -170,7 +196,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
       .flatMap(name => Option(System.getProperty(name)).map(value => s"-D$name=$value")).mkString(" ")
     Launcher.start(properties, log, stateFile, options,
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap,
-      settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && decides(name)))
+      settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && decides(name)),
+      SaslCallbacks(handler(BrokerProcess.ClientPasswords), handler(BrokerProcess.BrokerPassword)))
   }
 
   /** Whether this is Kafka's authorizer, or one of a test that extends it. */

@@ -2,7 +2,7 @@ package ottla.shim
 
 import com.fasterxml.jackson.databind.JsonNode
 import kafka.cluster.{Broker, Partition}
-import kafka.controller.{ControllerContext, KafkaController, PartitionAndReplica}
+import kafka.controller.{ControllerBrokerStateInfo, ControllerChannelManager, ControllerContext, KafkaController, PartitionAndReplica}
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.{LogCleaner, LogManager, UnifiedLog}
 import kafka.server.QuotaFactory.QuotaManagers
@@ -10,19 +10,22 @@ import kafka.server.{BrokerFeatures, ClientQuotaManager, ClientRequestQuotaManag
 import kafka.server.checkpoints.OffsetCheckpointFile
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
+import org.apache.kafka.clients.{ClientResponse, NetworkClient}
 import org.apache.kafka.common.feature.{Features, SupportedVersionRange}
+import org.apache.kafka.common.message.MetadataResponseData
 import org.apache.kafka.common.message.UpdateMetadataRequestData.{UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataPartitionState}
 import org.apache.kafka.common.errors.KafkaStorageException
 import org.apache.kafka.common.metrics.{Metrics, Quota}
 import org.apache.kafka.common.protocol.ApiKeys
 import org.apache.kafka.common.record.{FileRecords, MemoryRecords, RecordBatch}
-import org.apache.kafka.common.requests.{ListOffsetsRequest, UpdateMetadataRequest}
+import org.apache.kafka.common.requests.{ListOffsetsRequest, MetadataResponse, UpdateMetadataRequest}
 import org.apache.kafka.common.security.auth.KafkaPrincipal
 import org.apache.kafka.common.security.token.delegation.TokenInformation
 import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache
 import org.apache.kafka.common.utils.{SecurityUtils, Utils}
 import org.apache.kafka.common.{TopicPartition, Uuid}
 import org.apache.kafka.coordinator.group.GroupCoordinator
+import org.apache.kafka.server.{ControllerRequestCompletionHandler, NodeToControllerChannelManager}
 import org.apache.kafka.server.authorizer.Authorizer
 import org.apache.kafka.server.common.MetadataVersion
 import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache
@@ -366,6 +369,33 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
       .collectFirst { case (broker, epoch) if broker.id == config.brokerId => epoch }.getOrElse(-1L)
     case ("activeControllerId", _) => zkClient().getControllerId.getOrElse(-1)
     case ("controllerContext", _) => context
+    case ("controllerChannelManager", _) => channels
+  }
+
+  /** The controller's connections to the brokers, which a test closes. */
+  private lazy val channels: ControllerChannelManager = {
+    val found = only[ControllerChannelManager](PartialFunction.empty)
+    val states = collection.mutable.HashMap.from(zkClient().getSortedBrokerList.map { id =>
+      val client = only[NetworkClient] {
+        case ("disconnect", _) =>
+          process().ask("controller_disconnected", id)
+          ()
+      }
+      id -> ControllerBrokerStateInfo(client, null, null, null, null, null, None)
+    })
+    val field = classOf[ControllerChannelManager].getDeclaredField("brokerStateInfo")
+    field.setAccessible(true)
+    field.set(found, states)
+    found
+  }
+
+  /** Requests to the controller; the process sends a request for metadata. */
+  val controllerRequests: NodeToControllerChannelManager = only[NodeToControllerChannelManager] {
+    case ("sendRequest", Seq(_, handler: ControllerRequestCompletionHandler)) =>
+      val error = process().ask("controller_asked").asText
+      if (error.nonEmpty) throw new IllegalStateException(error)
+      val response = new MetadataResponse(new MetadataResponseData, ApiKeys.METADATA.latestVersion)
+      handler.onComplete(new ClientResponse(null, null, "controller", 0, 0, false, null, null, response))
   }
 
   private val context: ControllerContext = only[ControllerContext] {

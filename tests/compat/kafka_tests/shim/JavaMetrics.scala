@@ -14,6 +14,7 @@ import scala.jdk.CollectionConverters._
 /** The metrics of a broker process that tests read as Kafka's; a stopped broker has none. */
 class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
   @volatile private var averages = Map.empty[KafkaMetricName, Double]
+  private var listeners = Set.empty[String]
 
   Seq("expired-connections-killed-count", "failed-reauthentication-total",
     "successful-authentication-total", "failed-authentication-total").foreach { name =>
@@ -23,8 +24,23 @@ class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
 
   override def metrics(): util.Map[KafkaMetricName, KafkaMetric] = {
     // `Metrics` calls it before this class is initialized.
-    if (averages != null) refresh()
+    if (averages != null) {
+      refresh()
+      refreshListeners()
+    }
     super.metrics()
+  }
+
+  /** The open listeners, each of which has metrics of its own. */
+  private def refreshListeners(): Unit = synchronized {
+    val open = process().filter(_.isAlive).map(_.ports.fieldNames().asScala.toSet).getOrElse(Set.empty)
+    def nameOf(listener: String) = metricName("connection-count", "socket-server-metrics", "", "listener", listener)
+    (listeners -- open).foreach(each => removeMetric(nameOf(each)))
+    (open -- listeners).foreach { each =>
+      val gauge: Gauge[Double] = (_, _) => Double.NaN
+      addMetric(nameOf(each), gauge)
+    }
+    listeners = open
   }
 
   /** The quota of a user for changes of topics is a metric of its own name, which Kafka makes late. */
@@ -86,12 +102,26 @@ object JavaMetrics {
     case ("max", _) => values(s"longest-$kind-throttle").maxOption.getOrElse(0.0)
   }
 
+  private def meter(shown: String): Meter = Internals.only[Meter] {
+    case ("count", _) => values(shown).sum.toLong
+    case ("stop", _) => ()
+  }
+
+  /** Of conversions of records: the process has no number of requests, but what grows with each. */
+  private def conversions(shown: String): Histogram = Internals.only[Histogram] {
+    case ("count", _) => math.ceil(values(shown).sum).toLong
+  }
+
   private val shared: Map[MetricName, Metric] = Map(
     name("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec") ->
-      Internals.only[Meter] {
-        case ("count", _) => values("unclean-leader-elections").sum.toLong
-        case ("stop", _) => ()
-      },
+      meter("unclean-leader-elections"),
+    name("kafka.server", "BrokerTopicMetrics", "FetchMessageConversionsPerSec") -> meter("fetch-conversions"),
+    name("kafka.server", "BrokerTopicMetrics", "ProduceMessageConversionsPerSec") -> meter("produce-conversions"),
+    name("kafka.server", "BrokerTopicMetrics", "InvalidMessageCrcRecordsPerSec") -> meter("corrupt-appends"),
+    name("kafka.network", "RequestMetrics", "MessageConversionsTimeMs", ",request=Fetch") ->
+      conversions("fetch-conversion-microseconds"),
+    name("kafka.network", "RequestMetrics", "TemporaryMemoryBytes", ",request=Fetch") ->
+      conversions("fetch-conversion-bytes"),
     name("kafka.network", "RequestMetrics", "ThrottleTimeMs", ",request=Produce") -> throttle("produce"),
     name("kafka.network", "RequestMetrics", "ThrottleTimeMs", ",request=FetchConsumer") -> throttle("fetch"),
   )

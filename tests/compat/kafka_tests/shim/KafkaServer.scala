@@ -210,7 +210,7 @@ class KafkaServer(val config: KafkaConfig, time: Time = Time.SYSTEM,
   override def quotaManagers: QuotaFactory.QuotaManagers = internals.quotaManagers
   override def brokerTopicStats: BrokerTopicStats = internal("brokerTopicStats")
   override def clientToControllerChannelManager: NodeToControllerChannelManager =
-    internal("clientToControllerChannelManager")
+    internals.controllerRequests
 }
 
 /** An authorizer that gives brokers the time to read what it has written. */

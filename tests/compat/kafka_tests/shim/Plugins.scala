@@ -7,22 +7,30 @@ import org.apache.kafka.common.protocol.ApiKeys
 import org.apache.kafka.common.requests.{RequestContext, RequestHeader}
 import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceType}
 import org.apache.kafka.common.security.auth._
+import org.apache.kafka.common.security.plain.PlainAuthenticateCallback
 import org.apache.kafka.server.authorizer.{Action, AuthorizationResult, Authorizer}
 
 import java.io.{BufferedReader, InputStreamReader, OutputStreamWriter}
 import java.net.{InetAddress, ServerSocket, Socket}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.security.PrivilegedAction
+import java.util
+import java.util.Optional
 import java.util.concurrent.ConcurrentHashMap
 import javax.net.ssl.{SSLPeerUnverifiedException, SSLSession}
+import javax.security.auth.Subject
+import javax.security.auth.callback.{NameCallback, PasswordCallback}
 import javax.security.auth.x500.X500Principal
 import javax.security.sasl.SaslServer
 
-/** Calls the principal builders and authorizers of tests for the brokers, which cannot load Java
+/** Calls the principal builders, SASL callback handlers and authorizers of tests for the brokers, which cannot load Java
   * classes.
   *
   * Each line of a connection is a JSON list that begins with what is asked. `principal`: class,
-  * listener, security protocol, address of the client, name by the rules of the broker; the answer
-  * is a list, type and name of the principal. `authorize`: class, listener, security protocol,
+  * listener, security protocol, address of the client, name by the rules of the broker, subject of
+  * the certificate; the answer is a list, type and name of the principal. `password`: class, user,
+  * password; the answer is whether they fit. `login`: class, user; the answer is the password of the
+  * broker. `krb5.conf`: the answer is the file that the JVM uses now, or null. `authorize`: class, listener, security protocol,
   * address of the client, type and name of the principal, key and version of the API, operation,
   * type and name of the resource; the answer is whether it is allowed.
   */
@@ -41,7 +49,8 @@ object Plugins {
   }
 
   private def startThread(body: => Unit): Unit = {
-    val thread = new Thread(() => body, "principal builders")
+    // Some tests count threads, without those of remote calls.
+    val thread = new Thread(() => body, "RMI of brokers")
     thread.setDaemon(true)
     thread.start()
   }
@@ -55,8 +64,14 @@ object Plugins {
         case "principal" =>
           val principal = build(question.get(1).asText, question.get(2).asText,
             question.get(3).asText, InetAddress.getByName(question.get(4).asText),
-            question.get(5).asText)
+            question.get(5).asText, question.get(6).asText)
           Launcher.json.createArrayNode().add(principal.getPrincipalType).add(principal.getName)
+        case "password" => Launcher.json.getNodeFactory.booleanNode(
+          fits(question.get(1).asText, question.get(2).asText, question.get(3).asText))
+        case "login" => Launcher.json.getNodeFactory.textNode(
+          password(question.get(1).asText, question.get(2).asText))
+        case "krb5.conf" => Launcher.json.getNodeFactory.textNode(
+          System.getProperty("java.security.krb5.conf", ""))
         case "authorize" => Launcher.json.getNodeFactory.booleanNode(isAllowed(question))
       }
       writer.write(Launcher.json.writeValueAsString(answer) + "\n")
@@ -79,14 +94,33 @@ object Plugins {
     authorizer.authorize(context, java.util.List.of(action)).get(0) == AuthorizationResult.ALLOWED
   }
 
+  private def handler(name: String): AuthenticateCallbackHandler =
+    Class.forName(name).getDeclaredConstructor().newInstance().asInstanceOf[AuthenticateCallbackHandler]
+
+  private def fits(name: String, user: String, password: String): Boolean = {
+    val plain = new PlainAuthenticateCallback(password.toCharArray)
+    handler(name).handle(Array(new NameCallback("user", user), plain))
+    plain.authenticated
+  }
+
+  /** As in Kafka, the handler has the user as a credential of the subject. */
+  private def password(name: String, user: String): String = {
+    val subject = new Subject(true, util.Set.of(), util.Set.of(user), util.Set.of())
+    val asked = new PasswordCallback("password", false)
+    val call: PrivilegedAction[Unit] = () => handler(name).handle(Array(asked))
+    Subject.doAs(subject, call)
+    new String(asked.getPassword)
+  }
+
   private def build(name: String, listener: String, protocol: String, address: InetAddress,
-                    client: String): KafkaPrincipal = {
+                    client: String, certificate: String): KafkaPrincipal = {
     val builder = builders.computeIfAbsent(name, _ =>
       Class.forName(name).getDeclaredConstructor().newInstance().asInstanceOf[KafkaPrincipalBuilder])
     builder.build(SecurityProtocol.forName(protocol) match {
       case SecurityProtocol.PLAINTEXT => new PlaintextAuthenticationContext(address, listener)
       case SecurityProtocol.SSL => new SslAuthenticationContext(session(client), address, listener)
-      case sasl => new SaslAuthenticationContext(saslServer(client), sasl, address, listener)
+      case sasl => new SaslAuthenticationContext(saslServer(client), sasl, address, listener,
+        Optional.of(certificate).filter(!_.isEmpty).map(session))
     })
   }
 

@@ -27,6 +27,7 @@ def check(name: str, text: str, *, per_broker: bool = True) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
+        ("log.retention.hour", "3", r"unknown setting .*\. Did you mean log\.retention\.hours"),
         ("broker.id", "3", "Cannot update these configs dynamically: broker.id"),
         ("ssl.keystore.location", "/x", "only per-listener using the listener prefix"),
         ("ssl.client.auth", "none", "is read when the broker starts"),
@@ -53,6 +54,19 @@ def test_what_is_accepted() -> None:
     check("listener.name.ssl.max.connections", "3")
     check("listener.name.ssl.max.connections", "3", per_broker=False)
     check("log.segment.bytes", "5000", per_broker=False)
+
+
+def test_unknown_settings_of_ignored_prefixes(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("")
+    config = BrokerConfig.load(str(path), ignored_prefixes=["confluent.*", "num.", ""])
+    check_dynamic_setting("confluent.balancer.enable", "true", config, LISTENERS, per_broker=False)
+    for name, words in (
+        ("confluence.x", "unknown setting confluence.x"),
+        ("num.partitions", "Cannot update these configs dynamically: num.partitions"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            check_dynamic_setting(name, "1", config, LISTENERS, per_broker=True)
 
 
 @pytest.mark.parametrize("name", ["listeners", "listener.name.ssl.ssl.keystore.location"])

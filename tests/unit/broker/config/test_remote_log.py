@@ -27,3 +27,20 @@ def test_other_classes_are_refused(settings: dict[str, str], words: str) -> None
     with pytest.raises(ConfigError, match=words):
         BrokerConfig({**ENABLED, **settings})
     BrokerConfig(settings)  # without effect
+
+
+def test_the_listener_of_the_metadata_must_be_there() -> None:
+    settings = {STORAGE: "aiven", "remote.log.metadata.manager.listener.name": "INTERNAL"}
+    words = "there is no listener INTERNAL; listeners names PLAINTEXT"
+    with pytest.raises(ConfigError, match=words):
+        BrokerConfig({**ENABLED, **settings})
+    BrokerConfig(settings)  # without effect
+    BrokerConfig(
+        {
+            **ENABLED,
+            **settings,
+            "listeners": "INTERNAL://:9092",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+        }
+    )

@@ -65,6 +65,7 @@ class DataPath(Replicas):
                 self.workers,
                 lambda _: self.config,
                 lambda topic, partition: self.logs.get(topic, partition) is not None,
+                self.manager.context.topics,
             ),
             1 << 20,
             self.quotas.fetch,

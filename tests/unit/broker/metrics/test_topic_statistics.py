@@ -1,8 +1,13 @@
+from collections.abc import Iterable
+from typing import cast
+
 import pytest
 
 from ottla.broker.metrics import topic_statistics
 from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.metrics.topic_statistics import BrokerTopicStatistics, add_topics
+
+Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
 def test_a_topic_is_counted_while_it_has_a_replica() -> None:
@@ -45,8 +50,16 @@ def test_the_metrics() -> None:
     add_topics(registry, topics)
     topics.add_replica("a").received_messages = 7
     topics.replicated_out_bytes = 3
+    topics.count_failed_append("a", 2)
+    topics.count_down_conversion("a", 4, 0.5, 60)
+    topics.add_replica("never converted")
     found = {metric.exposed_name: metric.read() for metric in registry.metrics}
     assert found["ottla_replication_sent_bytes_total"] == 3
     messages = found["ottla_topic_received_messages_total"]
     assert not isinstance(messages, float | int)
-    assert dict(messages) == {("a",): 7}
+    assert dict(messages) == {("a",): 7, ("never converted",): 0}
+    assert dict(cast(Rows, found["ottla_topic_fetch_message_conversions_total"])) == {("a",): 4}
+    assert dict(cast(Rows, found["ottla_topic_produce_message_conversions_total"])) == {}
+    assert found["ottla_fetch_conversion_seconds_total"] == 0.5
+    assert found["ottla_fetch_conversion_bytes_total"] == 60
+    assert found["ottla_produce_errors_total"] == {("CORRUPT_MESSAGE",): 1}

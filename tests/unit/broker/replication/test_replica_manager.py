@@ -404,6 +404,7 @@ def test_appends_are_counted_by_topic() -> None:
     damaged[-1] ^= 1
     replicas.append_raw(damaged)
     assert (statistics.produces, statistics.failed_produces) == (2, 1)
+    assert replicas.manager.context.topics.produce_errors == {ErrorCode.CORRUPT_MESSAGE: 1}
 
 
 def test_outdated_metadata_of_a_client_is_no_failure() -> None:
@@ -411,6 +412,7 @@ def test_outdated_metadata_of_a_client_is_no_failure() -> None:
     replicas.follow(2)
     replicas.append()
     assert replicas.manager.context.topics.get(TOPIC).failed_produces == 0
+    assert not replicas.manager.context.topics.produce_errors
 
 
 def test_the_counters_of_a_topic_end_with_its_last_replica() -> None:

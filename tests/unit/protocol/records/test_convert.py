@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from ottla.protocol.records.batch import check_crc, read_header
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.control import end_transaction_marker
-from ottla.protocol.records.convert import down_convert, read_message_set, up_convert
+from ottla.protocol.records.convert import (
+    ConversionCount,
+    down_convert,
+    read_message_set,
+    up_convert,
+)
 from ottla.protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
@@ -109,6 +114,14 @@ def test_from_1_to_0() -> None:
     old = build_message_set(as_rows(RECORDS, 5), magic=1, codec=3)
     converted = b"".join(down_convert(memoryview(old), 0))
     assert list(read_records(converted)) == without_headers(as_rows(RECORDS, 5), 0)
+
+
+def test_converted_records_are_counted() -> None:
+    count = ConversionCount()
+    packed = build_batch(RECORDS, base_offset=110, codec=1)
+    old = build_message_set(as_rows(RECORDS, 5), magic=1)
+    list(down_convert(BATCH + MARKER + packed + old, 1, first_offset=104, count=count))
+    assert count.records == 6 + 10, "those of old messages and of markers are not converted"
 
 
 def test_records_before_the_first_offset_are_dropped_if_not_compressed() -> None:

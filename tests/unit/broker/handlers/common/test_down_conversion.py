@@ -26,4 +26,5 @@ def test_records_of_each_kind(tmp_path: Path, kind: str) -> None:
         ),
     }[kind]
     converted = _convert_slice(records, 1, 0, 1 << 20)
-    assert [header.magic for _, header in iterate_entries(converted)] == [1, 1, 1]
+    assert [header.magic for _, header in iterate_entries(converted.records)] == [1, 1, 1]
+    assert converted.messages == 3

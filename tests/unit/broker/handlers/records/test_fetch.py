@@ -261,6 +261,12 @@ async def test_old_consumers_get_old_messages(version: int, magic: int) -> None:
     assert isinstance(records, bytes)
     assert records[16] == magic
     assert [record.value for record in read_records(records)] == [b"v"]
+    topics = path.manager.context.topics
+    assert topics.get(TOPIC).fetch_conversions == 1
+    assert topics.fetch_conversion_bytes == len(records)
+    assert topics.fetch_conversion_seconds > 0
+    Fetched(path, 0, version=4)
+    assert topics.get(TOPIC).fetch_conversions == 1
     await path.workers.close()
 
 

@@ -65,6 +65,10 @@ def test_message_sets_of_old_producers_are_converted(version: int, magic: int) -
     stored = b"".join(path.log().batches(0))
     assert stored[16] == 2
     assert [record.value for record in read_records(stored)] == [b"v"]
+    statistics = path.manager.context.topics.get(TOPIC)
+    assert (statistics.produce_conversions, statistics.received_messages) == (1, 1)
+    ask(path, request(BATCH), NEWEST)
+    assert statistics.produce_conversions == 1
 
 
 @pytest.mark.parametrize(
