@@ -4,10 +4,12 @@ One broker with a folder as remote store and two topics with the same records: o
 disk, of the other one only the last segment is. Measured are
 
 - a copy of a segment to the store, in this process: megabytes a second, and the part of a core;
-- scans by a client that counts records, in turns: local, remote; the first remote scan is cold;
+- scans by a client that counts records, in turns: local, remote, remote again. A remote scan is
+  cold: the broker has opened and verified none of its chunks, whose bytes are in the page cache.
+  When it is repeated, the chunks are known;
 - the latency of records at the tail of a third topic, in turns: alone, during scans of the local
-  topic, of the remote one, and of a process that does nothing but sendfile (`bare_scans`): that is
-  the floor, the scans take processor time from the tail without the broker.
+  topic, of the remote one (each of them cold), and of a process that does nothing but sendfile
+  (`bare_scans`): that is the floor, the scans take processor time from the tail without the broker.
 
 Medians of the rounds are printed, and their ratios.
 
@@ -16,6 +18,7 @@ Medians of the rounds are printed, and their ratios.
 
 import argparse
 import multiprocessing
+import os
 import random
 import statistics
 import tempfile
@@ -92,8 +95,15 @@ def scan(bootstrap: str, topic: str, end: int) -> float:
     return moved / 1e6 / (time.perf_counter() - begun)
 
 
-def _scan_on(bootstrap: str, topic: str, end: int) -> None:
+def make_cold(store: Path) -> None:
+    """The broker verifies all chunks again: an object that was written to is another one."""
+    for path in store.rglob("*.log"):
+        os.utime(path)
+
+
+def _scan_on(bootstrap: str, topic: str, end: int, store: Path) -> None:
     while True:
+        make_cold(store)
         scan(bootstrap, topic, end)
 
 
@@ -127,12 +137,12 @@ def measure_copy(directory: Path, megabytes: int) -> dict[str, float]:
 
 
 @contextmanager
-def scans(address: str, topic: str, end: int) -> Iterator[None]:
+def scans(address: str, topic: str, end: int, store: Path) -> Iterator[None]:
     """While it is open, another process scans the topic, again and again. "" scans nothing."""
     if not topic:
         yield
         return
-    process = multiprocessing.Process(target=_scan_on, args=(address, topic, end))
+    process = multiprocessing.Process(target=_scan_on, args=(address, topic, end, store))
     process.start()
     try:
         yield
@@ -141,20 +151,25 @@ def scans(address: str, topic: str, end: int) -> Iterator[None]:
         process.join()
 
 
-def measure_scans(address: str, end: int, rounds: int) -> dict[str, float]:
+def measure_scans(address: str, end: int, rounds: int, store: Path) -> dict[str, float]:
     scan(address, "local", end)
     found = {"first remote scan, MB/s": scan(address, "remote", end)}
-    rates: dict[str, list[float]] = {"local": [], "remote": []}
-    for _ in range(rounds):
-        for topic in ("local", "remote", "remote", "local"):
-            rates[topic].append(scan(address, topic, end))
-    medians = {topic: statistics.median(each) for topic, each in rates.items()}
-    found |= {f"{topic} scan, MB/s": rate for topic, rate in medians.items()}
-    found["remote scan : local scan"] = medians["remote"] / medians["local"]
+    rates: dict[str, list[float]] = {"local": [], "cold remote": [], "repeated remote": []}
+    remote = ["cold remote", "repeated remote"]
+    for number in range(2 * rounds):
+        make_cold(store)
+        for name in ["local", *remote] if number % 2 else [*remote, "local"]:
+            rates[name].append(scan(address, name.split()[-1], end))
+    medians = {name: statistics.median(each) for name, each in rates.items()}
+    found |= {f"{name} scan, MB/s": rate for name, rate in medians.items()}
+    for name in remote:
+        found[f"{name} scan : local scan"] = medians[name] / medians["local"]
     return found
 
 
-def measure_tail(address: str, end: int, rounds: int, seconds: float) -> dict[str, float]:
+def measure_tail(
+    address: str, end: int, rounds: int, seconds: float, store: Path
+) -> dict[str, float]:
     """The tail is that of a new topic; a client scans another topic as fast as it can."""
     p99: dict[str, list[float]] = {}
     with bare_scans.bare_server(address, "local") as bare:
@@ -168,7 +183,7 @@ def measure_tail(address: str, end: int, rounds: int, seconds: float) -> dict[st
             for name in sorted(cases, reverse=number % 2 == 1):
                 tail = f"tail-{number}-{name.replace(' ', '-')}"
                 create(address, tail)  # the client expects that its records are the first ones
-                with scans(*cases[name], end):
+                with scans(*cases[name], end, store):
                     found = latency.latencies_ms(address, tail, RATE, seconds)
                 p99.setdefault(name, []).append(found["p99"])
     medians = {name: statistics.median(each) for name, each in p99.items()}
@@ -201,9 +216,9 @@ def measure(megabytes: int, seconds: float, rounds: int, only: str = "") -> dict
             log = broker.data_directory / "remote-0"
             eventually(lambda: len(list(log.glob("*.log"))) == 1, seconds=300)
             if only != "tail":
-                found |= measure_scans(address, end, rounds)
+                found |= measure_scans(address, end, rounds, store)
             if only != "scans":
-                found |= measure_tail(address, end, rounds, seconds)
+                found |= measure_tail(address, end, rounds, seconds, store)
     return found
 
 

@@ -336,7 +336,10 @@ class RemoteLogReader:
             in_memory = self._read_in_memory(log, segment, wanted)
             if in_memory is None:
                 wanted = wanted._replace(up_to=_bound(log, segment, wanted))
-                in_memory = await self.workers.run(self._read_segment, read, segment, wanted)
+                begin = self._memory.position(segment, offset)
+                in_memory = await self.workers.run(self._read_segment, read, segment, wanted, begin)
+                if in_memory.records:
+                    self._memory.remember(segment, in_memory)
             found = in_memory
             if found.has_batch or segment.end_offset + 1 >= log.local_log_start_offset:
                 break
@@ -368,12 +371,19 @@ class RemoteLogReader:
         )
 
     def _read_segment(
-        self, read: RemoteReadTask, segment: RemoteLogSegmentMetadata, params: ReadParams
+        self,
+        read: RemoteReadTask,
+        segment: RemoteLogSegmentMetadata,
+        params: ReadParams,
+        begin: int | None,
     ) -> RemoteRead:
         read.started = True
         offset, max_bytes, up_to, min_one_batch, _ = params
         return read_segment(
-            *(self.indexes, segment, offset, max_bytes), up_to=up_to, min_one_batch=min_one_batch
+            *(self.indexes, segment, offset, max_bytes),
+            up_to=up_to,
+            min_one_batch=min_one_batch,
+            begin=begin,
         )
 
     def _read_ahead(self, log: Log, segment: RemoteLogSegmentMetadata, position: int) -> None:

@@ -84,20 +84,24 @@ def read_segment(
     min_one_batch: bool = True,
     max_batches: int = sys.maxsize,
     may_block: bool = True,
+    begin: int | None = None,
 ) -> RemoteRead:
     """Batches of the segment from the one with `offset` on and below `up_to`, at most `max_bytes`.
 
     `min_one_batch` returns the first batch whole even if it is larger than `max_bytes`. Reads the
     headers of the batches at both ends; the offset index covers those between them. Holds at most
-    `max_bytes`, or one batch, and 16 KiB in memory, or the chunks that have them.
+    `max_bytes`, or one batch, and 16 KiB in memory, or the chunks that have them. `begin` is the
+    position of the batch with `offset`, if it is known: the `end_position` of an earlier read.
 
     Raises RemoteStorageError, and NeedsThreadError for more than `max_batches` headers at one end.
     Without `may_block` also for headers of a file that are not in the page cache.
     """
     index = storage.fetch_index(metadata, RemoteIndexType.OFFSET)
-    begin = floor_position(index, offset - metadata.start_offset)
+    searched = 0
+    if begin is None:
+        begin, searched = floor_position(index, offset - metadata.start_offset), _SEARCH_BYTES
     # The search for the first batch and the records, in one request.
-    end = min(begin + _SEARCH_BYTES + max_bytes, metadata.size_bytes)
+    end = min(begin + searched + max_bytes, metadata.size_bytes)
     part = storage.fetch_log_segment_file(metadata, begin, end)
     content = _fetch(storage, metadata, begin, end) if part is None else b""
     headers = _Headers(storage, metadata, begin, part, may_block=may_block)

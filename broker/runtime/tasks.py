@@ -8,6 +8,7 @@ cold reads) in a bounded number of threads behind a bounded queue.
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -115,11 +116,51 @@ class WorkerPool:
         self._executor: ThreadPoolExecutor | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
+        self._lock = threading.Lock()
+        self._posted = 0
 
     @property
     def accepted(self) -> int:
         """How many functions run or wait in the queue now."""
-        return self._limit - self._free
+        return self._limit - self._free + self._posted
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Run `function` in a worker thread, some time later. Can be called in any thread.
+
+        No caller waits for it, so that the event loop has nothing to do: no task, no wake-up. It
+        takes no place in the queue: the caller bounds how many there are. An error is logged.
+        Raises WorkerPoolClosed, or RuntimeError while the pool is being closed.
+        """
+        with self._lock:
+            executor = self._started()
+            self._posted += 1
+        try:
+            executor.submit(self._run_posted, function)
+        except BaseException:
+            self._count_posted_end()
+            raise
+
+    def _run_posted(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Exception:
+            logger.exception("a function in worker pool %s failed", self._name)
+        finally:
+            self._count_posted_end()
+
+    def _count_posted_end(self) -> None:
+        with self._lock:
+            self._posted -= 1
+
+    def _started(self) -> "ThreadPoolExecutor":
+        if self._closed:
+            raise WorkerPoolClosed(f"worker pool {self._name} is closed")
+        executor = self._executor
+        if executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # slow to import, perhaps never used
+
+            executor = self._executor = ThreadPoolExecutor(self._threads, f"ottla-{self._name}")
+        return executor
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run `function(*arguments)` in a worker thread and return what it returns.
@@ -129,12 +170,9 @@ class WorkerPool:
         """
         loop = asyncio.get_running_loop()
         await self._acquire(loop)
-        executor = self._executor
-        if executor is None:
-            from concurrent.futures import ThreadPoolExecutor  # slow to import, perhaps never used
-
-            executor = self._executor = ThreadPoolExecutor(self._threads, f"ottla-{self._name}")
         try:
+            with self._lock:
+                executor = self._started()
             future = executor.submit(function, *arguments)
         except BaseException:
             self._release()
@@ -151,12 +189,13 @@ class WorkerPool:
 
     async def close(self) -> None:
         """Wait for what was accepted, then end the threads. `run` fails from now on."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            executor, self._executor = self._executor, None
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_exception(WorkerPoolClosed(f"worker pool {self._name} is closed"))
-        executor, self._executor = self._executor, None
         if executor is not None:
             loop = asyncio.get_running_loop()
             # The default executor may wait for threads here without holding up the loop.

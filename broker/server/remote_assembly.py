@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -15,7 +13,7 @@ from ottla.broker.remote.remote_log_manager import RemoteLogManager
 from ottla.broker.remote.remote_log_reader import RemoteLogReader
 from ottla.broker.remote.settings import RemoteLogSettings
 from ottla.broker.replication.delayed_remote_fetch import RemoteFetches
-from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
+from ottla.broker.runtime.tasks import WorkerPool
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.store_settings import RemoteStorageSettingsError
 
@@ -40,7 +38,7 @@ def build_remote_logs(
             settings.store,
             clock=time.monotonic,
             sleep=time.sleep,
-            background=_background(readers),
+            background=readers.post,
             sends_files=True,
         )
     except RemoteStorageSettingsError as error:
@@ -77,17 +75,3 @@ def build_remote_fetches(
     return RemoteFetches(
         reader, base.timer, lambda: config.remote_fetch_max_wait_ms, manager.partitions.get
     )
-
-
-def _background(readers: WorkerPool) -> Callable[[Callable[[], None]], object]:
-    """Reads ahead in the threads of the readers, which call this themselves."""
-    loop = asyncio.get_running_loop()
-
-    async def run(function: Callable[[], None]) -> None:
-        with contextlib.suppress(WorkerPoolClosed):
-            await readers.run(function)
-
-    def start(function: Callable[[], None]) -> None:
-        spawn(run(function), name="remote-log-read-ahead")
-
-    return lambda function: loop.call_soon_threadsafe(start, function)

@@ -111,6 +111,13 @@ class ChunkCache(Generic[Content]):
         with self._lock:
             return key in self._chunks or key in self._loads
 
+    def forget(self, key: ChunkKey) -> None:
+        """Forgets one chunk; it is read again when it is needed."""
+        with self._lock:
+            content = self._chunks.pop(key, None)
+            if content is not None:
+                self._bytes -= len(content)
+
     def drop(self, object_key: str) -> None:
         """Forgets the chunks of an object that is deleted."""
         with self._lock:

@@ -100,10 +100,15 @@ class LocalObjectStore:
         except OSError as error:
             raise _cannot_open(key, error) from None
 
-    def read(self, key: str, descriptor: int, position: int, size: int) -> bytes:
-        """As `get_range`, from what `open` returned for this object."""
+    def read_into(self, key: str, descriptor: int, position: int, buffer: memoryview) -> None:
+        """Fills a buffer from what `open` returned for this object. Raises as `get_range`."""
+        done = 0
         try:
-            return self._read(key, descriptor, position, size)
+            while done < len(buffer):
+                read = self._fs.pread_into(descriptor, buffer[done:], position + done)
+                if not read:
+                    raise _too_short(key, position, len(buffer), done)
+                done += read
         except OSError as error:
             raise RemoteStorageError(f"Cannot read the object {key}: {error}") from error
 
@@ -116,10 +121,7 @@ class LocalObjectStore:
         while len(content) < size:  # Linux returns at most 2 GiB at once, a signal may end it.
             more = self._fs.pread(descriptor, size - len(content), position + len(content))
             if not more:
-                raise RemoteObjectCorruptError(
-                    f"The object {key} ends at {position + len(content)}, expected {size} bytes"
-                    f" from {position} on"
-                )
+                raise _too_short(key, position, size, len(content))
             content += more
         return content
 
@@ -206,3 +208,9 @@ def _cannot_open(key: str, error: OSError) -> RemoteStorageError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return RemoteResourceNotFoundError(f"The object {key} does not exist")
     return RemoteStorageError(f"Cannot open the object {key}: {error}")
+
+
+def _too_short(key: str, position: int, size: int, read: int) -> RemoteObjectCorruptError:
+    return RemoteObjectCorruptError(
+        f"The object {key} ends at {position + read}, expected {size} bytes from {position} on"
+    )

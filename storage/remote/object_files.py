@@ -1,19 +1,22 @@
 """Objects of a store in a folder as open files, so that chunks are sent from the page cache.
 
-A chunk is read once to verify its checksum, in pieces that stay in the processor's cache. Nothing
-is kept of it but that it is valid: what is sent comes from the same pages of the file. That needs a
-file system that reports what is in its page cache (`page_cache`); on others chunks are in memory.
+A chunk is read once to verify its checksum, in pieces, into memory that is used again. Nothing
+is kept of it but that it is valid: what is sent comes from the same pages of the file. It is
+verified again when the page cache has lost these pages, so that the disk is read again, when the
+file was written to, and when the file was closed meanwhile. That needs a file system that reports
+what is in its page cache (`page_cache`); on others chunks are in memory.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.files.open_files import FileSlice
-from ottla.storage.files.page_cache import knows_what_is_cached
+from ottla.storage.files.page_cache import drop_cached, is_cached, knows_what_is_cached
 from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 
@@ -25,36 +28,68 @@ if TYPE_CHECKING:
 #: One for each segment that a consumer reads. A file that was deleted meanwhile by another broker
 #: takes room on the disk until it is closed.
 _MAX_OPEN = 64
-#: Read at once for a checksum: less than the second level cache of a core.
-_PIECE_BYTES = 256 << 10
-#: A fault on the way is gone with the next read.
+#: Chunks of an open object that are known to be valid, at 250 bytes of memory each: those of a
+#: segment of 2 GiB with chunks of 512 KiB.
+_MAX_VALID = 4096
+#: Read at once for a checksum. Between two calls the thread needs the interpreter, for which the
+#: event loop waits: calls of this size are four for a chunk of the recommended size, and cost the
+#: least processor time for each byte.
+_PIECE_BYTES = 1 << 20
+#: Buffers that are kept for the next chunk: new memory costs more than a copy into it. More
+#: threads verify at the same time only when consumers are faster than the read-ahead.
+_MAX_BUFFERS = 2
+#: A fault on the way from the disk is gone with the next read of it.
 _READ_ATTEMPTS = 2
 
 
-class ValidChunk:
+class _ValidChunk:
     """A chunk whose checksum was verified."""
 
-    __slots__ = ("_size",)
-
-    def __init__(self, size: int) -> None:
-        self._size = size
+    __slots__ = ()
 
     def __len__(self) -> int:
-        return self._size
+        return 1
+
+
+_VALID = _ValidChunk()
+
+
+class _OpenObject:
+    """The file of an object, and the chunks that were verified since it was opened."""
+
+    __slots__ = ("_state", "file", "sent", "valid")
+
+    def __init__(self, file: OpenFile) -> None:
+        self.file = file
+        self.valid: ChunkCache[_ValidChunk] = ChunkCache(_MAX_VALID)
+        self._state = _state(file.descriptor)
+        #: The chunks that the event loop sent from last.
+        self.sent = range(0)
+
+    def is_as_opened(self) -> bool:
+        """Whether nothing was written to the file since. Objects never change: something is wrong
+        with one that did, and what was verified says nothing about it."""
+        return _state(self.file.descriptor) == self._state
+
+    def is_cached(self, start: int, end: int) -> bool:
+        """Whether the page cache has all these bytes."""
+        return is_cached(self.file.descriptor, start, end - start)
+
+
+def _state(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns
 
 
 class ObjectFiles:
-    """Thread-safe. `key` is that of a log object, `start` and `end` are positions in the segment.
+    """Thread-safe. `key` is that of a log object, `start` and `end` are positions in a segment."""
 
-    The chunks that are known to be valid have at most `max_bytes` together.
-    """
-
-    def __init__(self, store: LocalObjectStore, max_bytes: int) -> None:
-        self.valid: ChunkCache[ValidChunk] = ChunkCache(max_bytes)
+    def __init__(self, store: LocalObjectStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._open: OrderedDict[str, _OpenObject] = OrderedDict()
         self._is_supported = True
+        self._buffers: list[bytearray] = []
 
     def part(self, key: str, manifest: SegmentManifest, start: int, end: int) -> FileSlice | None:
         """These bytes, verified. None if there are none, or if they cannot be sent from the object.
@@ -64,76 +99,131 @@ class ObjectFiles:
         end = min(end, manifest.chunk_index.original_file_size)
         if start >= end or not _is_as_the_segment(manifest):
             return None
-        file = self._opened(key)
-        if file is None:
+        opened = self._opened(key)
+        if opened is None:
             return None
+        if not opened.is_cached(start, end):
+            # What is read from the disk again is verified again.
+            for number in manifest.chunk_index.chunk_numbers(start, end):
+                opened.valid.forget((key, number))
         for number in manifest.chunk_index.chunk_numbers(start, end):
-            self._verify(key, file, manifest, number)
-        return FileSlice(file, start, end - start)
+            self._verify(key, opened, manifest, number)
+        return FileSlice(opened.file, start, end - start)
 
     def part_if_valid(
         self, key: str, manifest: SegmentManifest, start: int, end: int
     ) -> FileSlice | None:
-        """As `part`, None if something is to be read for it. Does not block."""
+        """As `part`, None if something is to be read for it. Does not block.
+
+        The caller reads from these bytes by `read_if_cached`, and if the page cache has lost them,
+        comes back in a thread, for `part`.
+        """
         end = min(end, manifest.chunk_index.original_file_size)
-        file = self._open_already(key)
-        if start >= end or file is None:
+        if start >= end:
             return None
-        for number in manifest.chunk_index.chunk_numbers(start, end):
-            if self.valid.get_if_cached((key, number)) is None:
+        numbers = manifest.chunk_index.chunk_numbers(start, end)
+        with self._lock:
+            opened = self._open.get(key)
+            if opened is None:
                 return None
-        return FileSlice(file, start, end - start)
+            self._open.move_to_end(key)
+        if opened.sent != numbers:
+            # A scan comes to the next chunk: a system call for each fetch would cost more.
+            if not opened.is_as_opened():
+                self._forget(key, opened)
+                return None
+            opened.sent = numbers
+        for number in numbers:
+            if opened.valid.get_if_cached((key, number)) is None:
+                return None
+        return FileSlice(opened.file, start, end - start)
 
     def read_ahead(self, key: str, manifest: SegmentManifest, number: int) -> None:
         """Verifies one chunk. Raises as `part`."""
-        file = self._opened(key)
-        if file is not None:
-            self._verify(key, file, manifest, number)
+        opened = self._opened(key)
+        if opened is not None:
+            self._verify(key, opened, manifest, number)
+
+    def has(self, chunk: tuple[str, int]) -> bool:
+        """Whether the chunk (key, number) was verified, or is being verified."""
+        with self._lock:
+            opened = self._open.get(chunk[0])
+        return opened is not None and opened.valid.has(chunk)
 
     def drop(self, key: str) -> None:
         """Forgets an object that is deleted."""
         with self._lock:
             self._open.pop(key, None)
-        self.valid.drop(key)
 
-    def _opened(self, key: str) -> OpenFile | None:
-        file = self._open_already(key)
-        if file is not None or not self._is_supported:
-            return file
+    def _opened(self, key: str) -> _OpenObject | None:
+        opened = self._open_already(key)
+        if opened is not None or not self._is_supported:
+            return opened
         file = self._store.open(key)
         if not knows_what_is_cached(file.descriptor):
             self._is_supported = False
             return None
+        opened = _OpenObject(file)
         with self._lock:
-            self._open[key] = file
+            # Another thread may have opened it meanwhile, and verifies its chunks there.
+            opened = self._open.setdefault(key, opened)
             if len(self._open) > _MAX_OPEN:
                 self._open.popitem(last=False)
-        return file
+        return opened
 
-    def _open_already(self, key: str) -> OpenFile | None:
+    def _open_already(self, key: str) -> _OpenObject | None:
         with self._lock:
-            file = self._open.get(key)
-            if file is not None:
+            opened = self._open.get(key)
+            if opened is not None:
                 self._open.move_to_end(key)
-            return file
+        if opened is None or opened.is_as_opened():
+            return opened
+        self._forget(key, opened)
+        return None
 
-    def _verify(self, key: str, file: OpenFile, manifest: SegmentManifest, number: int) -> None:
-        self.valid.get((key, number), lambda: self._read(key, file, manifest, number))
+    def _forget(self, key: str, opened: _OpenObject) -> None:
+        with self._lock:
+            if self._open.get(key) is opened:
+                del self._open[key]
 
-    def _read(self, key: str, file: OpenFile, manifest: SegmentManifest, number: int) -> ValidChunk:
+    def _verify(
+        self, key: str, opened: _OpenObject, manifest: SegmentManifest, number: int
+    ) -> None:
+        try:
+            opened.valid.get((key, number), lambda: self._read(key, opened.file, manifest, number))
+        except RemoteObjectCorruptError:
+            # It is opened again for the next read: an operator may put a good copy in its place.
+            self._forget(key, opened)
+            raise
+
+    def _read(
+        self, key: str, file: OpenFile, manifest: SegmentManifest, number: int
+    ) -> _ValidChunk:
         chunk, checksums = manifest.chunk_index.chunk(number), manifest.checksums
         checksum = None if checksums is None else checksums.chunks[number]
         start, end = chunk.position, chunk.position + chunk.size
-        for _ in range(_READ_ATTEMPTS):
+        buffer = self._buffer()
+        for attempt in range(_READ_ATTEMPTS):
+            if attempt:
+                drop_cached(file.descriptor, start, chunk.size)
             value = 0
             for position in range(start, end, _PIECE_BYTES):
-                size = min(_PIECE_BYTES, end - position)
-                value = crc32c(self._store.read(key, file.descriptor, position, size), value)
+                piece = memoryview(buffer)[: end - position]
+                self._store.read_into(key, file.descriptor, position, piece)
+                value = crc32c(piece, value)
             if checksum in (None, value):
-                return ValidChunk(chunk.size)
+                if len(self._buffers) < _MAX_BUFFERS:
+                    self._buffers.append(buffer)
+                return _VALID
         raise RemoteObjectCorruptError(
             f"The object {key} has a wrong checksum from {start} to {end}"
         )
+
+    def _buffer(self) -> bytearray:
+        try:
+            return self._buffers.pop()
+        except IndexError:  # other threads have them
+            return bytearray(_PIECE_BYTES)
 
 
 def _is_as_the_segment(manifest: SegmentManifest) -> bool:

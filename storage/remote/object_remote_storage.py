@@ -62,7 +62,11 @@ class ObjectRemoteStorage:
         self._fs = fs
         self._acquire = rate_limit.acquire if rate_limit is not None else _no_limit
         self._manifests = _ManifestCache(settings.manifest_cache_size)
-        self._read_ahead = ReadAhead(background) if settings.prefetch_bytes else None
+        self._read_ahead = self._verify_ahead = None
+        if settings.prefetch_bytes:
+            self._read_ahead = ReadAhead(background)
+            # Several threads would only take processor time from the ones that send.
+            self._verify_ahead = ReadAhead(background, at_once=1)
 
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
@@ -202,19 +206,20 @@ class ObjectRemoteStorage:
         numbers: range,
         files: ObjectFiles | None = None,
     ) -> None:
-        if self._read_ahead is None or not numbers:
+        read_ahead = self._read_ahead if files is None else self._verify_ahead
+        if read_ahead is None or not numbers:
             return
         index = manifest.chunk_index
         count = max(1, self._settings.prefetch_bytes // index.original_chunk_size)
         ahead = range(numbers.stop, min(numbers.stop + count, len(index)))
-        has = self.cache.has if files is None else files.valid.has
-        for number in self._read_ahead.wanted(key, numbers, ahead, has):
+        has = self.cache.has if files is None else files.has
+        for number in read_ahead.wanted(key, numbers, ahead, has):
             load: Callable[[], object]
             if files is None:
                 load = partial(self._cached_chunk, key, manifest, index.chunk(number))
             else:
                 load = partial(files.read_ahead, key, manifest, number)
-            self._read_ahead.start(key, number, load)
+            read_ahead.start(key, number, load)
 
     def _cached_chunk(
         self, key: str, manifest: SegmentManifest, chunk: Chunk

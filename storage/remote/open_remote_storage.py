@@ -50,7 +50,7 @@ def open_remote_storage(
     store = _open_store(parsed, fs)
     files = None
     if sends_files and isinstance(store, LocalObjectStore):
-        files = ObjectFiles(store, parsed.cache_bytes)
+        files = ObjectFiles(store)
     return ObjectRemoteStorage(store, parsed, fs, rate_limit, background, files)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 
 from ottla.storage.remote.remote_storage import RemoteStorageError
 
@@ -19,13 +20,17 @@ _MAX_READ_AHEAD = 64
 
 
 class ReadAhead:
-    """Thread-safe. Without `background` nothing is read ahead."""
+    """Thread-safe. Without `background` nothing is read ahead. `at_once` chunks are read at the
+    same time; the others wait, first come, first served."""
 
-    def __init__(self, background: Background | None) -> None:
+    def __init__(self, background: Background | None, at_once: int = _MAX_READ_AHEAD) -> None:
         self._background = background
+        self._at_once = at_once
         self._lock = threading.Lock()
         self._last_chunks: OrderedDict[str, int] = OrderedDict()
         self._started: set[tuple[str, int]] = set()
+        self._queue: deque[tuple[tuple[str, int], Callable[[], object]]] = deque()
+        self._running = 0
 
     def wanted(
         self, key: str, numbers: range, ahead: range, has: Callable[[tuple[str, int]], bool]
@@ -52,21 +57,34 @@ class ReadAhead:
 
     def start(self, key: str, number: int, load: Callable[[], object]) -> None:
         """Calls `load` in a worker thread. An error is that of the reader that needs the chunk."""
+        with self._lock:
+            if self._running >= self._at_once:
+                self._queue.append(((key, number), load))
+                return
+            self._running += 1
+        self._post((key, number), load)
 
-        def read() -> None:
-            try:
-                # The reader that needs the chunk reads it again, and gets the error.
-                with contextlib.suppress(RemoteStorageError):
-                    load()
-            finally:
-                self._forget(key, number)
-
+    def _post(self, chunk: tuple[str, int], load: Callable[[], object]) -> None:
         assert self._background is not None
         try:
-            self._background(read)
+            self._background(partial(self._read, chunk, load))
         except RuntimeError:  # The worker threads are shutting down.
-            self._forget(key, number)
+            with self._lock:
+                self._running -= 1
+                self._started.difference_update([chunk, *(each for each, _ in self._queue)])
+                self._queue.clear()
 
-    def _forget(self, key: str, number: int) -> None:
-        with self._lock:
-            self._started.discard((key, number))
+    def _read(self, chunk: tuple[str, int], load: Callable[[], object]) -> None:
+        try:
+            # The reader that needs the chunk reads it again, and gets the error.
+            with contextlib.suppress(RemoteStorageError):
+                load()
+        finally:
+            with self._lock:
+                self._started.discard(chunk)
+                following = self._queue.popleft() if self._queue else None
+                if following is None:
+                    self._running -= 1
+            if following is not None:
+                # Not in this turn of the thread: a reader that waits for a thread comes before.
+                self._post(*following)

@@ -185,6 +185,10 @@ class MemoryFileSystem:
         self._call("pread", self._node(descriptor)[0])
         return os.pread(descriptor, length, position)
 
+    def pread_into(self, descriptor: int, buffer: bytearray | memoryview, position: int) -> int:
+        self._call("pread", self._node(descriptor)[0])
+        return os.preadv(descriptor, [buffer], position)
+
     def pwrite(self, descriptor: int, buffer: Buffer, position: int) -> int:
         path, node = self._node(descriptor)
         fault = self._call("pwrite", path)

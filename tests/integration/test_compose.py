@@ -29,6 +29,7 @@ from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import ROOT
 from tests.doubles.eventually import eventually
 from tests.doubles.zookeeper_process import start_zookeeper
+from tests.integration.test_tiered_fetch import settings as tiered_settings
 
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DEPLOY = ROOT / "deploy"
@@ -239,9 +240,13 @@ def test_up_and_down_twice(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def served() -> set[str]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names on /metrics, with those of a histogram's parts."""
-    with Broker(ottla_metrics_address="127.0.0.1:0") as broker:
+    folder = str(tmp_path_factory.mktemp("store"))
+    tiered = tiered_settings(
+        {"storage.backend.class": "filesystem", "storage.root": folder, "chunk.size": "4096"}
+    )
+    with Broker(ottla_metrics_address="127.0.0.1:0", **tiered) as broker:
         url = f"http://127.0.0.1:{broker.server.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()

@@ -165,3 +165,51 @@ def test_a_store_that_is_away_delays_the_consumer(broker: Broker, store: Path) -
     consumer.close()
     assert statistics.total("read_errors") > failed
     assert consume(broker, "away", len(sent)) == sent
+
+
+@pytest.mark.parametrize("damage", ["corrupt", "missing"])
+def test_a_damaged_object_delays_the_consumer_until_it_is_repaired(
+    broker: Broker, store: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    create(broker, damage)
+    sent = [each for each in produce(broker, damage, 1_000) if each[0] == 0]
+    wait_until_tiered(broker, damage)
+    path = sorted(store.glob(f"{damage}-*/0/*.log"))[1]
+    good = path.read_bytes()
+    if damage == "corrupt":
+        half = len(good) // 2
+        path.write_bytes(good[:half] + bytes([good[half] ^ 1]) + good[half + 1 :])
+    else:
+        path.unlink()
+    found: list[Record] = []
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition(damage, 0, 0)])
+
+    def has(count: int) -> bool:
+        for message in consumer.consume(500, 0.1):
+            assert message.error() is None, message.error()
+            found.append((0, message.offset(), message.value()))
+        return len(found) >= count
+
+    def has_failed() -> bool:
+        return statistics.total("read_errors") > failed + 2
+
+    statistics = remote_logs(broker).statistics
+    failed = statistics.total("read_errors")
+    eventually(lambda: has(len(sent)) or has_failed())
+    assert found == sent[: len(found)], "no record is skipped, no wrong byte is returned"
+    assert len(found) < len(sent)
+    copy = path.with_name("copy")
+    copy.write_bytes(good)
+    copy.rename(path)
+    eventually(lambda: has(len(sent)), lambda: f"{len(found)} of {len(sent)} records")
+    consumer.close()
+    assert found == sent
+    [line] = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "ottla.remote" and record.levelname == "ERROR"
+    ]
+    assert line.startswith("Cannot read offset ")
+    assert f"of partition {damage}-0 from remote storage, clients retry: The object " in line
+    assert path.name in line

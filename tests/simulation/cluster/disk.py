@@ -273,6 +273,11 @@ class SimulatedFileSystem:
             slowness.wait(self._disk.random.uniform(0, slowness.seconds))
         return os.pread(descriptor, length, position)
 
+    def pread_into(self, descriptor: int, buffer: bytearray | memoryview, position: int) -> int:
+        content = self.pread(descriptor, len(buffer), position)
+        buffer[: len(content)] = content
+        return len(content)
+
     def pwrite(self, descriptor: int, buffer: Buffer, position: int) -> int:
         file = self._file("pwrite", descriptor)
         disk, view = self._disk, buffer

@@ -137,7 +137,7 @@ async def test_what_is_in_memory_is_read_at_once(tmp_path: Path) -> None:
             read_bytes += len(found.records)
     assert at_once > len(wanted) / 2
     assert (statistics.reads, statistics.read_bytes) == (reads + at_once, read_bytes)
-    assert reader.pending == 0
+    await eventually_async(lambda: reader.pending == 0)
     await scene.close()
 
 

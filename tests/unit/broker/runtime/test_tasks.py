@@ -159,6 +159,32 @@ class TestWorkerPool:
         with pytest.raises(RuntimeError, match="closed"):
             await pool.run(blocking)
 
+    async def test_what_is_posted_runs_without_a_turn_of_the_loop(self) -> None:
+        pool = WorkerPool(threads=1)
+        blocking, ended = Blocking(), threading.Event()
+        pool.post(blocking)
+        pool.post(ended.set)
+        assert pool.accepted == 2
+        assert not ended.is_set()
+        blocking.go_on.set()
+        assert ended.wait(20), "the loop did not run meanwhile"
+        await pool.close()
+        assert pool.accepted == 0
+        with pytest.raises(RuntimeError, match="closed"):
+            pool.post(ended.set)
+        assert pool.accepted == 0
+
+    async def test_an_error_of_what_is_posted_is_logged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pool = WorkerPool(threads=1, name="reader")
+        pool.post(lambda: next(iter(())))
+        assert await pool.run(lambda: 5) == 5, "the thread continues"
+        await pool.close()
+        [record] = caplog.records
+        assert record.getMessage() == "a function in worker pool reader failed"
+        assert record.exc_info is not None
+
 
 class TestRunInThreads:
     @pytest.mark.parametrize("count", [0, 1, 5, 20])

@@ -21,6 +21,7 @@ from tests.doubles.remote_segments import segment_content, segment_files, segmen
 SIZE = 10_000
 CONTENT = segment_content(SIZE)
 METADATA = segment_metadata(SIZE)
+MODIFIED = 10**18
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,7 @@ def opened(tmp_path: Path, **settings: str) -> ObjectRemoteStorage:
 def copied(tmp_path: Path, **settings: str) -> ObjectRemoteStorage:
     storage = opened(tmp_path, **settings)
     storage.copy_log_segment(METADATA, segment_files(tmp_path / "log", CONTENT))
+    as_before(file_of(tmp_path))
     return storage
 
 
@@ -60,6 +62,11 @@ def flip(path: Path, position: int) -> None:
         [byte] = file.read(1)
         file.seek(position)
         file.write(bytes([byte ^ 1]))
+
+
+def as_before(path: Path) -> None:
+    """The file system does not tell that the file changed: its disk decays, or its memory."""
+    os.utime(path, ns=(MODIFIED, MODIFIED))
 
 
 @pytest.mark.parametrize(
@@ -82,27 +89,76 @@ def test_any_range_is_a_part_of_the_object(tmp_path: Path, start: int, end: int)
 def test_a_chunk_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_files, "_PIECE_BYTES", 100)
     storage, reads = copied(tmp_path), []
-    read = storage.store.read  # type: ignore[attr-defined]  # a folder
+    read_into = storage.store.read_into  # type: ignore[attr-defined]  # a folder
 
-    def counted(key: str, descriptor: int, position: int, size: int) -> bytes:
-        reads.append((position, size))
-        found: bytes = read(key, descriptor, position, size)
-        return found
+    def counted(key: str, descriptor: int, position: int, buffer: memoryview) -> None:
+        reads.append((position, len(buffer)))
+        read_into(key, descriptor, position, buffer)
 
-    monkeypatch.setattr(storage.store, "read", counted)
+    monkeypatch.setattr(storage.store, "read_into", counted)
     for position in range(0, 1000, 100):
         storage.fetch_log_segment_file(METADATA, position, position + 50)
     assert reads == [(position, min(100, 1024 - position)) for position in range(0, 1024, 100)]
 
 
-def test_chunks_are_verified_again_when_they_were_dropped(tmp_path: Path) -> None:
-    storage = copied(tmp_path, fetch_chunk_cache_size="2048")
+def test_a_chunk_is_verified_again_when_the_disk_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, path = copied(tmp_path), file_of(tmp_path)
     storage.fetch_log_segment_file(METADATA, 0, 4096)
+    flip(path, 1025)
+    as_before(path)
+    assert storage.fetch_log_segment_file(METADATA, 1024, 1030) is not None, "it is known"
+    asked = []
+
+    def is_cached(_: int, position: int, length: int) -> bool:
+        asked.append((position, length))
+        return False
+
+    monkeypatch.setattr(object_files, "is_cached", is_cached)
+    with pytest.raises(RemoteObjectCorruptError, match="wrong checksum from 1024 to 2048"):
+        storage.fetch_log_segment_file(METADATA, 1026, 1030)
+    assert asked == [(1026, 4)]
+
+
+def test_a_file_that_was_written_to_is_verified_again(tmp_path: Path) -> None:
+    storage, path = copied(tmp_path), file_of(tmp_path)
+    storage.fetch_log_segment_file(METADATA, 0, 4096)
+    flip(path, 5)
+    os.utime(path, ns=(0, 1))
     assert storage.fetch_log_segment_file_if_cached(METADATA, 0, 10) is None
-    assert storage.fetch_log_segment_file_if_cached(METADATA, 3072, 4096) is not None
-    flip(file_of(tmp_path), 5)
     with pytest.raises(RemoteObjectCorruptError, match="wrong checksum from 0 to 1024"):
         storage.fetch_log_segment_file(METADATA, 0, 10)
+
+
+def test_a_good_copy_in_place_of_a_corrupt_object_is_read(tmp_path: Path) -> None:
+    storage, path = copied(tmp_path), file_of(tmp_path)
+    good = path.read_bytes()
+    flip(path, 5)
+    with pytest.raises(RemoteObjectCorruptError):
+        storage.fetch_log_segment_file(METADATA, 0, 10)
+    copy = path.with_name("copy")
+    copy.write_bytes(good)
+    copy.rename(path)
+    part = storage.fetch_log_segment_file(METADATA, 0, 10)
+    assert part is not None
+    assert part.read() == CONTENT[:10]
+
+
+def test_a_wrong_checksum_is_compared_with_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, path = copied(tmp_path), file_of(tmp_path)
+    flip(path, 5)
+    dropped = []
+
+    def drop_cached(_: int, position: int, length: int) -> None:
+        dropped.append((position, length))
+        flip(path, 5)  # the bytes of the disk are the right ones
+
+    monkeypatch.setattr(object_files, "drop_cached", drop_cached)
+    assert storage.fetch_log_segment_file(METADATA, 0, 10) is not None
+    assert dropped == [(0, 1024)]
 
 
 def test_damage_and_a_missing_object_are_errors(tmp_path: Path) -> None:

@@ -40,3 +40,45 @@ def test_threads_that_shut_down() -> None:
     assert ahead.wanted("key", range(1), range(1, 2), has_none) == [1]
     ahead.start("key", 1, lambda: None)
     assert ahead.wanted("key", range(1), range(1, 2), has_none) == [1]
+
+
+def test_one_at_a_time_in_their_order() -> None:
+    posted: list[Callable[[], None]] = []
+    read: list[int] = []
+    ahead = ReadAhead(posted.append, at_once=1)
+    for number in ahead.wanted("key", range(1), range(1, 4), has_none):
+        ahead.start("key", number, lambda number=number: read.append(number))  # type: ignore[misc]
+    while posted:
+        [first] = posted
+        posted.clear()
+        first()
+    assert read == [1, 2, 3]
+    assert ahead.wanted("key", range(1), range(1, 4), has_none) == [1, 2, 3]
+
+
+def test_several_at_once_and_the_others_afterwards() -> None:
+    posted: list[Callable[[], None]] = []
+    read: list[int] = []
+    ahead = ReadAhead(posted.append, at_once=2)
+    for number in ahead.wanted("key", range(1), range(1, 6), has_none):
+        ahead.start("key", number, lambda number=number: read.append(number))  # type: ignore[misc]
+    assert len(posted) == 2
+    while posted:
+        posted.pop()()
+        assert len(posted) <= 2
+    assert sorted(read) == [1, 2, 3, 4, 5]
+
+
+def test_what_waits_is_forgotten_when_threads_shut_down() -> None:
+    posted: list[Callable[[], None]] = []
+
+    def post(function: Callable[[], None]) -> None:
+        if posted:
+            raise RuntimeError
+        posted.append(function)
+
+    ahead = ReadAhead(post, at_once=1)
+    for number in ahead.wanted("key", range(1), range(1, 4), has_none):
+        ahead.start("key", number, lambda: None)
+    posted[0]()
+    assert ahead.wanted("key", range(1), range(1, 4), has_none) == [1, 2, 3]
