@@ -75,6 +75,7 @@ class NetworkServices:
         "security_log",
         "statistics",
         "timer",
+        "tls_buffer",
         "turn_limit",
         "worker_pool",
     )
@@ -104,6 +105,7 @@ class NetworkServices:
         self.frame_buffers = FrameBuffers()
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)
+        self.tls_buffer: memoryview | None = None  # the first connection with TLS creates it
 
     def release(self, size: int, client_host: str) -> None:
         """The frame of a request is gone."""

@@ -1,40 +1,34 @@
 """TLS connections: the same connection over a socket that encrypts.
 
-OpenSSL works on the non-blocking socket itself. What it has decrypted beyond what was requested is
-invisible to the loop, so after every read its buffer is read too. File parts cannot go by
-sendfile: they are read in bounded pieces and encrypted.
+What was received and not read yet is invisible to the loop, so after every read it is read too.
+File parts cannot go by sendfile: they are read in bounded pieces and encrypted.
 
 Only listeners with TLS import this module: importing `ssl` takes some milliseconds.
 """
 
 import logging
-import os
 import socket
 import ssl
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.output import FilePart, FileTruncated, Output
+from ottla.broker.net.tls_socket import SEND_BYTES, TlsSocket
 from ottla.broker.security.audit.security_log import Login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.metrics.statistics import NetworkStatistics
-    from ottla.broker.net.output import TurnLimit
     from ottla.broker.net.services import ListenerFacts, NetworkServices
 
 logger = logging.getLogger("ottla.net")
 
-# The most that fits into one TLS record; OpenSSL writes no more at once anyway.
+# The most that fits into one TLS record.
 RECORD_BYTES = 16384
 
-# How much of a file part is read at once: a few records.
-PIECE_BYTES = 65536
-
-# So many records of a long frame are read before other connections get their turn: 256 KiB.
-MAX_RECORDS_AT_ONCE = 16
+# How often what is in memory is read before other connections get their turn. One read decrypts
+# 1,024 tiny records in two milliseconds.
+MAX_READS_AT_ONCE = 4
 
 # A handshake is a few packets; one that takes longer is not going to finish.
 HANDSHAKE_TIMEOUT_MS = 30_000
@@ -44,109 +38,35 @@ _MECHANISM = "a certificate"
 _CERTIFICATE_REASONS = frozenset(("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"))
 
 
-class TlsSocket:
-    """What a connection calls on its socket, over TLS. Raises BlockingIOError like a socket."""
-
-    __slots__ = ("_sock", "received_record")
-
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self._sock = sock
-        #: The last call of `recv_into` received a whole record, so that probably another one came.
-        self.received_record = False
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def getsockname(self) -> Any:
-        return self._sock.getsockname()
-
-    def getsockopt(self, level: int, option: int) -> int:
-        return self._sock.getsockopt(level, option)
-
-    def recv_into(self, buffer: Any) -> int:
-        self.received_record = False
-        try:
-            received = self._sock.recv_into(buffer)
-            self.received_record = received >= RECORD_BYTES
-            return received
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise BlockingIOError from None
-        except ssl.SSLEOFError:
-            return 0  # closed without a close_notify alert, as most clients do
-
-    def send(self, data: Any) -> int:
-        """Send at most one record; after BlockingIOError the same bytes must come again."""
-        try:
-            return self._sock.send(memoryview(data)[:RECORD_BYTES])
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise BlockingIOError from None
-
-    def pending(self) -> int:
-        """Bytes decrypted and waiting to be read."""
-        return self._sock.pending()
-
-    def do_handshake(self) -> None:
-        self._sock.do_handshake()
-
-    def peer_certificate(self) -> dict[str, Any]:
-        """The client's verified certificate as `ssl` presents it; empty if it sent none."""
-        return self._sock.getpeercert() or {}
-
-    def shutdown(self, how: int) -> None:
-        self._sock.shutdown(how)
-
-    def close(self) -> None:
-        with suppress(OSError, ValueError):
-            # Sends close_notify; without blocking it cannot wait for that of the client.
-            self._sock.unwrap()
-        self._sock.close()
-
-
 class TlsOutput(Output):
     """Sends through `TlsSocket`, one piece after the other."""
 
-    __slots__ = ("_piece",)
-
-    def __init__(
-        self, sock: Any, statistics: "NetworkStatistics", turn_limit: "TurnLimit | None" = None
-    ) -> None:
-        super().__init__(sock, statistics, turn_limit)
-        # What was given to OpenSSL last and not taken whole: it must see the same bytes again.
-        self._piece: memoryview | None = None
+    __slots__ = ()
 
     def _send_buffers(self, limit: int) -> int:
-        if self._piece is None:
-            buffers, _ = self._buffers(limit=64)
-            self._piece = memoryview(_join(buffers))
-        return self._send_piece()
+        buffers, _ = self._buffers(limit=64)
+        sent: int = self._sock.send(_join(buffers))
+        return sent
 
     def _send_file(self, part: FilePart, limit: int) -> int:
-        if self._piece is None:
-            offset = self._sent_of_first
-            wanted = min(self._warm_until - offset, limit, PIECE_BYTES)
-            piece = os.pread(part.fd, wanted, part.position + offset)
-            if not piece:
-                raise FileTruncated(f"{part.length - offset} bytes are missing")
-            self._piece = memoryview(piece)
-        return self._send_piece()
-
-    def _send_piece(self) -> int:
-        piece = self._piece
-        assert piece is not None
-        sent: int = self._sock.send(piece)
-        self._piece = piece[sent:] if sent < len(piece) else None
+        offset = self._sent_of_first
+        wanted = min(self._warm_until - offset, limit)
+        sock: Any = self._sock
+        sent: int = sock.send_file(part.fd, part.position + offset, wanted)
+        if not sent:
+            raise FileTruncated(f"{part.length - offset} bytes are missing")
         return sent
 
 
 def _join(buffers: list[Any]) -> Any:
-    """The buffers joined, up to about a record; a big first one unchanged."""
+    """The buffers joined, up to a piece; a big first one unchanged."""
     first = buffers[0]
     if len(buffers) == 1 or len(first) >= RECORD_BYTES:
         return first
     taken = []
     size = 0
     for buffer in buffers:
-        if size + len(buffer) > PIECE_BYTES:
+        if size + len(buffer) > SEND_BYTES:
             break
         taken.append(buffer)
         size += len(buffer)
@@ -169,10 +89,10 @@ class TlsConnection(Connection):
         on_closed: "Callable[[Connection], None]",
     ) -> None:
         assert listener.tls_context is not None
-        secured = listener.tls_context.wrap_socket(
-            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
-        )
-        self._tls = TlsSocket(secured)
+        buffer = services.tls_buffer
+        if buffer is None:
+            buffer = services.tls_buffer = memoryview(bytearray(SEND_BYTES))
+        self._tls = TlsSocket(sock, listener.tls_context, buffer)
         # The base class calls nothing on it that TlsSocket has not.
         super().__init__(self._tls, client, listener, services, on_closed)  # type: ignore[arg-type]
         self._handshaking = True
@@ -265,16 +185,13 @@ class TlsConnection(Connection):
             self._services.loop.call_soon(self._read_decrypted)
 
     def _read_decrypted(self) -> None:
-        """Go on reading while OpenSSL holds bytes that the loop cannot see, and read records of a
-        long frame without asking the loop before each."""
-        tls = self._tls
-        records = 1
-        while not self.closed and not self._muted and self._reading:
-            if not tls.pending():
-                if self._frame is None or not tls.received_record or records >= MAX_RECORDS_AT_ONCE:
-                    return
-                records += 1
+        """Go on reading while there is something that the loop cannot see."""
+        pending = self._tls.pending
+        for _ in range(MAX_READS_AT_ONCE):
+            if self.closed or self._muted or not self._reading or not pending():
+                return
             super()._on_readable()
+        self._services.loop.call_soon(self._read_decrypted)
 
 
 def _is_about_certificate(error: Exception) -> bool:

@@ -4,7 +4,9 @@ import os
 import random
 import socket
 import ssl
-from collections.abc import Iterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from ottla.broker.net import connection as connection_module
 from ottla.broker.net import tls as tls_module
+from ottla.broker.net import tls_socket as tls_socket_module
 from ottla.broker.requests.request_channel import Principal, RequestContext
 from ottla.broker.security.audit.repeats import LINES_OF_EVENT
 from ottla.broker.security.audit.security_log import SecurityLog
@@ -103,30 +106,6 @@ async def test_requests_that_share_a_record(
             assert (await client.receive())[0] == 2
 
 
-class Records:
-    """An SSLSocket from which so many bytes can be read, in one call each."""
-
-    def __init__(self, *sizes: int) -> None:
-        self.sizes = list(sizes)
-
-    def recv_into(self, _: object) -> int:
-        if not self.sizes:
-            raise ssl.SSLWantReadError
-        return self.sizes.pop(0)
-
-
-def test_a_whole_record_is_probably_followed_by_another_one() -> None:
-    records: Any = Records(tls_module.RECORD_BYTES, 100, tls_module.RECORD_BYTES)
-    sock = tls_module.TlsSocket(records)
-    found = []
-    for _ in range(3):
-        sock.recv_into(bytearray(1))
-        found.append(sock.received_record)
-    with pytest.raises(BlockingIOError):
-        sock.recv_into(bytearray(1))
-    assert [*found, sock.received_record] == [True, False, True, False]
-
-
 async def test_a_record_that_does_not_fit_into_the_buffer_of_a_request(
     certificates: Certificates, tls_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +121,129 @@ async def test_a_record_that_does_not_fit_into_the_buffer_of_a_request(
         client = await network.connect(certificates.client_context())
         client.writer.write(request)
         assert (await client.receive())[0] == 1
+
+
+async def test_requests_in_tiny_records(
+    certificates: Certificates, tls_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read in turns; what is left after one is not forgotten."""
+    monkeypatch.setattr(tls_socket_module, "MAX_RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(tls_module, "MAX_READS_AT_ONCE", 2)
+    async with running_network(**tls_options) as network:
+        client = await network.connect(certificates.client_context())
+        transport = client.writer.transport
+        transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(1, 6):
+            for byte in encode_request(number, "t", metadata_request("x" * 100), 0):
+                client.writer.write(bytes([byte]))
+        transport.resume_reading()  # type: ignore[attr-defined]
+        for number in range(1, 6):
+            assert (await client.receive())[0] == number
+
+
+async def test_requests_are_handled_that_came_before_the_client_closed(
+    certificates: Certificates, tls_options: dict[str, Any]
+) -> None:
+    """As a producer with acks=0 does it: with many more than one read, some in the same record."""
+    handled = 0
+
+    def handle(_: RequestContext, request: Message) -> None:
+        nonlocal handled
+        handled += 1
+
+    async with running_network(entry(METADATA, "Metadata", handle), **tls_options) as network:
+        client = await network.connect(certificates.client_context())
+        request = encode_request(1, "t", metadata_request("x" * 1000), 0)
+        for _ in range(100):
+            client.writer.write(request * 7)
+        await client.close()
+        await network.until(lambda: network.statistics.connections_closed == 1)
+        assert handled == 700
+
+
+async def test_a_client_that_stops_within_a_record_is_idle(
+    certificates: Certificates, tls_options: dict[str, Any]
+) -> None:
+    async with running_network(max_idle_ms=60, **tls_options) as network:
+        sock = network.raw_socket()
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = certificates.client_context().wrap_bio(
+            incoming, outgoing, server_hostname="127.0.0.1"
+        )
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await loop.sock_sendall(sock, outgoing.read())
+                incoming.write(await loop.sock_recv(sock, 65536))
+        tls.write(encode_request(1, "t", metadata_request(), 0))
+        await loop.sock_sendall(sock, outgoing.read()[:-1])
+        await network.until(lambda: network.statistics.idle_closed == 1)
+        sock.close()
+
+
+class OpenSslClient:
+    """`openssl s_client`: a line with one letter is a command, anything else is sent."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.stdin, self.output = process.stdin, process.stdout
+        self._seen = b""
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, port: int, *options: str) -> AsyncIterator["OpenSslClient"]:
+        process = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-connect", f"127.0.0.1:{port}", *options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield cls(process)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
+
+    async def until(self, wanted: bytes) -> None:
+        """Read up to this output."""
+        async with asyncio.timeout(20):
+            while wanted not in self._seen:
+                more = await self.output.read(65536)
+                assert more, self._seen
+                self._seen += more
+        self._seen = self._seen.partition(wanted)[2]
+
+
+@pytest.mark.parametrize("command", [b"K", b"k"])
+async def test_a_client_changes_its_keys(tls_options: dict[str, Any], command: bytes) -> None:
+    async with running_network(**tls_options) as network:
+        async with OpenSslClient.connect(network.port) as client:
+            await client.until(b"Verify return code")
+            for number in range(3):
+                client.stdin.write(command + b"\n")
+                await client.until(b"KEYUPDATE\n")
+                name = f"name-{number}"
+                client.stdin.write(encode_request(1, "t", metadata_request(name), 0))
+                await client.until(name.encode())
+        await network.until(lambda: network.statistics.connections_closed == 1)
+
+
+async def test_a_client_that_wants_to_renegotiate_gets_an_alert(
+    certificates: Certificates,
+) -> None:
+    context = certificates.server_context()
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    async with running_network(security_protocol="SSL", tls_context=context) as network:
+        async with OpenSslClient.connect(network.port, "-tls1_2") as client:
+            await client.until(b"Verify return code")
+            client.stdin.write(b"R\n")
+            await client.until(b"no renegotiation")
+        await network.until(lambda: network.statistics.connections_closed == 1)
 
 
 async def test_parts_of_files_are_copied(
