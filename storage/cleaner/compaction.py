@@ -92,6 +92,7 @@ class Compaction:
         "_truncations",
         "_uncleanable_offset",
         "error",
+        "has_replaced",
         "log",
         "stats",
     )
@@ -115,6 +116,8 @@ class Compaction:
         self.log = log
         self.stats = CompactionStats()
         self.error: Exception | None = None
+        #: Segments were replaced: `sync` is needed, also if `commit` returned False.
+        self.has_replaced = False
         self._fs = log.log_directory.fs
         self._config: LogConfig = log.config
         self._truncations = log.truncations
@@ -367,6 +370,7 @@ class Compaction:
 
     def _swap(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
         log = self.log
+        self.has_replaced = True
         fresh = log.local.adopt_segment(cleaned)
         log.local.retire_segments(
             replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset

@@ -190,6 +190,8 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     compaction.run()
     fs.fail("replace", errno.ENOSPC, path_part=".swap", after=step, times=1000)
     assert not cleaner.finish(compaction, NOW_MS)
+    assert compaction.has_replaced
+    compaction.sync()
     assert isinstance(compaction.error, OSError)
     assert log.log_directory.append_error is None
     assert newest(log) == before
