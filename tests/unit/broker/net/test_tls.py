@@ -3,6 +3,7 @@ import logging
 import os
 import random
 import socket
+import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -184,6 +185,9 @@ async def test_a_client_that_stops_within_a_record_is_idle(
         sock.close()
 
 
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl s_client")
+
+
 class OpenSslClient:
     """`openssl s_client`: a line with one letter is a command, anything else is sent."""
 
@@ -219,6 +223,7 @@ class OpenSslClient:
         self._seen = self._seen.partition(wanted)[2]
 
 
+@needs_openssl
 @pytest.mark.parametrize("command", [b"K", b"k"])
 async def test_a_client_changes_its_keys(tls_options: dict[str, Any], command: bytes) -> None:
     async with running_network(**tls_options) as network:
@@ -233,6 +238,7 @@ async def test_a_client_changes_its_keys(tls_options: dict[str, Any], command: b
         await network.until(lambda: network.statistics.connections_closed == 1)
 
 
+@needs_openssl
 async def test_a_client_that_wants_to_renegotiate_gets_an_alert(
     certificates: Certificates,
 ) -> None:
