@@ -2,8 +2,8 @@ import asyncio
 import logging
 import os
 import random
-import socket
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
