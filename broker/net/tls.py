@@ -114,6 +114,9 @@ class TlsOutput(Output):
         # What was given to OpenSSL last and not taken whole: it must see the same bytes again.
         self._piece: memoryview | None = None
 
+    def _send_together(self, limit: int) -> int:
+        return 0  # see `_piece`; TlsSocket takes a copy of each piece anyway
+
     def _send_buffers(self, limit: int) -> int:
         if self._piece is None:
             buffers, _ = self._buffers(limit=64)
