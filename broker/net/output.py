@@ -42,7 +42,7 @@ SMALL_BYTES = 8192
 
 # So many bytes at the front of the output are copied and sent in one call, if parts of files are
 # among them: with a part of 16 KB that takes two thirds of the processor time of sendmsg, the
-# probe, sendfile and sendmsg, and the client is woken once; with two such parts little more than
+# probe, sendfile and sendmsg, and the client gets all at once; with two such parts little more than
 # half. A single part of this length takes 0.85 of it, one of twice the length as much.
 TOGETHER_BYTES = 65536
 

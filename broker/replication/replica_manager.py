@@ -28,9 +28,10 @@ from ottla.broker.replication.delayed_flush import (
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.fetch_news import with_news
+from ottla.broker.replication.fetch_news import record_caught_up, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.refusal_log import RefusalLog
+from ottla.broker.replication.throttles import throttled
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import PartitionData
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     )
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.read_replica import RackAwareReplicaSelector
+    from ottla.broker.replication.replica import FollowerReplica
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
@@ -327,14 +329,19 @@ class ReplicaManager:
         `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
         the high watermark and the ISR: when it arrives, not again when it is completed.
         """
-        results, size, immediate, moved = self.read(params, items)
         remote = self.remote_fetches
-        if remote is not None and moved is not None:
-            remote.start(moved, results, callback)
-            return
-        if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
-            callback(results)
-            return
+        now_ms, record = self.context.now_ms, self._record_fetch
+        if not (
+            params.only_news
+            and record_caught_up(items, self.partitions.get, params, now_ms(), record)
+        ):
+            results, size, immediate, moved = self.read(params, items)
+            if remote is not None and moved is not None:
+                remote.start(moved, results, callback)
+                return
+            if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
+                callback(results)
+                return
         waiting = items if remote is None else remote.local_items(items)
         positions = {(topic, position.partition): position for topic, _, position in waiting}
         operation = DelayedFetch(
@@ -362,7 +369,8 @@ class ReplicaManager:
         results: list[FetchResult] = []
         # Once for all partitions, of which a follower fetches thousands.
         now_ms = None
-        if records_progress and params.is_follower:
+        is_follower = params.replica_id >= 0
+        if records_progress and is_follower:
             now_ms = self.context.now_ms()
         if params.only_news:
             settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
@@ -382,7 +390,7 @@ class ReplicaManager:
                 if not isinstance(error, OffsetInRemoteStorage) or remote is None:
                     self._read_failed(error, data)
                     immediate = True
-                elif params.is_follower:
+                elif is_follower:
                     remote.tell_follower(data)
                     immediate = True
                 elif moved is None:
@@ -414,15 +422,16 @@ class ReplicaManager:
             partition = self.partition(topic or "", position.partition)
         log = partition.log_for(position.current_leader_epoch, params.leader_only)
         follower = None
-        if params.is_follower:
+        if params.replica_id >= 0:
             follower = partition.follower(
                 params.replica_id, position.current_leader_epoch, params.replica_epoch
             )
+        offsets = log.offsets
         # From before the read: a later append does not make the follower lag.
-        end_offset = log.log_end_offset
-        data.high_watermark = log.high_watermark
-        data.last_stable_offset = log.last_stable_offset
-        data.log_start_offset = log.log_start_offset
+        end_offset = offsets.log_end_offset
+        data.high_watermark = offsets.high_watermark
+        data.last_stable_offset = offsets.last_stable_offset
+        data.log_start_offset = offsets.log_start_offset
         data.records = b""
         if position.last_fetched_epoch >= 0 and diverges(partition, log, position, data):
             return 0
@@ -438,45 +447,40 @@ class ReplicaManager:
         if follower is None or position.fetch_offset != end_offset:
             taken = read_records(log, params, position, data, left, is_first)
         if taken and follower is not None and self.leader_throttle is not None:
-            taken = self._throttled(self.leader_throttle, partition, follower.broker_id, taken)
+            taken = throttled(self.leader_throttle, partition, follower.broker_id, taken)
             if not taken:
                 data.records = b""
         if follower is not None and now_ms is not None:
-            follower.broker_epoch = params.replica_epoch
-            before = follower.log_end_offset
-            start_before = follower.log_start_offset
-            follower.record_fetch(
-                position.fetch_offset, position.log_start_offset, end_offset, now_ms
-            )
-            self._follower_moved(partition, follower.broker_id, before)
-            if follower.log_start_offset != start_before:
-                self.delete_records_purgatory.check_and_complete(partition.key)
+            self._record_fetch(params, partition, follower, position, end_offset, now_ms)
         return taken
 
-    def _throttled(
-        self, throttle: ReplicationQuota, partition: Partition, broker_id: int, size: int
-    ) -> int:
-        """How many of `size` bytes a follower gets: none if it is not in the ISR and the quota is
-        exceeded."""
-        if throttle.is_throttled(partition.topic, partition.index):
-            now_ms = self.context.now_ms()
-            if broker_id not in partition.isr and throttle.is_exceeded(now_ms):
-                return 0
-            throttle.record(size, now_ms)
-        return size
-
-    def _follower_moved(self, partition: Partition, broker_id: int, before: int) -> None:
-        follower = partition.followers[broker_id]
-        if self.isr_manager is not None and broker_id not in partition.maximal_isr:
+    def _record_fetch(
+        self,
+        params: FetchParams,
+        partition: Partition,
+        follower: FollowerReplica,
+        position: FetchPosition,
+        end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """The follower has the records below its fetch offset; `end_offset` is that of the leader
+        before the read."""
+        follower.broker_epoch = params.replica_epoch
+        before = follower.log_end_offset
+        start_before = follower.log_start_offset
+        follower.record_fetch(position.fetch_offset, position.log_start_offset, end_offset, now_ms)
+        if self.isr_manager is not None and follower.broker_id not in partition.maximal_isr:
             self.isr_manager.maybe_expand(partition, follower)
         log = partition.log
         moved = follower.log_end_offset != before
         # Also when it has everything: the replica that the high watermark waited for may be gone
         # since the last fetch (a broker that stops), and nothing else may be appended.
         if (
-            moved or (log is not None and log.high_watermark < follower.log_end_offset)
+            moved or (log is not None and log.offsets.high_watermark < follower.log_end_offset)
         ) and partition.maybe_increment_high_watermark():
             self.complete_delayed_requests(partition)
+        if follower.log_start_offset != start_before:
+            self.delete_records_purgatory.check_and_complete(partition.key)
 
     def _read_failed(self, error: Exception, data: PartitionData) -> None:
         data.error_code = error_code(error)

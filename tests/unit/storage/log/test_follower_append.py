@@ -238,7 +238,7 @@ def batches_of_producers(seed: int, count: int = 300) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_batch_by_itself_has_the_same_effect_as_one_that_is_looked_at_closely(seed: int) -> None:
+def test_a_batch_by_itself_has_the_same_effect_as_one_before_others(seed: int) -> None:
     """What follows the batch is an incomplete one, which is dropped; a plain batch that is alone
     takes a path of its own."""
     alone, closely = new_log(segment_bytes=5_000), new_log(segment_bytes=5_000)
