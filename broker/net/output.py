@@ -178,6 +178,7 @@ class Output:
         "_sock",
         "_statistics",
         "_turn_limit",
+        "_unsent",
         "_warm_until",
     )
 
@@ -191,6 +192,7 @@ class Output:
         self._statistics = statistics
         self._turn_limit = TurnLimit() if turn_limit is None else turn_limit
         self._size = 0  # of all parts, also those that are sent
+        self._unsent = 0
         self._parts: list[Any] = []
         self._first = 0  # the first part not sent yet
         self._sent_of_first = 0  # how much of that part is sent
@@ -200,7 +202,9 @@ class Output:
     def add(self, parts: list[Any]) -> None:
         """Append the parts of a response: bytes-like objects and file parts."""
         for part in parts:
-            self._size += len(part)
+            size = len(part)
+            self._size += size
+            self._unsent += size
             if isinstance(part, BYTES_LIKE):
                 if part:
                     self._parts.append(part)
@@ -322,6 +326,11 @@ class Output:
     def _advance(self, sent: int) -> None:
         """Release the parts that are sent."""
         parts = self._parts
+        self._unsent -= sent
+        if not self._unsent:
+            parts.clear()
+            self._first = self._sent_of_first = 0
+            return
         sent += self._sent_of_first
         first, end = self._first, len(parts)
         while first < end and sent >= (length := len(parts[first])):
