@@ -43,6 +43,9 @@ class TlsOutput(Output):
 
     __slots__ = ()
 
+    def _send_together(self, limit: int) -> int:
+        return 0  # see `_piece`; TlsSocket takes a copy of each piece anyway
+
     def _send_buffers(self, limit: int) -> int:
         buffers, _ = self._buffers(limit=64)
         sent: int = self._sock.send(_join(buffers))

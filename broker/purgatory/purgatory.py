@@ -146,6 +146,10 @@ class Purgatory(Generic[Operation]):
                 self._purge_completed(key, watching)
 
     def _purge_completed(self, key: Hashable, watching: list[Operation]) -> None:
+        if len(watching) == 1 and watching[0]._completed:  # as usual
+            self._entries -= 1
+            del self._watchers[key]
+            return
         delayed = [operation for operation in watching if not operation._completed]
         self._entries -= len(watching) - len(delayed)
         if delayed:

@@ -118,11 +118,18 @@ class DelayedFetch(DelayedOperation):
             partition = self._partition_of(key)
             if partition is None:
                 return self.force_complete()  # A
-            try:
-                log = partition.log_for(position.current_leader_epoch, params.leader_only)
-            except KafkaError:
-                return self.force_complete()  # A
-            offset = position.fetch_offset
+            log = partition.log
+            if (
+                log is None
+                or not partition.is_leader
+                or partition.offline
+                or partition.leader_epoch != position.current_leader_epoch
+            ):
+                try:
+                    log = partition.log_for(position.current_leader_epoch, params.leader_only)
+                except KafkaError:
+                    return self.force_complete()  # A
+            offset, offsets = position.fetch_offset, log.offsets
             bound = read_bound(log, params.isolation)
             if bound > offset and not (
                 self.throttle is not None
@@ -140,7 +147,7 @@ class DelayedFetch(DelayedOperation):
                     needed = 0  # A record is at least a byte.
                 if needed <= 0:
                     return self.force_complete()  # C
-            if offset > log.log_end_offset or offset < log.local_log_start_offset:
+            if offset > offsets.log_end_offset or offset < offsets.local_log_start_offset:
                 return self.force_complete()  # B
         return False
 
@@ -155,17 +162,18 @@ class DelayedFetch(DelayedOperation):
 
 def read_bound(log: Log, isolation: int) -> int:
     """The offset below which a reader with this isolation level may read."""
+    offsets = log.offsets
     if isolation == READ_LOG_END:
-        return log.log_end_offset
+        return offsets.log_end_offset
     if isolation == READ_COMMITTED:
-        return log.last_stable_offset
-    return log.high_watermark
+        return offsets.last_stable_offset
+    return offsets.high_watermark
 
 
 def diverges(partition: Partition, log: Log, position: FetchPosition, data: PartitionData) -> bool:
     """Whether the last fetched epoch diverges (KIP-595); sets the diverging epoch in `data`."""
     epoch, end_offset = partition.end_offset_for_epoch(log, position.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0 or position.fetch_offset < log.log_start_offset:
+    if epoch < 0 or end_offset < 0 or position.fetch_offset < log.offsets.log_start_offset:
         raise OffsetOutOfRange(
             str(partition.key), position.fetch_offset, log.log_start_offset, log.log_end_offset
         )
@@ -202,7 +210,7 @@ def read_records(
     if read.slice is None:
         return 0
     data.records = read.slice
-    return len(read.slice)
+    return read.slice.length
 
 
 def _readable(log: Log, position: FetchPosition, bound: int) -> tuple[int, bool]:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
         FetchPosition,
-        FetchResult,
         SessionPartition,
     )
     from ottla.broker.replication.partition import Partition
+    from ottla.broker.replication.replica import FollowerReplica
+    from ottla.broker.replication.replica_manager import ReplicaManager
 
 
 def with_news(
@@ -63,22 +64,73 @@ def with_news(
             yield item
 
 
-def first_news(
-    results: Iterable[FetchResult],
-    changed: Iterable[PartitionKey],
-    positions: Mapping[PartitionKey, FetchPosition],
-) -> list[PartitionKey]:
-    """The partitions that were read, and those that changed meanwhile: all that may have news.
-
-    `changed`, because what a read completes may append to a partition that was left out before.
-    """
-    read = [(topic, data.partition_index) for topic, _, data in results]
-    return [key for key in (*read, *changed) if key in positions]
-
-
 def items_of(
     keys: Iterable[PartitionKey], positions: Mapping[PartitionKey, FetchPosition]
 ) -> list[FetchItem]:
     """The items of some partitions of an incremental session."""
     session = cast("Mapping[PartitionKey, SessionPartition]", positions)
     return [(key[0], session[key].topic_id, session[key]) for key in keys]
+
+
+def record_caught_up(
+    manager: ReplicaManager, params: FetchParams, items: list[FetchItem], now_ms: int
+) -> list[PartitionKey] | None:
+    """Records the progress of a follower that has every record, so that its fetch has to wait: the
+    usual fetch of an incremental session, which needs no rows of a response.
+
+    Returns the partitions that may have news for the response (`with_news`), or None if the fetch
+    has to be read: that records once more what was recorded here, to no effect.
+    """
+    if not items or params.max_wait_ms <= 0 or params.min_bytes <= 0:
+        return None
+    news: list[PartitionKey] = []
+    replica_id, replica_epoch = params.replica_id, params.replica_epoch
+    partition_of = manager.partitions.get
+    settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
+    for topic, _, position in with_news(settled, partition_of, params, now_ms):
+        partition = partition_of((topic, position.partition))
+        if partition is None or not partition.is_leader or partition.offline:
+            return None
+        follower, log = partition.followers.get(replica_id), partition.log
+        if follower is None or log is None:
+            return None
+        offsets, end_offset = log.offsets, position.fetch_offset
+        epoch = partition.leader_epoch
+        if (
+            offsets.log_end_offset != end_offset
+            or offsets.local_log_start_offset > end_offset
+            or position.current_leader_epoch != epoch
+            or position.last_fetched_epoch not in (epoch, -1)
+            or replica_epoch < follower.broker_epoch
+        ):
+            return None
+        record_fetch(manager, params, partition, follower, position, end_offset, now_ms)
+        news.append((topic, position.partition))
+    return news
+
+
+def record_fetch(
+    manager: ReplicaManager,
+    params: FetchParams,
+    partition: Partition,
+    follower: FollowerReplica,
+    position: FetchPosition,
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """The follower has the records below its fetch offset; `end_offset` is that of the leader
+    before the read. Moves the high watermark and completes what has waited for that."""
+    follower.broker_epoch = params.replica_epoch
+    before, start_before = follower.log_end_offset, follower.log_start_offset
+    follower.record_fetch(position.fetch_offset, position.log_start_offset, end_offset, now_ms)
+    if manager.isr_manager is not None and follower.broker_id not in partition.maximal_isr:
+        manager.isr_manager.maybe_expand(partition, follower)
+    log, moved = partition.log, follower.log_end_offset != before
+    # Also when it has everything: the replica that the high watermark waited for may be gone
+    # since the last fetch (a broker that stops), and nothing else may be appended.
+    if (
+        moved or (log is not None and log.offsets.high_watermark < follower.log_end_offset)
+    ) and partition.maybe_increment_high_watermark():
+        manager.complete_delayed_requests(partition)
+    if follower.log_start_offset != start_before:
+        manager.delete_records_purgatory.check_and_complete(partition.key)

@@ -388,18 +388,21 @@ class Fetcher:
     def _append(self, partition: Partition, data: PartitionData) -> None:
         log = partition.log
         assert log is not None
+        offsets, size = log.offsets, 0
         if data.records:
+            size = len(data.records)
             self._append_records(log, cast("memoryview", data.records))
-            if log.offsets.flush_required:
+            if offsets.flush_required:
                 self._unflushed.append(log.flusher)
-            partition.context.topics.replicated_in_bytes += len(data.records)
-        lag = data.high_watermark - log.log_end_offset
-        self._record_fetched(partition.key, len(data.records or b""), lag)
-        before = log.high_watermark
-        log.update_high_watermark(max(before, min(data.high_watermark, log.log_end_offset)))
-        if log.log_start_offset < data.log_start_offset <= log.high_watermark:
+            partition.context.topics.replicated_in_bytes += size
+        end_offset = offsets.log_end_offset
+        self._record_fetched(partition.key, size, data.high_watermark - end_offset)
+        before = offsets.high_watermark
+        if before < data.high_watermark:
+            offsets.update_high_watermark(min(data.high_watermark, end_offset))
+        if offsets.log_start_offset < data.log_start_offset <= offsets.high_watermark:
             log.delete_records_before(data.log_start_offset)
-        if log.high_watermark != before:
+        if offsets.high_watermark != before:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
 

@@ -231,11 +231,11 @@ class Partition:
         It waits for the leader's own flush, if `flush.messages` requires one.
         """
         log = self.log
-        if log is None or len(self.isr) < self.effective_min_isr():
+        if log is None or len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
             return False
-        context = self.context
-        end_offset = log.log_end_offset
-        new = log.offsets.acknowledgeable_offset
+        context, offsets = self.context, log.offsets
+        end_offset = offsets.log_end_offset
+        new = offsets.recovery_point if offsets.flush_required else end_offset
         if self.followers:
             now_ms = context.now_ms()
             for follower in self.followers.values():
@@ -249,9 +249,9 @@ class Partition:
                     )
                 ):
                     new = follower.log_end_offset
-        if new <= log.high_watermark:
+        if new <= offsets.high_watermark:
             return False
-        log.update_high_watermark(new)
+        offsets.update_high_watermark(new)
         return True
 
     def replicas_reached(self, required_offset: int) -> tuple[bool, int]:
@@ -264,7 +264,7 @@ class Partition:
             return False, ErrorCode.KAFKA_STORAGE_ERROR
         if not self.is_leader or log is None:
             return False, ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if log.high_watermark < required_offset:
+        if log.offsets.high_watermark < required_offset:
             return False, ErrorCode.NONE
         if self.effective_min_isr() <= len(self.maximal_isr):
             return True, ErrorCode.NONE
@@ -308,6 +308,6 @@ class Partition:
     def end_offset_for_epoch(self, log: Log, epoch: int) -> tuple[int, int]:
         """(largest leader epoch up to `epoch`, its end offset), or (-1, -1)."""
         if epoch == self.leader_epoch and self.is_leader:
-            return epoch, log.log_end_offset
+            return epoch, log.offsets.log_end_offset
         found: tuple[int, int] = log.end_offset_for_epoch(epoch)
         return found

@@ -28,7 +28,7 @@ from ottla.broker.replication.delayed_flush import (
     respond_after_flush,
 )
 from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
-from ottla.broker.replication.fetch_news import first_news, items_of, with_news
+from ottla.broker.replication.fetch_news import items_of, record_caught_up, record_fetch, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.replication.throttles import holds_back
@@ -335,17 +335,24 @@ class ReplicaManager:
         `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
         the high watermark and the ISR: when it arrives, not again when it is completed.
         """
+        remote, news, results = self.remote_fetches, None, None
         changed: dict[PartitionKey, None] | None = {} if params.only_news else None
-        self._changed = changed
-        results, size, immediate, moved = self.read(params, items)
-        self._changed = None
-        remote = self.remote_fetches
-        if remote is not None and moved is not None:
-            remote.start(moved, results, callback)
-            return
-        if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
-            callback(results)
-            return
+        outer, self._changed = self._changed, changed
+        try:
+            if params.only_news:
+                news = record_caught_up(self, params, items, self.context.now_ms())
+            if news is None:
+                results, size, immediate, moved = self.read(params, items)
+        finally:
+            self._changed = outer
+        if results is not None:
+            if remote is not None and moved is not None:
+                remote.start(moved, results, callback)
+                return
+            if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
+                callback(results)
+                return
+            news = [(topic, data.partition_index) for topic, _, data in results]
         waiting = items if remote is None else remote.local_items(items)
         positions = {(topic, position.partition): position for topic, _, position in waiting}
 
@@ -354,8 +361,13 @@ class ReplicaManager:
             # The state of the follower is that of its last fetch: this one may be older now.
             callback(self.read(params, found, records_progress=False)[0])
 
-        news = None if changed is None else first_news(results, changed, positions)
-        operation = DelayedFetch(params, positions, self.partitions.get, respond, news)
+        # `changed`: what was completed here may have appended to a partition without news.
+        keys = (
+            None
+            if changed is None or news is None
+            else [key for key in (*news, *changed) if key in positions]
+        )
+        operation = DelayedFetch(params, positions, self.partitions.get, respond, keys)
         if params.is_follower:
             operation.throttle = self.leader_throttle
         self.fetch_purgatory.try_complete_else_watch(operation, positions)
@@ -376,7 +388,8 @@ class ReplicaManager:
         results: list[FetchResult] = []
         # Once for all partitions, of which a follower fetches thousands.
         now_ms = None
-        if records_progress and params.is_follower:
+        is_follower = params.replica_id >= 0
+        if records_progress and is_follower:
             now_ms = self.context.now_ms()
         if params.only_news:
             settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
@@ -396,7 +409,7 @@ class ReplicaManager:
                 if not isinstance(error, OffsetInRemoteStorage) or remote is None:
                     self._read_failed(error, data)
                     immediate = True
-                elif params.is_follower:
+                elif is_follower:
                     remote.tell_follower(data)
                     immediate = True
                 elif moved is None:
@@ -428,15 +441,16 @@ class ReplicaManager:
             partition = self.partition(topic or "", position.partition)
         log = partition.log_for(position.current_leader_epoch, params.leader_only)
         follower = None
-        if params.is_follower:
+        if params.replica_id >= 0:
             follower = partition.follower(
                 params.replica_id, position.current_leader_epoch, params.replica_epoch
             )
+        offsets = log.offsets
         # From before the read: a later append does not make the follower lag.
-        end_offset = log.log_end_offset
-        data.high_watermark = log.high_watermark
-        data.last_stable_offset = log.last_stable_offset
-        data.log_start_offset = log.log_start_offset
+        end_offset = offsets.log_end_offset
+        data.high_watermark = offsets.high_watermark
+        data.last_stable_offset = offsets.last_stable_offset
+        data.log_start_offset = offsets.log_start_offset
         data.records = b""
         if position.last_fetched_epoch >= 0 and diverges(partition, log, position, data):
             return 0
@@ -457,29 +471,8 @@ class ReplicaManager:
             elif quota.is_throttled(partition.topic, partition.index):
                 quota.record(taken, self.context.now_ms())
         if follower is not None and now_ms is not None:
-            follower.broker_epoch = params.replica_epoch
-            before = follower.log_end_offset
-            start_before = follower.log_start_offset
-            follower.record_fetch(
-                position.fetch_offset, position.log_start_offset, end_offset, now_ms
-            )
-            self._follower_moved(partition, follower.broker_id, before)
-            if follower.log_start_offset != start_before:
-                self.delete_records_purgatory.check_and_complete(partition.key)
+            record_fetch(self, params, partition, follower, position, end_offset, now_ms)
         return taken
-
-    def _follower_moved(self, partition: Partition, broker_id: int, before: int) -> None:
-        follower = partition.followers[broker_id]
-        if self.isr_manager is not None and broker_id not in partition.maximal_isr:
-            self.isr_manager.maybe_expand(partition, follower)
-        log = partition.log
-        moved = follower.log_end_offset != before
-        # Also when it has everything: the replica that the high watermark waited for may be gone
-        # since the last fetch (a broker that stops), and nothing else may be appended.
-        if (
-            moved or (log is not None and log.high_watermark < follower.log_end_offset)
-        ) and partition.maybe_increment_high_watermark():
-            self.complete_delayed_requests(partition)
 
     def _read_failed(self, error: Exception, data: PartitionData) -> None:
         data.error_code = error_code(error)

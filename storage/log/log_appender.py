@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ottla.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_OVERHEAD,
+    CONTROL_MASK,
+    HEADER,
+    LOG_OVERHEAD,
+    MAX_SEQUENCE,
+    TRANSACTIONAL_MASK,
+)
+from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.errors import (
     BatchTooLargeForSegment,
     InvalidTransactionState,
@@ -33,6 +43,11 @@ from ottla.storage.records.validation import (
     validate_records,
 )
 from ottla.storage.records.validation_budget import ValidationBudget
+
+_OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
+_unpack = HEADER.unpack_from
+# Skips the Python frame of AppendedBatch(...).
+_as_appended = tuple.__new__
 
 
 class LogAppender:
@@ -117,6 +132,9 @@ class LogAppender:
         self, records: bytearray | memoryview | bytes, now_ms: int
     ) -> AppendInfo:
         """`Log.append_as_follower`."""
+        plain = self._append_plain(records, now_ms)
+        if plain is not None:
+            return plain
         local, offsets = self._local, self._offsets
         local.check_writable()
         accepted = prepare_for_follower(records)
@@ -135,6 +153,49 @@ class LogAppender:
         return AppendInfo(
             first, last, info.max_timestamp, -1, offsets.log_start_offset, len(accepted.buffer)
         )
+
+    def _append_plain(
+        self, records: bytearray | memoryview | bytes, now_ms: int
+    ) -> AppendInfo | None:
+        """Appends a single batch that is in no transaction, from a known producer or from one
+        without an id, as most are. None: nothing was done."""
+        view = memoryview(records)
+        size = len(view)
+        local, offsets = self._local, self._offsets
+        if not BATCH_OVERHEAD <= size <= local.config.segment_bytes:
+            return None
+        (first, length, leader_epoch, magic, crc, flags, delta, _, timestamp, producer_id, epoch,
+         sequence, _) = _unpack(view)  # fmt: skip
+        if (
+            length + LOG_OVERHEAD != size
+            or magic != 2
+            or flags & _OF_TRANSACTIONS
+            or first < offsets.log_end_offset
+            or delta < 0
+            or crc32c(view[ATTRIBUTES_POSITION:]) != crc
+            or local.closed
+            or local.directory.log_directory.append_error is not None
+        ):
+            return None
+        entry = None
+        if producer_id >= 0:
+            entry = self._producers.producers.get(producer_id)
+            if (
+                entry is None
+                or entry.epoch != epoch
+                or entry.transaction_first_offset >= 0
+                or not 0 <= sequence <= MAX_SEQUENCE - delta
+            ):
+                return None
+        last = first + delta
+        must_flush = self._writer.write(view, first, last, timestamp, leader_epoch, now_ms)
+        if entry is not None:
+            batch = (sequence, sequence + delta, first, last, timestamp)
+            entry.remember(epoch, _as_appended(AppendedBatch, batch))
+        self._producers.end_offset = last + 1
+        if must_flush:
+            self._flusher.require_flush(now_ms)
+        return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
 
     def _changes(self, origin: AppendOrigin, verification: Verification | None) -> _ProducerChanges:
         return _ProducerChanges(

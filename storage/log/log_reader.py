@@ -64,6 +64,15 @@ class LogReader:
         read_committed: bool,
     ) -> None:
         segment: Segment | None = self._segments.floor(offset)
+        if segment is not None and up_to == info.log_end_offset and not read_committed:
+            last = segment.find_last_batch(offset)
+            if last is not None:
+                position, base_offset = last
+                length = segment.size - position
+                if min_one_batch or length <= max_bytes:
+                    info.first_batch_base_offset = base_offset
+                    info.slice = segment.log.slice(position, length)
+                    return
         place: Place | None = None
         while segment is not None:
             place = segment.find_batch(offset)

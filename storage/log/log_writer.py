@@ -47,7 +47,7 @@ class LogWriter:
         ) and local.must_roll(len(batch), max_timestamp, last_offset, now_ms):
             segment = local.roll(now_ms, first_offset)
         try:
-            segment.append(batch, last_offset, max_timestamp)
+            segment.append(batch, last_offset, max_timestamp, first_offset)
         except OSError as error:
             raise local.write_failed(error) from error
         offsets.log_end_offset = end = last_offset + 1

@@ -16,6 +16,7 @@ from ottla.broker.net.output import (
     COLD,
     DONE,
     SMALL_BYTES,
+    TOGETHER_BYTES,
     FileTruncated,
     Output,
     TurnLimit,
@@ -109,7 +110,7 @@ def test_everything_arrives_in_order(fd: int, responses: list[list[Any]]) -> Non
                     position, length = part
                     parts.append(Slice(fd, position, length))
                     expected += CONTENT[position : position + length]
-                    if length > SMALL_BYTES:
+                    if length > TOGETHER_BYTES:
                         large += length
                     else:
                         small += length
@@ -336,6 +337,109 @@ class TestSmallParts:
         monkeypatch.setattr(os, "preadv", cold)
         assert read_if_cached(Slice(fd, 0, 10)) is None
         assert join_if_small([b"head", Slice(fd, 0, 10)]) is None
+
+
+class Calls:
+    """A socket that counts its calls."""
+
+    def __init__(self, sock: socket.socket, most: int = 1 << 30) -> None:
+        self.sent: list[int] = []
+        self._sock = sock
+        self._most = most
+
+    def send(self, data: memoryview) -> int:
+        self.sent.append(self._sock.send(data[: self._most]))
+        return self.sent[-1]
+
+    def sendmsg(self, buffers: list[Any], *more: Any) -> int:
+        self.sent.append(self._sock.sendmsg(buffers, *more))
+        return self.sent[-1]
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+
+class TestTogether:
+    """Parts of some kilobytes are copied: one send takes less time than five."""
+
+    PARTS = (b"head", (100, 16_000), b"middle", (40_000, 16_000), b"tail")
+    BYTES = b"head" + CONTENT[100:16_100] + b"middle" + CONTENT[40_000:56_000] + b"tail"
+
+    def output(self, sock: Any, statistics: NetworkStatistics, fd: int) -> Output:
+        output = Output(sock, statistics)
+        output.add([Slice(fd, *each) if isinstance(each, tuple) else each for each in self.PARTS])
+        return output
+
+    @pytest.fixture
+    def everything_is_cached(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        preadv = os.preadv
+        monkeypatch.setattr(
+            os, "preadv", lambda fd, buffers, position, flags=0: preadv(fd, buffers, position)
+        )
+
+    def test_short_parts_of_files_take_one_send(
+        self,
+        pair: tuple[socket.socket, socket.socket],
+        fd: int,
+        everything_is_cached: None,
+    ) -> None:
+        statistics, calls = NetworkStatistics(), Calls(pair[0])
+        output = self.output(calls, statistics, fd)
+        assert output.flush() == DONE
+        assert calls.sent == [len(self.BYTES)]
+        assert drain(pair[1]) == self.BYTES
+        assert (statistics.bytes_out, statistics.sendfile_bytes) == (len(self.BYTES), 0)
+        assert all(part is None for part in output._parts)
+
+    def test_what_the_socket_does_not_take_is_sent_later(
+        self,
+        pair: tuple[socket.socket, socket.socket],
+        fd: int,
+        everything_is_cached: None,
+    ) -> None:
+        calls = Calls(pair[0], most=10_000)
+        output = self.output(calls, NetworkStatistics(), fd)
+        states = [output.flush()]
+        assert output._parts[0] is None
+        while states[-1] != DONE:
+            states.append(output.flush())
+        assert states == [BLOCKED] * 3 + [DONE]
+        assert drain(pair[1]) == self.BYTES
+
+    def test_more_than_fits_goes_in_several(
+        self,
+        pair: tuple[socket.socket, socket.socket],
+        fd: int,
+        everything_is_cached: None,
+    ) -> None:
+        calls = Calls(pair[0])
+        output = Output(calls, NetworkStatistics())  # type: ignore[arg-type]
+        output.add([Slice(fd, n * 10_000, 10_000) for n in range(15)])
+        assert send_all(output, pair[1]) == CONTENT[:150_000]
+        assert calls.sent == [60_000, 60_000, 30_000]
+
+    def test_a_cold_part_is_not_waited_for(
+        self,
+        pair: tuple[socket.socket, socket.socket],
+        fd: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        preadv = os.preadv
+
+        def second_is_cold(fd: int, buffers: list[Any], position: int, flags: int = 0) -> int:
+            if position >= 40_000 and flags:
+                raise BlockingIOError
+            return preadv(fd, buffers, position)
+
+        monkeypatch.setattr(os, "preadv", second_is_cold)
+        calls = Calls(pair[0])
+        output = self.output(calls, NetworkStatistics(), fd)
+        assert output.flush() == COLD
+        assert calls.sent == [4 + 16_000 + 6]
+        assert output.cold_part()[1:] == (40_000, 16_000)
+        output.warmed()
+        assert output.flush() == DONE
+        assert drain(pair[1]) == self.BYTES
 
 
 def test_warm_stops_at_the_end_of_the_file(fd: int) -> None:

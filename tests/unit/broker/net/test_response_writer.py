@@ -80,7 +80,7 @@ async def fetch(client: Client, length: int) -> None:
     check(await client.ask(FetchRequest(max_bytes=length), 4), length)
 
 
-@pytest.mark.parametrize("length", [10_000, 2_500_000])
+@pytest.mark.parametrize("length", [100_000, 2_500_000])
 async def test_parts_of_files_go_by_sendfile(fetches: Fetches, length: int) -> None:
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
@@ -194,7 +194,7 @@ async def test_a_cold_file_that_cannot_be_read_closes_the_connection(
     monkeypatch.setattr("ottla.broker.net.response_writer.warm", fail)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
-        client.send(FetchRequest(max_bytes=10_000), 4)
+        client.send(FetchRequest(max_bytes=100_000), 4)
         await network.until(lambda: not network.server.connections)
         assert "Input/output error" in caplog.text
 
@@ -212,7 +212,7 @@ async def test_closing_while_a_worker_reads_does_no_harm(
     monkeypatch.setattr("ottla.broker.net.response_writer.warm", read_slowly)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
-        client.send(FetchRequest(max_bytes=10_000), 4)
+        client.send(FetchRequest(max_bytes=100_000), 4)
         await network.until(reading.is_set)
         (connection,) = network.server.connections
         connection.close("the test says so")

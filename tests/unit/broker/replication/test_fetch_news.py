@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.replication import replica_manager
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_news import with_news
 from ottla.broker.replication.fetch_sessions import SessionPartition
@@ -195,3 +196,69 @@ def test_a_record_that_the_read_of_the_fetch_itself_brings_is_not_missed() -> No
     assert produced.base_offset == 1
     (found,) = responses
     assert [data.partition_index for data in found if data.records] == [0]
+
+
+def _caught_up(scene: Scene) -> None:
+    scene.replicas.append(1)
+    scene.move(fetch_offset=2)
+
+
+WAITS: dict[str, Callable[[Scene], object]] = {
+    **NEWS,
+    "nothing": lambda scene: None,
+    "the follower has caught up": _caught_up,
+    "beyond the end": lambda scene: scene.move(fetch_offset=5),
+    "an older epoch of the last record": lambda scene: scene.move(last_fetched_epoch=-2),
+    "no epoch of the last record": lambda scene: scene.move(last_fetched_epoch=-1),
+    "a later epoch of the last record": lambda scene: scene.move(last_fetched_epoch=1),
+    "no leader epoch": lambda scene: scene.move(current_leader_epoch=-1),
+    "a fetch from before a restart": lambda scene: setattr(scene.params, "replica_epoch", 39),
+    "no delay": lambda scene: setattr(scene.params, "max_wait_ms", 0),
+    "no bytes are needed": lambda scene: setattr(scene.params, "min_bytes", 0),
+}
+
+
+def after_a_fetch(what: str, monkeypatch: pytest.MonkeyPatch, *, reads: bool) -> dict[str, object]:
+    """What a fetch changes, and its results if it is not delayed."""
+    monkeypatch.undo()
+    scene = Scene()
+    scene.params.max_wait_ms, scene.params.min_bytes = 500, 1
+    WAITS[what](scene)
+    manager, partition = scene.replicas.manager, scene.partition
+    if reads:
+        monkeypatch.setattr(replica_manager, "record_caught_up", lambda *_: None)
+    found: list[object] = []
+    manager.fetch_messages(
+        scene.params,
+        [(TOPIC, TOPIC_ID, scene.position)],
+        lambda results: found.extend(
+            (data.error_code, data.high_watermark, len(data.records or b""), data.diverging_epoch)
+            for _, _, data in results
+        ),
+    )
+    follower = partition.followers.get(FOLLOWER)
+    return {
+        "results": found,
+        "delayed": manager.fetch_purgatory.delayed,
+        "high watermark": partition.log and partition.log.high_watermark,
+        "follower": follower and [getattr(follower, name) for name in follower.__slots__],
+    }
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_a_fetch_that_has_to_wait_needs_no_read(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = after_a_fetch(what, monkeypatch, reads=True)
+    assert after_a_fetch(what, monkeypatch, reads=False) == expected
+
+
+def test_a_follower_that_has_caught_up_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    scene.params.max_wait_ms, scene.params.min_bytes = 500, 1
+    _caught_up(scene)
+    before = scene.replicas.log().high_watermark
+    monkeypatch.setattr(scene.replicas.manager, "read", None)
+    scene.replicas.manager.fetch_messages(
+        scene.params, [(TOPIC, TOPIC_ID, scene.position)], lambda _: pytest.fail("nothing to send")
+    )
+    assert scene.replicas.manager.fetch_purgatory.delayed == 1
+    assert (before, scene.replicas.log().high_watermark) == (1, 2)

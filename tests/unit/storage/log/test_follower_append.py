@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from ottla.protocol.records.batch import patch_base_offset
+from ottla.protocol.records.batch import MAX_SEQUENCE, patch_base_offset
+from ottla.protocol.records.errors import CorruptRecordError
 from ottla.storage.errors import UnexpectedAppendOffset
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -190,3 +193,84 @@ def test_markers_in_a_later_run() -> None:
     assert log.producer_state.open_transactions() == {}
     (aborted,) = log.active_segment.txn_index.entries()
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (8, 2, 4)
+
+
+def batches_of_producers(seed: int, count: int = 300) -> list[bytes]:
+    """As a leader may have them: producers with and without ids, epochs that end, sequence numbers
+    that wrap around, transactions, gaps that compaction left."""
+    random = Random(seed)
+    sequences: dict[int, int] = {}
+    epochs: dict[int, int] = {}
+    open_transactions: set[int] = set()
+    found, offset = [], 0
+    for _ in range(count):
+        producer = random.choice((-1, 1, 2, 3, 4))
+        size = random.randint(1, 3)
+        if producer < 0:
+            batch = batch_of(size)
+        elif producer in open_transactions and random.random() < 0.4:
+            batch = marker(producer, committed=random.random() < 0.5, epoch=epochs[producer])
+            size = 1
+            open_transactions.discard(producer)
+        else:
+            if producer not in epochs or (
+                random.random() < 0.1 and producer not in open_transactions
+            ):
+                epochs[producer] = epochs.get(producer, -1) + 1
+                sequences[producer] = random.choice((0, MAX_SEQUENCE - 1))
+            transactional = producer in open_transactions or (
+                producer > 2 and random.random() < 0.3
+            )
+            batch = batch_of(
+                size,
+                producer_id=producer,
+                producer_epoch=epochs[producer],
+                base_sequence=sequences[producer],
+                transactional=transactional,
+            )
+            sequences[producer] = (sequences[producer] + size) & MAX_SEQUENCE
+            if transactional:
+                open_transactions.add(producer)
+        patch_base_offset(batch, 0, offset, offset // 100)
+        offset += size + random.choice((0, 0, 0, 5))
+        found.append(bytes(batch))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_by_itself_has_the_same_effect_as_one_before_others(seed: int) -> None:
+    """What follows the batch is an incomplete one, which is dropped; a plain batch that is alone
+    takes a path of its own."""
+    alone, closely = new_log(segment_bytes=5_000), new_log(segment_bytes=5_000)
+    for batch in batches_of_producers(seed):
+        info = alone.append_as_follower(bytearray(batch), now_ms=NOW_MS)
+        expected = closely.append_as_follower(batch + batch[:20], now_ms=NOW_MS)
+        assert_same_fields(info, expected)
+        for log in (alone, closely):
+            log.update_high_watermark(log.log_end_offset)
+        states = [
+            {key: repr(entry) for key, entry in log.producer_state.producers.items()}
+            for log in (alone, closely)
+        ]
+        assert states[0] == states[1]
+        assert alone.producer_state.end_offset == closely.producer_state.end_offset
+        assert_same_fields(alone.offsets, closely.offsets, "_producers")
+    assert segments(alone) == segments(closely)
+    assert alone.leader_epochs.entries == closely.leader_epochs.entries
+    end = alone.log_end_offset
+    assert b"".join(alone.batches(0, end)) == b"".join(closely.batches(0, end))
+
+
+def assert_same_fields(first: object, second: object, *but: str) -> None:
+    for name in type(first).__slots__:  # type: ignore[attr-defined]
+        if name not in but:
+            assert getattr(first, name) == getattr(second, name), name
+
+
+def test_a_corrupt_batch_by_itself_is_refused() -> None:
+    log = new_log()
+    (batch,) = leaders_batches([100])
+    batch[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        log.append_as_follower(batch, now_ms=NOW_MS)
+    assert log.log_end_offset == 0

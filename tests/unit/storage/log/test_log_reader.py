@@ -2,6 +2,8 @@
 
 import errno
 from collections.abc import Iterator
+from itertools import product
+from random import Random
 
 import pytest
 
@@ -13,12 +15,14 @@ from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogClosed, LogDirectoryOffline, OffsetOutOfRange
 from ottla.storage.log.batch_times import BatchTimes, ReadBudgetExceeded, read_times
 from ottla.storage.log.log import Log
+from ottla.storage.log.segment import Segment
 from ottla.storage.records.validation_budget import ValidationBudget
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
     NewRecord,
     append,
+    batch_of,
     end_transaction,
     manager_on,
     new_log,
@@ -217,10 +221,59 @@ def test_a_failing_disk_goes_offline() -> None:
     fs = MemoryFileSystem()
     log = manager_on(fs).get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 2)
+    append(log, 2)
     fs.fail("pread", errno.EIO)
     with pytest.raises(LogDirectoryOffline):
         log.read(1, 100, up_to=2)
     assert log.log_directory.is_offline
+
+
+def test_the_batch_that_was_just_written_needs_no_read() -> None:
+    fs = MemoryFileSystem()
+    log = manager_on(fs).get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 2)
+    append(log, 2)
+    fs.fail("pread", errno.EIO)
+    info = log.read(3, 1, up_to=4)
+    assert info.slice is not None
+    assert info.first_batch_base_offset == 2
+    assert info.slice.position + info.slice.length == log.active_segment.size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_batch_is_found_by_memory_as_by_its_header(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    log = new_log(segment_bytes=900, index_interval_bytes=200)
+
+    def reads() -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        end = log.log_end_offset
+        for offset in range(max(0, end - 12), end + 1):
+            for max_bytes, minimum, up_to in product((1, 1_000), (True, False), (end, end - 1)):
+                info = log.read(offset, max_bytes, up_to=up_to, min_one_batch=minimum)
+                place = info.slice and (info.slice.position, info.slice.length)
+                found.append((offset, place, info.first_batch_base_offset))
+        return found
+
+    for _ in range(60):
+        change = random.random()
+        if change < 0.1:
+            log.truncate_to(max(0, log.log_end_offset - random.randint(1, 9)))
+        elif change < 0.2:
+            log.roll(NOW_MS)
+        else:
+            base, batches = log.log_end_offset + random.choice((0, 0, 0, 3)), bytearray()
+            for _ in range(random.choice((1, 1, 1, 2))):
+                count = random.randint(1, 4)
+                batches += batch_of(count, base_offset=base)
+                base += count
+            log.append_as_follower(batches, now_ms=NOW_MS)
+        known = reads()
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "find_last_batch", lambda *_: None)
+            assert known == reads()
 
 
 def test_a_deleted_log_is_closed_not_offline() -> None:
