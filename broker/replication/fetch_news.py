@@ -7,18 +7,29 @@ response leaves them out, so the leader does not read them: it compares a few nu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from ottla.broker.purgatory.purgatory import Purgatory
     from ottla.broker.replication.delayed_fetch import FetchParams, PartitionKey
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
         FetchPosition,
         SessionPartition,
     )
+    from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica import FollowerReplica
-    from ottla.broker.replication.replica_manager import ReplicaManager
+
+
+class Replicas(Protocol):
+    """What is needed of a ReplicaManager."""
+
+    partitions: dict[PartitionKey, Partition]
+    isr_manager: IsrManager | None
+    delete_records_purgatory: Purgatory[Any]
+
+    def complete_delayed_requests(self, partition: Partition) -> None: ...
 
 
 def with_news(
@@ -73,7 +84,7 @@ def items_of(
 
 
 def record_caught_up(
-    manager: ReplicaManager, params: FetchParams, items: list[FetchItem], now_ms: int
+    manager: Replicas, params: FetchParams, items: list[FetchItem], now_ms: int
 ) -> list[PartitionKey] | None:
     """Records the progress of a follower that has every record, so that its fetch has to wait: the
     usual fetch of an incremental session, which needs no rows of a response.
@@ -110,7 +121,7 @@ def record_caught_up(
 
 
 def record_fetch(
-    manager: ReplicaManager,
+    manager: Replicas,
     params: FetchParams,
     partition: Partition,
     follower: FollowerReplica,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
@@ -117,8 +118,7 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None
         self._failure = ""
-        host, port = address
-        self._task = spawn(self._run(), name=f"fetcher-{host}:{port}")
+        self._task = spawn(self._run(), name="fetcher-{}:{}".format(*address))
 
     def add(self, partition: Partition) -> None:
         """Fetches `partition` from its log end offset."""
@@ -170,11 +170,9 @@ class Fetcher:
             fetch_states = self._fetch_states()
             if not fetch_states:
                 self._changed.clear()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._settings.backoff_ms / 1000):
                         await self._changed.wait()
-                except TimeoutError:
-                    pass
                 continue
             try:
                 await self._fetch(fetch_states)
@@ -397,8 +395,7 @@ class Fetcher:
             partition.context.topics.replicated_in_bytes += size
         end_offset = offsets.log_end_offset
         self._record_fetched(partition.key, size, data.high_watermark - end_offset)
-        before = offsets.high_watermark
-        if before < data.high_watermark:
+        if (before := offsets.high_watermark) < data.high_watermark:
             offsets.update_high_watermark(min(data.high_watermark, end_offset))
         if offsets.log_start_offset < data.log_start_offset <= offsets.high_watermark:
             log.delete_records_before(data.log_start_offset)
