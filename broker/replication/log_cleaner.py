@@ -129,7 +129,8 @@ class LogCleaner:
             if compaction is None:
                 break
             await self._workers.run(compaction.run)
-            if self.cleaner.finish(compaction, self._clock.now_ms()):
+            self.cleaner.finish(compaction, self._clock.now_ms())
+            if compaction.has_replaced:  # also if it could not be completed
                 await self._workers.run(compaction.sync)
             if compaction.error is not None:
                 break

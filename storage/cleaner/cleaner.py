@@ -160,6 +160,8 @@ class Cleaner:
                 continue
             if log.log_directory.append_error is not None or log.is_closed:
                 continue
+            if not self._finish_swap(log):
+                continue
             try:
                 dirt = self.cleanable_range(log, now_ms)
             except OSError as error:
@@ -192,6 +194,13 @@ class Cleaner:
         )
         self._running[log.topic, log.partition] = compaction
         return compaction
+
+    def _finish_swap(self, log: Log) -> bool:
+        try:
+            return log.local.finish_swap()
+        except OSError as error:
+            log.local.write_failed(error)
+            return False
 
     def finish(self, compaction: Compaction, now_ms: int) -> bool:
         """Commits a compaction that has run. False if it failed or was cancelled."""

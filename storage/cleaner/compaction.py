@@ -13,6 +13,7 @@ leaves `.swap` files, whose swap the next start completes.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
@@ -92,6 +93,7 @@ class Compaction:
         "_truncations",
         "_uncleanable_offset",
         "error",
+        "has_replaced",
         "log",
         "stats",
     )
@@ -115,6 +117,7 @@ class Compaction:
         self.log = log
         self.stats = CompactionStats()
         self.error: Exception | None = None
+        self.has_replaced = False
         self._fs = log.log_directory.fs
         self._config: LogConfig = log.config
         self._truncations = log.truncations
@@ -332,9 +335,11 @@ class Compaction:
                 cleaned, replaced = self._results[0]
                 if not all(id(segment) in present for segment in replaced):
                     _remove_files(log, cleaned)
-                elif self._rename(cleaned):
-                    self._swap(cleaned, replaced, now_ms)
-                else:
+                elif not self._rename(cleaned):
+                    self.discard()
+                    return False
+                elif not self._swap(cleaned, replaced, now_ms):
+                    del self._results[0]
                     self.discard()
                     return False
                 del self._results[0]
@@ -361,14 +366,21 @@ class Compaction:
             return False
         return True
 
-    def _swap(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
+    def _swap(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> bool:
+        """False if there is no space for the final names: the log has `unfinished_swap` then."""
         log = self.log
+        self.has_replaced = True
         fresh = log.local.adopt_segment(cleaned)
         log.local.retire_segments(
             replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset
         )
-        fresh.change_suffix("")
         log.segments.add(fresh)
+        log.local.unfinished_swap = fresh
+        if log.local.finish_swap():
+            return True
+        self.error = OSError(errno.ENOSPC, "no space for the names of a compacted segment")
+        logger.warning("%s: Compaction is continued later: %s", log.name, self.error)
+        return False
 
     def sync(self) -> None:
         """Makes the renames durable. May run in a worker thread."""

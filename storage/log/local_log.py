@@ -46,6 +46,7 @@ class LocalLog:
         "roll_offset",
         "roll_timestamp",
         "segments",
+        "unfinished_swap",
     )
 
     def __init__(
@@ -62,6 +63,8 @@ class LocalLog:
         self.segments = segments
         self.active = segments.active
         self.closed = False
+        # A compacted segment that has still files named `.swap`.
+        self.unfinished_swap: Segment | None = None
         self._producers = producers
         self._deletions = deletions
         self._set_roll_limits()
@@ -255,6 +258,24 @@ class LocalLog:
         return self.directory.segment(
             segment.base_offset, self.config, segment.created_ms, sizes, segment.suffix
         )
+
+    def finish_swap(self) -> bool:
+        """Gives the segment of `unfinished_swap` its final names, as the next start would.
+
+        False if there is no space for them now: it is read under the names that it has. There must
+        be no other compaction until then, whose files would have the same names. Raises OSError.
+        """
+        segment = self.unfinished_swap
+        if segment is not None and any(each is segment for each in self.segments):
+            self.directory.changes += 1
+            try:
+                segment.change_suffix("")
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                return False
+        self.unfinished_swap = None
+        return True
 
     # --- the directory -----------------------------------------------------------------------
 

@@ -414,10 +414,15 @@ class Segment:
         self.log.trim()
 
     def change_suffix(self, suffix: str) -> None:
-        """Renames all files, for example to `.deleted`. Slices stay readable. Raises OSError."""
-        old, self.suffix = self.suffix, suffix
+        """Renames all files, for example to `.deleted`. Slices stay readable.
+
+        Raises OSError; the files that were renamed keep their new names, and another call renames
+        the others.
+        """
         for part in self._parts():
-            path = part.path.removesuffix(old) + suffix
+            path = part.path.removesuffix(self.suffix).removesuffix(suffix) + suffix
+            if path == part.path:
+                continue
             if part is self.txn_index and not self.txn_index.exists:
                 part.path = path
                 continue
@@ -426,6 +431,7 @@ class Segment:
             except FileNotFoundError:
                 logger.warning("%s does not exist and cannot be renamed", part.path)
             part.path = path
+        self.suffix = suffix
 
     def move_to(self, directory: str) -> None:
         """The directory was renamed to `directory`."""

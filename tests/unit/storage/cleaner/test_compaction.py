@@ -176,6 +176,64 @@ def test_no_space_for_a_name_is_no_failure_of_the_disk(
     assert newest(log) == {**before, b"key-0": b"last"}
 
 
+@pytest.mark.parametrize("step", range(9))
+def test_no_space_for_the_final_names_is_no_failure_of_the_disk(step: int) -> None:
+    """The log is read under the names that it has; the next start, or the cleaner, ends it."""
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log, 90, keys=40)
+    log.flush()
+    before = newest(log)
+    compaction = compaction_of(log)
+    compaction.run()
+    fs.fail("replace", errno.ENOSPC, path_part=".swap", after=step)
+    assert not compaction.commit(NOW_MS)
+    compaction.sync()
+    assert compaction.has_replaced
+    assert log.log_directory.append_error is None
+    assert newest(log) == before
+    assert not [path for path in fs.paths() if path.endswith(".cleaned")]
+    append(log, [(NOW_MS, b"key-0", b"last", [])])
+    expected = {**before, b"key-0": b"last"}
+    for crashed in (fs.after_kill(), fs.after_power_failure()):
+        again = manager_on(crashed, **SETTINGS).get("t", 0)
+        assert again is not None
+        assert {**newest(again), b"key-0": b"last"} == expected
+        assert not [path for path in crashed.paths() if path.endswith(".swap")]
+    cleaner = Cleaner(manager.logs)
+    for code in (errno.ENOSPC, errno.ENOMEM):
+        fs.heal()
+        fs.fail("replace", code, path_part=".swap")
+        assert cleaner.next_compaction(NOW_MS) is None  # its files would have the same names
+        assert newest(log) == expected
+    fs.heal()
+    retried = cleaner.next_compaction(NOW_MS)
+    assert not [path for path in fs.paths() if path.endswith(".swap")]
+    assert retried is not None
+    retried.run()
+    assert cleaner.finish(retried, NOW_MS)
+    assert newest(log) == expected
+
+
+def test_a_segment_without_its_final_names_is_truncated_as_any_other() -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log, 90, keys=40)
+    compaction = compaction_of(log)
+    compaction.run()
+    fs.fail("replace", errno.ENOSPC, path_part=".index.swap")
+    assert not compaction.commit(NOW_MS)
+    fs.heal()
+    log.truncate_fully_and_start_at(0)
+    fill(log, 5)
+    assert log.local.finish_swap()
+    assert log.local.unfinished_swap is None
+    before = newest(log)
+    again = manager_on(fs.after_kill(), **SETTINGS).get("t", 0)
+    assert again is not None
+    assert newest(again) == before
+
+
 def test_a_swap_file_that_cannot_be_removed_takes_the_directory_offline() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
