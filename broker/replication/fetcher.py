@@ -387,9 +387,8 @@ class Fetcher:
     def _append(self, partition: Partition, data: PartitionData) -> None:
         log = partition.log
         assert log is not None
-        offsets, size = log.offsets, 0
+        offsets, size = log.offsets, len(data.records or b"")
         if data.records:
-            size = len(data.records)
             self._append_records(log, cast("memoryview", data.records))
             if offsets.flush_required:
                 self._unflushed.append(log.flusher)
@@ -397,8 +396,7 @@ class Fetcher:
         end_offset = offsets.log_end_offset
         self._record_fetched(partition.key, size, data.high_watermark - end_offset)
         before = offsets.high_watermark
-        if before < data.high_watermark:
-            offsets.update_high_watermark(min(data.high_watermark, end_offset))
+        offsets.update_high_watermark(max(before, min(data.high_watermark, end_offset)))
         if offsets.log_start_offset < data.log_start_offset <= offsets.high_watermark:
             log.delete_records_before(data.log_start_offset)
         if offsets.high_watermark != before:
