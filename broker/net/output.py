@@ -227,10 +227,14 @@ class Output:
                 return BLOCKED
             part = parts[self._first]
             try:
-                sent = self._send_together(min(left, TOGETHER_BYTES))
+                sent, is_buffer = 0, isinstance(part, BYTES_LIKE)
+                # What may be a short part of a file: this one, or the next.
+                other = self._first + is_buffer
+                if other < len(parts) and len(parts[other]) <= TOGETHER_BYTES:
+                    sent = self._send_together(min(left, TOGETHER_BYTES))
                 if sent:
                     pass
-                elif isinstance(part, BYTES_LIKE):
+                elif is_buffer:
                     sent = self._send_buffers(left)
                 elif self._sent_of_first >= self._warm_until and not self._is_warm(part):
                     return COLD
