@@ -20,7 +20,7 @@ from ottla.storage.errors import (
     ResourceExhausted,
 )
 from ottla.storage.files.checkpoints import Offsets, read_offset_checkpoint, write_offset_checkpoint
-from ottla.storage.files.layout import CLEANER_CHECKPOINT
+from ottla.storage.files.layout import CLEANER_CHECKPOINT, SWAP_SUFFIX
 from ottla.storage.files.log_directory import LogDirectory, is_exhausted
 from ottla.storage.log.log import Log
 
@@ -161,7 +161,7 @@ class Cleaner:
             if log.log_directory.append_error is not None or log.is_closed:
                 continue
             try:
-                if finish_swap(log) is not None:
+                if not self._finish_swap(log):
                     continue
                 dirt = self.cleanable_range(log, now_ms)
             except LogDirectoryOffline:
@@ -196,6 +196,23 @@ class Cleaner:
         )
         self._running[log.topic, log.partition] = compaction
         return compaction
+
+    def _finish_swap(self, log: Log) -> bool:
+        """Whether no segment has a `.swap` name any more. Raises LogDirectoryOffline.
+
+        The other names are durable then. They have to be before the next compaction: after a power
+        failure, the next start removes `.swap` files if there are `.cleaned` files. Syncs the
+        directory on the event loop, which happens after ENOSPC only.
+        """
+        if all(segment.suffix != SWAP_SUFFIX for segment in log.segments):
+            return True
+        if finish_swap(log) is not None:
+            return False
+        try:
+            log.log_directory.fs.sync_directory(log.path)
+        except OSError as error:
+            raise log.log_directory.fail(error) from error
+        return True
 
     def finish(self, compaction: Compaction, now_ms: int) -> bool:
         """Commits a compaction that has run. False if it failed or was cancelled."""

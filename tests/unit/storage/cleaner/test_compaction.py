@@ -208,15 +208,35 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     assert newest(again) == before
     assert again.log_end_offset == log.log_end_offset
     fs.heal()
-    assert finish_swap(log) is None
-    assert not [path for path in fs.paths() if path.endswith(".swap")]
-    assert newest(log) == before
-    if not truncated:
+    if truncated:
+        assert finish_swap(log) is None
+    else:
         retried = cleaner.next_compaction(NOW_MS)
         assert retried is not None
         retried.run()
+        # Also if only some of the new names were durable before its files: none is lost.
+        for crashed in (fs.after_kill(), fs.after_power_failure()):
+            again = manager_on(crashed, **SETTINGS).get("t", 0)
+            assert again is not None
+            assert newest(again) == before
         assert cleaner.finish(retried, NOW_MS)
-        assert newest(log) == before
+    assert not [path for path in fs.paths() if path.endswith(".swap")]
+    assert newest(log) == before
+
+
+def test_names_that_cannot_be_synced_take_the_directory_offline() -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    cleaner = Cleaner(manager.logs)
+    fill(log)
+    compaction = compaction_of(log)
+    compaction.run()
+    fs.fail("replace", errno.ENOSPC, path_part=".swap")
+    assert not compaction.commit(NOW_MS)
+    fs.heal()
+    fs.fail("sync_directory", errno.EIO)
+    assert cleaner.next_compaction(NOW_MS) is None
+    assert log.log_directory.is_offline
 
 
 def test_a_failure_of_the_disk_at_the_last_name_takes_the_directory_offline() -> None:
