@@ -10,6 +10,7 @@ the disk takes: `flush` returns COLD, and the connection has a worker thread rea
 import errno
 import os
 import socket
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ottla.broker.metrics.statistics import NetworkStatistics
@@ -118,6 +119,9 @@ def warm(fd: int, position: int, length: int) -> None:
     """Read a part of a file into the page cache. Blocks: for a worker thread."""
     buffer = bytearray(READ_AHEAD_BYTES)
     end = position + length
+    # All of it at once, and no more: for reads in pieces Linux reads further and further ahead.
+    with suppress(OSError, AttributeError):
+        os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
     while position < end:
         read = os.preadv(fd, [buffer], position)
         if read == 0:

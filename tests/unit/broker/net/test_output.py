@@ -442,5 +442,14 @@ class TestTogether:
         assert drain(pair[1]) == self.BYTES
 
 
+def test_warm_asks_for_all_of_it_before_it_reads(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    read = os.preadv
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(os, "preadv", lambda *arguments: calls.append("read") or read(*arguments))
+    warm(fd, 500, 40_000)
+    assert calls[:2] == [(fd, 500, 40_000, os.POSIX_FADV_WILLNEED), "read"]
+
+
 def test_warm_stops_at_the_end_of_the_file(fd: int) -> None:
     warm(fd, len(CONTENT) - 10, 1_000_000)
