@@ -442,7 +442,7 @@ class TestTogether:
         assert drain(pair[1]) == self.BYTES
 
 
-def test_warm_asks_for_all_of_it_before_it_reads(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_requests_all_of_it_before_it_reads(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     read = os.preadv
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: calls.append(arguments))
