@@ -118,17 +118,10 @@ class DelayedFetch(DelayedOperation):
             partition = self._partition_of(key)
             if partition is None:
                 return self.force_complete()  # A
-            log = partition.log
-            if (
-                log is None
-                or not partition.is_leader
-                or partition.offline
-                or partition.leader_epoch != position.current_leader_epoch
-            ):
-                try:
-                    log = partition.log_for(position.current_leader_epoch, params.leader_only)
-                except KafkaError:
-                    return self.force_complete()  # A
+            try:
+                log = partition.log_for(position.current_leader_epoch, params.leader_only)
+            except KafkaError:
+                return self.force_complete()  # A
             offset, offsets = position.fetch_offset, log.offsets
             bound = read_bound(log, params.isolation)
             if bound > offset and not (

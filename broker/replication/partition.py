@@ -231,11 +231,11 @@ class Partition:
         It waits for the leader's own flush, if `flush.messages` requires one.
         """
         log = self.log
-        if log is None or len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
+        if log is None or len(self.isr) < self.effective_min_isr():
             return False
         context, offsets = self.context, log.offsets
         end_offset = offsets.log_end_offset
-        new = offsets.recovery_point if offsets.flush_required else end_offset
+        new = offsets.acknowledgeable_offset
         if self.followers:
             now_ms = context.now_ms()
             for follower in self.followers.values():

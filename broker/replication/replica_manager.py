@@ -335,7 +335,7 @@ class ReplicaManager:
         `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
         the high watermark and the ISR: when it arrives, not again when it is completed.
         """
-        remote, news, results = self.remote_fetches, None, None
+        remote, news = self.remote_fetches, None
         changed: dict[PartitionKey, None] | None = {} if params.only_news else None
         outer, self._changed = self._changed, changed
         try:
@@ -345,14 +345,15 @@ class ReplicaManager:
                 results, size, immediate, moved = self.read(params, items)
         finally:
             self._changed = outer
-        if results is not None:
+        if news is None:
             if remote is not None and moved is not None:
                 remote.start(moved, results, callback)
                 return
             if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
                 callback(results)
                 return
-            news = [(topic, data.partition_index) for topic, _, data in results]
+            if changed is not None:
+                news = [(topic, data.partition_index) for topic, _, data in results]
         waiting = items if remote is None else remote.local_items(items)
         positions = {(topic, position.partition): position for topic, _, position in waiting}
 
@@ -362,12 +363,9 @@ class ReplicaManager:
             callback(self.read(params, found, records_progress=False)[0])
 
         # `changed`: what was completed here may have appended to a partition without news.
-        keys = (
-            None
-            if changed is None or news is None
-            else [key for key in (*news, *changed) if key in positions]
-        )
-        operation = DelayedFetch(params, positions, self.partitions.get, respond, keys)
+        if news is not None:
+            news = [key for key in (*news, *(changed or ())) if key in positions]
+        operation = DelayedFetch(params, positions, self.partitions.get, respond, news)
         if params.is_follower:
             operation.throttle = self.leader_throttle
         self.fetch_purgatory.try_complete_else_watch(operation, positions)

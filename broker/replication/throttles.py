@@ -64,14 +64,3 @@ class ReplicationThrottles:
                 quota.throttle(topic, throttled_replicas(text, self._broker_id))
             else:
                 quota.release(topic)
-
-
-def throttled(quota: ReplicationQuota, partition: Partition, broker_id: int, size: int) -> int:
-    """How many of `size` bytes a follower gets: none if it is not in the ISR and the quota is
-    exceeded."""
-    if quota.is_throttled(partition.topic, partition.index):
-        now_ms = partition.context.now_ms()
-        if broker_id not in partition.isr and quota.is_exceeded(now_ms):
-            return 0
-        quota.record(size, now_ms)
-    return size
