@@ -5,7 +5,6 @@ It starts no tasks: what arrives is handled in the protocol's callbacks, callers
 
 import asyncio
 import ssl
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import cast
@@ -99,9 +98,7 @@ class AsyncConnection:
         self._transport: asyncio.Transport | None = None
         self._setup: asyncio.Future[None] | None = None
         self._responses: dict[int, asyncio.Future[Message]] = {}
-        self._free_slots = max_in_flight
-        # Requests for which there is no slot. One that ends hands its slot to the first of them.
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._slots = asyncio.Semaphore(max_in_flight)
         self._expires_at_ms: int | None = None
         self._setup_deadline_ms = 0
 
@@ -171,8 +168,8 @@ class AsyncConnection:
         closes the connection too if it was sent already: its response would be taken for another's.
         """
         deadline_ms = monotonic_ms() + timeout_ms
-        if self._free_slots and self.writable.is_set():
-            self._free_slots -= 1
+        if self.writable.is_set() and not self._slots.locked():
+            await self._slots.acquire()  # at once
         else:
             await self._wait_for_slot(message, timeout_ms)
             timeout_ms = deadline_ms - monotonic_ms()
@@ -197,18 +194,18 @@ class AsyncConnection:
             finally:
                 timer.cancel()
         finally:
-            self._release_slot()
+            self._slots.release()
 
     async def _wait_for_slot(self, message: Message, timeout_ms: int) -> None:
         """Takes a slot when there is one and the socket takes more bytes; first come, first
         served."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._take_slot()
+                await self._slots.acquire()
                 try:
                     await self.writable.wait()
                 except asyncio.CancelledError:
-                    self._release_slot()
+                    self._slots.release()
                     raise
         except TimeoutError:
             raise RequestTimedOutError(
@@ -216,27 +213,6 @@ class AsyncConnection:
                 "earlier requests are still waiting for their responses",
                 broker=self.broker,
             ) from None
-
-    async def _take_slot(self) -> None:
-        if self._free_slots:
-            self._free_slots -= 1
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if not waiter.cancelled():  # it has got the slot at the same time
-                self._release_slot()
-            raise
-
-    def _release_slot(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._free_slots += 1
 
     def _expire(self, response: "asyncio.Future[Message]") -> None:
         """No response came in time: it and all others on this connection fail."""
