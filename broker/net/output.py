@@ -100,14 +100,10 @@ _probe = bytearray(1)
 def read_if_cached(part: FilePart) -> bytearray | None:
     """The whole part, if it can be read without waiting for the disk, else None."""
     buffer = bytearray(part.length)
-    try:
-        read = os.preadv(part.fd, [buffer], part.position, os.RWF_NOWAIT)
-    except (OSError, AttributeError):  # not cached, or not known; sendfile reads it then
-        return None
-    return buffer if read == part.length else None
+    return buffer if _read_cached(part.fd, buffer, part.position) else None
 
 
-def _read_cached(fd: int, buffer: memoryview, position: int) -> bool:
+def _read_cached(fd: int, buffer: bytearray | memoryview, position: int) -> bool:
     """Fills the buffer, if that is possible without waiting for the disk."""
     try:
         return os.preadv(fd, [buffer], position, os.RWF_NOWAIT) == len(buffer)
