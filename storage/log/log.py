@@ -43,7 +43,7 @@ from ottla.storage.log.log_writer import LogWriter
 from ottla.storage.log.retention import LogRetention
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.truncation import LogTruncator
-from ottla.storage.producer.producer_entry import AppendedBatch, AppendOrigin
+from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications
 from ottla.storage.records.batch_content import check_content
@@ -53,8 +53,6 @@ from ottla.storage.records.validation_budget import ValidationBudget
 _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
 _pack_epoch = Struct(">i").pack_into
-# Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
-_as_appended = tuple.__new__
 _CLIENT = AppendOrigin.CLIENT
 
 
@@ -270,21 +268,12 @@ class Log:
                         )
                 if self.local.closed or self.log_directory.append_error is not None:
                     self.local.check_writable()
-                offsets = self.offsets
-                first = offsets.log_end_offset
-                last = first + delta
+                first = self.offsets.log_end_offset
                 _pack_offset(records, 0, first)
                 _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
-                must_flush = self._writer.write(
-                    records, first, last, timestamp, leader_epoch, now_ms
+                return self._appender.write_plain(
+                    records, first, delta, timestamp, leader_epoch, now_ms, entry, epoch, sequence
                 )
-                if entry is not None:
-                    batch = (sequence, sequence + delta, first, last, timestamp)
-                    entry.remember(epoch, _as_appended(AppendedBatch, batch))
-                self.producer_state.end_offset = last + 1
-                if must_flush:
-                    self.flusher.require_flush(now_ms)
-                return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
         return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
 
     def append_validated(

@@ -31,6 +31,7 @@ from ottla.storage.producer.producer_entry import (
     AppendOrigin,
     CompletedTransaction,
     ProducerAppend,
+    ProducerEntry,
 )
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications
@@ -46,7 +47,7 @@ from ottla.storage.records.validation_budget import ValidationBudget
 
 _OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
 _unpack = HEADER.unpack_from
-# Skips the Python frame of AppendedBatch(...).
+# Skips the Python frame of AppendedBatch(...), which is a tenth of the append of a small batch.
 _as_appended = tuple.__new__
 
 
@@ -187,15 +188,34 @@ class LogAppender:
                 or not 0 <= sequence <= MAX_SEQUENCE - delta
             ):
                 return None
+        return self.write_plain(
+            view, first, delta, timestamp, leader_epoch, now_ms, entry, epoch, sequence
+        )
+
+    def write_plain(
+        self,
+        batch: bytearray | memoryview,
+        first: int,
+        delta: int,
+        timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+        entry: ProducerEntry | None,
+        epoch: int,
+        sequence: int,
+    ) -> AppendInfo:
+        """Appends a single batch in no transaction, of which everything was checked, and remembers
+        its sequence numbers in the producer's entry."""
         last = first + delta
-        must_flush = self._writer.write(view, first, last, timestamp, leader_epoch, now_ms)
+        must_flush = self._writer.write(batch, first, last, timestamp, leader_epoch, now_ms)
         if entry is not None:
-            batch = (sequence, sequence + delta, first, last, timestamp)
-            entry.remember(epoch, _as_appended(AppendedBatch, batch))
+            appended = (sequence, sequence + delta, first, last, timestamp)
+            entry.remember(epoch, _as_appended(AppendedBatch, appended))
         self._producers.end_offset = last + 1
         if must_flush:
             self._flusher.require_flush(now_ms)
-        return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
+        start = self._offsets.log_start_offset
+        return AppendInfo(first, last, timestamp, -1, start, len(batch))
 
     def _changes(self, origin: AppendOrigin, verification: Verification | None) -> _ProducerChanges:
         return _ProducerChanges(
