@@ -103,7 +103,6 @@ class LogTruncator:
             raise ValueError(f"{directory.name} cannot be truncated to offset {offset}")
         directory.log_directory.check_online()
         if offset >= offsets.log_end_offset:
-            offsets.checkpoint_limit = None
             # A leader assigns its epoch before it has written anything in it. Another leader's log
             # may have a different epoch at that offset, or none.
             try:

@@ -1,5 +1,7 @@
 """The recovery point on disk is below every truncation, and lowered before it."""
 
+import pytest
+
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
@@ -7,11 +9,11 @@ from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on
 
 
-def flushed(fs: MemoryFileSystem) -> tuple[LogManager, Log]:
+def flushed(fs: MemoryFileSystem, **fields: object) -> tuple[LogManager, Log]:
     """Two batches of three records, with the recovery point 6."""
     manager = manager_on(fs)
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
-    append(log, 3)
+    append(log, 3, **fields)
     append(log, 3)
     log.flush()
     manager.checkpoint_recovery_points()
@@ -46,20 +48,27 @@ def test_the_recovery_point_is_written_only_where_it_is_lowered() -> None:
 
 
 def checkpoint(fs: MemoryFileSystem) -> int:
-    return int(fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}").split()[-1])
+    """That of the log."""
+    lines = fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}").splitlines()
+    return next(int(line.split()[-1]) for line in lines if line.startswith(b"t 0 "))
 
 
-def test_a_preparation_lowers_the_recovery_point_on_disk() -> None:
+@pytest.mark.parametrize(
+    "producer", [{}, {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}]
+)
+def test_a_preparation_lowers_the_recovery_point_on_disk(producer: dict[str, int]) -> None:
     """So that `truncate_to`, which runs on the event loop, syncs no file."""
     fs = MemoryFileSystem()
-    manager, log = flushed(fs)
-    (work,) = log.prepare_truncation(4)
-    assert work is not None
+    manager, log = flushed(fs, **producer)
+    (work,) = filter(None, log.prepare_truncation(4))
     work()
     assert checkpoint(fs) == 3, "the batch that holds the offset is removed as a whole"
     assert log.recovery_point == 6, "the log is used meanwhile"
     manager.checkpoint_recovery_points()
     assert checkpoint(fs) == 3
+    other = manager.get_or_create("other", 0, now_ms=NOW_MS)
+    append(other)
+    other.flush()
     fs.calls.clear()
     log.truncate_to(4)
     assert not [path for operation, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path]
@@ -105,3 +114,4 @@ def test_nothing_is_written_above_the_recovery_point() -> None:
     append(log, 3)
     append(log, 3)
     assert list(log.prepare_truncation(9)) == []
+    assert list(log.prepare_truncation(6)) == []
