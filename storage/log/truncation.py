@@ -174,15 +174,12 @@ class LogTruncator:
             raise
 
     def _truncate_below_local(self, offset: int) -> None:
-        """Nothing stays on this disk. What is below `offset` may be in remote storage."""
+        """Nothing stays on this disk. What is below `offset` may be in remote storage, where it is
+        found by the leader epochs: they are kept in the same write that removes the others."""
         start = min(offset, self._offsets.log_start_offset)
         epochs = [(epoch, first) for epoch, first in self._epochs.entries if first < offset]
-        self.truncate_fully_and_start_at(offset, start)
-        if start < offset:
-            try:
-                self._epochs.replace(epochs)
-            except OSError as error:
-                raise self._local.directory.log_directory.write_failed(error) from error
+        state = RemoteLogState(epochs if start < offset else [], None, now_ms=0)
+        self.truncate_fully_and_start_at(offset, start, state)
 
     def truncate_fully_and_start_at(
         self,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import suppress
+
 import pytest
 
 from ottla.broker.runtime.slices import run_at_once
-from ottla.storage.errors import OffsetInRemoteStorage, OffsetOutOfRange
+from ottla.storage.errors import DiskFull, OffsetInRemoteStorage, OffsetOutOfRange
+from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on, new_log, plain
@@ -151,6 +155,39 @@ def test_truncation_below_the_local_log_start_keeps_the_remote_part() -> None:
     assert log.leader_epochs.entries == [(0, 0), (1, 10)]
     assert log.offsets.highest_remote_offset == 11
     assert append(log).first_offset == 12
+
+
+@pytest.mark.parametrize(
+    ("offset", "epochs"), [(12, [(0, 2), (1, 10)]), (10, [(0, 2)]), (3, [(0, 2)]), (2, []), (1, [])]
+)
+def test_truncation_below_the_local_log_start_keeps_the_epochs_of_what_stays(
+    offset: int, epochs: list[tuple[int, int]]
+) -> None:
+    """The log starts at 2, unless less than that stays."""
+    log = filled(local_retention_ms=HOUR)
+    log.offsets.highest_remote_offset = 13
+    run_at_once(log.delete_old_segments(LATER))
+    log.delete_records_before(2)
+    log.truncate_to(offset)
+    assert log.log_start_offset == min(offset, 2)
+    assert log.leader_epochs.entries == epochs
+
+
+@pytest.mark.parametrize("writes", range(2))
+def test_truncation_below_the_local_log_start_on_a_full_disk_is_repeated(writes: int) -> None:
+    """The leader epochs of what is in remote storage are not lost in between: it is found by
+    them."""
+    fs = MemoryFileSystem()
+    log = filled(fs, local_retention_ms=HOUR)
+    log.offsets.highest_remote_offset = 13
+    run_at_once(log.delete_old_segments(LATER))
+    fs.fail("pwrite", errno.ENOSPC, path_part=LEADER_EPOCH_CHECKPOINT, after=writes)
+    with suppress(DiskFull):
+        log.truncate_to(12)
+    fs.heal()
+    log.truncate_to(12)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 12)
+    assert log.leader_epochs.entries == [(0, 0), (1, 10)]
 
 
 def test_truncation_above_it_lowers_what_is_known_to_be_remote() -> None:

@@ -76,6 +76,19 @@ def test_twice_at_the_same_offset() -> None:
     assert log.producer_state.snapshots == []
 
 
+def test_at_the_base_offset_of_a_damaged_segment() -> None:
+    """Which is removed together with the producer snapshot at its base offset."""
+    log = Disk().log
+    log.roll(NOW_MS)
+    log.append(batch_of(2), leader_epoch=1, now_ms=NOW_MS)
+    assert log.segments.base_offsets == [0, 2]
+    list(log.segments)[-1].log.truncate(20)
+    log.truncate_fully_and_start_at(2, 0, RemoteLogState(EPOCHS, snapshot(), NOW_MS))
+    assert (log.log_start_offset, log.log_end_offset, log.segments.base_offsets) == (0, 2, [2])
+    assert log.producer_state.producers[9].epoch == 4
+    assert log.producer_state.snapshots == [2]
+
+
 def test_a_corrupt_snapshot_changes_nothing() -> None:
     log = Disk().log
     with pytest.raises(CorruptFile):

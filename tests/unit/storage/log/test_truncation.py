@@ -437,3 +437,14 @@ def test_a_segment_after_a_full_truncation_is_not_as_old_as_time() -> None:
             record = batch_of([(-1, None, b"", [])], base_offset=base_offset)
             log.append_as_follower(record, now_ms=NOW_MS + 1000)
         assert log.segments.base_offsets == [offset]
+
+
+def test_a_segment_that_is_emptied_is_as_young_as_the_active_one() -> None:
+    log = new_log()
+    append(log, 2)
+    log.roll(NOW_MS + 50)
+    append(log, 2)
+    first, second = log.segments
+    assert (first.created_ms, second.created_ms) == (NOW_MS, NOW_MS + 50)
+    log.truncate_fully_and_start_at(0)
+    assert [segment.created_ms for segment in log.segments] == [NOW_MS + 50]
