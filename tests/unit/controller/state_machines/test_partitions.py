@@ -376,7 +376,9 @@ async def test_one_partition_that_cannot_be_created_does_not_stop_the_others(
     ]
 
 
-async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluster) -> None:
+async def test_states_that_cannot_be_read_do_not_stop_the_others(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     await cluster.create_topic("t", (1, 2), (1, 2), (1, 2), (1, 2))
     partitions = [TopicPartition("t", each) for each in range(4)]
     cluster.delete_node(znodes.state_path(partitions[0]))
@@ -390,6 +392,9 @@ async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluste
     failed = [isinstance(outcomes[each], StateChangeFailed) for each in partitions]
     assert failed == [True, True, True, False]
     assert "No eligible replica" in str(outcomes[partitions[2]])
+    for index, partition in enumerate(partitions):
+        line = f"Failed to elect leader for partition {partition} under strategy "
+        assert (line in caplog.text) == (index < 3)
 
 
 def test_failed_elections_of_thousands_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
@@ -397,3 +402,7 @@ def test_failed_elections_of_thousands_are_a_few_lines(caplog: pytest.LogCapture
     _log_failed_elections(failed, ElectionStrategy.OFFLINE)
     assert len(caplog.messages) == MAX_LISTED + 1
     assert f"for {5000 - MAX_LISTED} more partitions" in caplog.messages[-1]
+    caplog.clear()
+    some = dict(list(failed.items())[:MAX_LISTED])
+    _log_failed_elections(some, ElectionStrategy.OFFLINE)
+    assert len(caplog.messages) == MAX_LISTED
