@@ -136,6 +136,7 @@ def test_records_that_waited_for_a_refused_follower_are_committed() -> None:
     assert scene.replicas.log().high_watermark == 3, (
         "the follower may be gone, and no record may follow"
     )
+    assert scene.completed == ["t"]
 
 
 def test_records_that_waited_for_a_follower_that_died_before_it_joined_are_committed() -> None:
