@@ -406,15 +406,18 @@ class LeaderAndIsrApplier:
         partition = self._replica_manager.partitions.get(key)
         return -1 if partition is None else partition.leader_epoch
 
-    def remove_stray(self, key: TopicPartition) -> None:
-        """Before a stray log is renamed: its replica stops, as if StopReplica had arrived."""
-        partition = self._replica_manager.remove_partition(key)
-        if partition is not None:
-            self.fetchers.remove_fetcher_for_partitions([partition])
-            partition.resign()
-            self._replica_manager.complete_all_delayed_requests(partition)
-        self.before_delete(key)
-        self.on_deleted([key])
+    def remove_strays(self, keys: list[TopicPartition]) -> None:
+        """Before stray logs are renamed: their replicas stop, as if StopReplica had arrived."""
+        for key in keys:
+            partition = self._replica_manager.remove_partition(key)
+            if partition is not None:
+                self.fetchers.remove_fetcher_for_partitions([partition])
+                partition.resign()
+                self.on_stopped(key, True, False)
+                self._replica_manager.complete_all_delayed_requests(partition)
+            self.before_delete(key)
+        if keys:
+            self.on_deleted(keys)
 
 
 def _log_stale_leader_epoch(partition: Partition, state: LeaderAndIsrPartitionState) -> None:

@@ -9,7 +9,8 @@ stray log is renamed with the suffix `-stray` and kept, as it may be the only co
 new topic of that name.)
 
 A broker may also miss a StopReplica while it is registered: the controller that had it in its queue
-died. So it looks now and then for replicas that the metadata give to other brokers.
+died. So it looks now and then for replicas that the metadata give to other brokers, and a
+LeaderAndIsr of a new topic makes it look for logs of earlier topics of that name.
 """
 
 from __future__ import annotations
@@ -24,18 +25,24 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
+from ottla.storage.files.layout import STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.controller.model import TopicState
-    from ottla.controller.tree.store import ZnodeStore
+    from ottla.controller.tree.store import Stat, ZnodeStore
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.broker")
 
 _LOGS_PER_STEP = 256  # less than a millisecond
+_TOPICS_PER_STEP = 4  # about 0.1 ms
+# Directories are renamed: some milliseconds.
+_STRAYS_PER_TURN = 32
 
 
 class HostedReplicas(Protocol):
@@ -44,8 +51,8 @@ class HostedReplicas(Protocol):
     def leader_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of a replica, -1 for a log without one."""
 
-    def remove_stray(self, key: TopicPartition) -> None:
-        """Stops the replica of a log that is renamed next."""
+    def remove_strays(self, keys: list[TopicPartition]) -> None:
+        """Stops the replicas of logs that are renamed next."""
 
 
 class _NoReplicas:
@@ -54,7 +61,7 @@ class _NoReplicas:
     def leader_epoch(self, key: TopicPartition) -> int:
         return -1
 
-    def remove_stray(self, key: TopicPartition) -> None:
+    def remove_strays(self, keys: list[TopicPartition]) -> None:
         """Nothing to stop."""
 
 
@@ -94,13 +101,32 @@ class StrayCheck:
         """
         found = await run_in_slices(self._given_to_others())
         again, self._unassigned = found & self._unassigned, found
-        if not again:
-            return
-        logs = sorted((log for log, _ in again), key=_key)
+        if again:
+            await self._rename(sorted((log for log, _ in again), key=_key))
+
+    async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
+        """Renames the logs of earlier topics of the same names, which would refuse the new ones.
+
+        A deletion waits for all replicas that are assigned. One that was not any more, and whose
+        StopReplica was lost with a controller, may be here until the next look, or longer if its
+        topic is deleted before.
+        """
+        earlier = [
+            log
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if (log := self._logs.get(topic.topic_name, state.partition_index)) is not None
+            and log.topic_id not in (None, topic.topic_id)
+            and topic.topic_id != ZERO_UUID
+        ]
+        if earlier:
+            await self._rename(earlier)
+
+    async def _rename(self, logs: list[Log]) -> None:
         try:
             await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
         except StoreError as error:
-            logger.info("Failed to look for stray logs, retrying: %s", error)
+            logger.info("Failed to look for stray logs: %s", error)
 
     def _given_to_others(self) -> Generator[None, None, set[tuple[Log, int]]]:
         found = set()
@@ -137,7 +163,7 @@ async def rename_stray_logs(
 
     For all of them, call it after the registration and before the first request of the controller:
     a session reads at least everything that was written before its own last write. A replica that
-    changes while the tree is read is left alone.
+    changes meanwhile is left alone.
     """
     replicas = hosted or _NoReplicas()
     checked = logs.logs() if only is None else only
@@ -146,29 +172,52 @@ async def rename_stray_logs(
     if not topics:
         return 0
     nodes = await store.get_many([znodes.topic_path(topic) for topic in topics])
+    states = await run_in_slices(_decoded(dict(zip(topics, nodes, strict=True))))
+    strays = [
+        (log, reason)
+        for log in before
+        if log.topic in states and (reason := _stray_reason(log, states[log.topic], broker_id))
+    ]
+    count = 0
+    for start in range(0, len(strays), _STRAYS_PER_TURN):
+        if start:
+            await asyncio.sleep(0)
+        unchanged = [
+            (log, reason)
+            for log, reason in strays[start : start + _STRAYS_PER_TURN]
+            if logs.get(*_key(log)) is log and replicas.leader_epoch(_key(log)) == before[log]
+        ]
+        replicas.remove_strays([_key(log) for log, _ in unchanged])
+        count += sum(_rename(logs, log, reason) for log, reason in unchanged)
+    return count
+
+
+def _decoded(
+    nodes: dict[str, tuple[bytes, Stat] | None],
+) -> Generator[None, None, dict[str, TopicState | None]]:
+    """The states of the topics, None for those that are not there; without malformed ones."""
     states: dict[str, TopicState | None] = {}
-    for topic, node in zip(topics, nodes, strict=True):
+    for count, (topic, node) in enumerate(nodes.items(), 1):
+        if count % _TOPICS_PER_STEP == 0:
+            yield
         try:
             states[topic] = None if node is None else znodes.decode_topic(topic, node[0])
         except MalformedZnode as error:
             logger.error("Failed to check for stray logs of topic %s: %s", topic, error)
-    count = 0
-    for log, leader_epoch in before.items():
-        reason = _stray_reason(log, states[log.topic], broker_id) if log.topic in states else ""
-        if not reason:
-            continue
-        key = _key(log)
-        if logs.get(*key) is not log or replicas.leader_epoch(key) != leader_epoch:
-            continue
-        replicas.remove_stray(key)
-        try:
-            logs.delete_async(log.topic, log.partition, stray=True)
-        except StorageError as error:
-            logger.error("Failed to rename stray log %s (%s): %s", log.name, reason, error)
-            continue
+    return states
+
+
+def _rename(logs: LogManager, log: Log, reason: str) -> bool:
+    try:
+        logs.delete_async(log.topic, log.partition, stray=True)
+    except StorageError as error:
+        logger.error("Failed to rename stray log %s (%s): %s", log.name, reason, error)
+        return False
+    if log.path.endswith(STRAY_DIRECTORY_SUFFIX):
         logger.warning("Renamed stray log %s to %s: %s", log.name, log.path, reason)
-        count += 1
-    return count
+    else:
+        logger.warning("Stray log %s is renamed when there is space: %s", log.path, reason)
+    return True
 
 
 def _key(log: Log) -> TopicPartition:

@@ -113,6 +113,7 @@ class ReplicaControl:
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         if self._strays is not None:
             await self._wait_for_stray_check(self._strays, request.broker_epoch)
+            await self._strays.make_way_for(request)
         await self._load_topic_configs(names)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)

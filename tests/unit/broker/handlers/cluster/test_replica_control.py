@@ -54,14 +54,20 @@ class TopicConfigs:
 class Strays:
     """The check of the logs after a registration."""
 
-    def __init__(self) -> None:
+    def __init__(self, configs: TopicConfigs) -> None:
+        self.configs = configs
         self.checked = asyncio.Event()
         self.checked.set()
         self.waited: list[int] = []
+        #: The settings that were read before logs of earlier topics were set aside.
+        self.before: list[list[set[str]]] = []
 
     async def wait_for(self, broker_epoch: int) -> None:
         self.waited.append(broker_epoch)
         await self.checked.wait()
+
+    async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
+        self.before.append(list(self.configs.reads))
 
 
 class Scene:
@@ -72,7 +78,7 @@ class Scene:
         self.replicas.leader_and_isr.on_leadership = lambda leaders, followers: (
             self.resigned.extend(followers)
         )
-        self.strays = Strays()
+        self.strays = Strays(self.configs)
         self.broker_epoch = BrokerEpoch(7)
         self.control = ReplicaControl(
             self.replicas.leader_and_isr,
@@ -132,6 +138,7 @@ async def test_leader_and_isr_waits_for_the_check_of_the_logs() -> None:
     scene.strays.checked.set()
     (response,) = await applied
     assert codes(response) == [0]
+    assert scene.strays.before == [[]], "settings go with the last replica of a topic"
 
 
 async def test_a_broker_epoch_that_never_was_a_registration_does_not_wait_for_ever(
