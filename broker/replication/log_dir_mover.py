@@ -64,6 +64,7 @@ class LogDirMover:
         # When a move that lacks disk space or descriptors is retried (loop time).
         self._retries: dict[TopicPartition, float] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def resume(self) -> None:
         """Resumes the moves that were in progress when the broker stopped."""
@@ -118,14 +119,16 @@ class LogDirMover:
             future.truncate_to(log.log_end_offset)
 
     def stop(self) -> None:
-        """Stops copying; the copies stay and are resumed at the next start."""
+        """Stops copying; the copies stay and are resumed at the next start. So do moves that a
+        client requests meanwhile: nothing may replace a log while it is closed."""
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
     def _start(self, key: TopicPartition) -> None:
         self._moving.add(key)
         self._retries.pop(key, None)
-        if self._task is None or self._task.done():
+        if not self._stopped and (self._task is None or self._task.done()):
             self._task = spawn(self._run(), name="log-dir-mover")
 
     async def _run(self) -> None:
