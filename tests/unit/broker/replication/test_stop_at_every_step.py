@@ -1,4 +1,4 @@
-"""A clean stop between any two steps of background work: nothing is missing at the next start, also
+"""A clean stop between any two steps of scheduled work: nothing is missing at the next start, also
 if the power fails then, and there is nothing to recover."""
 
 from __future__ import annotations
