@@ -243,6 +243,11 @@ class Cleaner:
         if isinstance(error, DiskFull | ResourceExhausted | LogDirectoryOffline):
             logger.error("%s: Compaction failed: %s", log.name, error)
             return False
+        if error is not None and log.is_closed:
+            # It was deleted, or moved to another log directory. Its files may be those of a new
+            # log by now, which is not the one that cannot be read.
+            logger.info("%s: Compaction of a closed log stopped: %s", log.name, error)
+            return False
         if error is not None:
             self._mark_uncleanable(log, error)
             return False
