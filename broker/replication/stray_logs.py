@@ -20,6 +20,7 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.replication.leader_and_isr import EPOCH_DURING_DELETE
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.controller.model import TopicState
     from ottla.controller.tree.store import Stat, ZnodeStore
     from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+    from ottla.protocol.messages.stop_replica import StopReplicaRequest
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
 
@@ -122,6 +124,35 @@ class StrayCheck:
         if earlier:
             await self._rename(earlier)
 
+    async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
+        """The replicas that the request deletes with their topics, which are not being deleted.
+
+        The controller sends a request again when no response comes, and closes the connection; the
+        first one may still arrive, when the topic was created again. The request does not say which
+        topic it means. Usually nothing is read: metadata without the topic come before.
+        """
+        doubtful = [
+            TopicPartition(topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition
+            and state.leader_epoch == EPOCH_DURING_DELETE
+            and self._metadata.snapshot.partition(topic.topic_name, state.partition_index)
+            and self._logs.get(topic.topic_name, state.partition_index)
+        ]
+        topics = list(dict.fromkeys(key.topic for key in doubtful))
+        if not topics:
+            return set()
+        try:
+            found = await self._store.get_many([znodes.delete_topic_path(each) for each in topics])
+        except StoreError as error:
+            logger.warning("Deleting no replicas of %s, as ZooKeeper is away: %s", topics, error)
+            return set(doubtful)
+        kept = {topic for topic, node in zip(topics, found, strict=True) if node is None}
+        if kept:
+            logger.warning("Ignoring a late StopReplica request of deleted topics: %s", kept)
+        return {key for key in doubtful if key.topic in kept}
+
     async def _rename(self, logs: list[Log]) -> None:
         try:
             await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
@@ -136,10 +167,10 @@ class StrayCheck:
             state = self._metadata.snapshot.partition(log.topic, log.partition)
             epoch = self._hosted.leader_epoch(_key(log))
             # A LeaderAndIsr with a higher leader epoch is newer than the metadata. A member of the
-            # ISR, or a leader, is one until the controller has removed it.
-            if (
-                state is not None
-                and epoch <= state.leader_epoch
+            # ISR, or a leader, is one until the controller has removed it. Without a state it is of
+            # a topic that is new, or deleted: a LeaderAndIsr that came late.
+            if state is None or (
+                epoch <= state.leader_epoch
                 and self._broker_id not in (*state.replicas, *state.isr, state.leader)
             ):
                 found.add((log, epoch))
@@ -187,7 +218,8 @@ async def rename_stray_logs(
             for log, reason in strays[start : start + _STRAYS_PER_TURN]
             if logs.get(*_key(log)) is log and replicas.leader_epoch(_key(log)) == before[log]
         ]
-        replicas.remove_strays([_key(log) for log, _ in unchanged])
+        if unchanged:
+            replicas.remove_strays([_key(log) for log, _ in unchanged])
         count += sum(_rename(logs, log, reason) for log, reason in unchanged)
     return count
 

@@ -21,6 +21,16 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid
 from ottla.storage.directories.log_manager import LogManager
@@ -291,6 +301,56 @@ ALL_GIVEN_AWAY = znodes.encode_topic(
         TOPIC_ID_OF_REPLICAS, {index: ReplicaAssignment((2,)) for index in range(PARTITIONS)}
     )
 )
+
+
+async def test_a_replica_of_a_topic_that_is_not_deleted_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The StopReplica is that of an earlier topic of the name, and came late."""
+    back = Back(STILL_OURS)
+    await back.start()
+    key = TopicPartition(TOPIC, 0)
+
+    def request(epoch: int = -2, delete: bool = True) -> StopReplicaRequest:
+        state = StopReplicaPartitionState(0, epoch, delete)
+        return StopReplicaRequest(topic_states=[StopReplicaTopicState(TOPIC, [state])])
+
+    kept = back.check.not_being_deleted
+    assert await kept(request()) == {key}
+    assert await kept(request(epoch=7)) == set(), "it was assigned to others"
+    assert await kept(request(delete=False)) == set()
+    monkeypatch.setattr(back.store, "get_many", _lost)
+    assert await kept(request()) == {key}, "ZooKeeper is away, so it waits"
+    monkeypatch.undo()
+    await back.store.create(znodes.delete_topic_path(TOPIC), b"", make_parents=True)
+    assert await kept(request()) == set()
+    await back.store.delete(znodes.delete_topic_path(TOPIC))
+    back.replicas.metadata.update(deleted_metadata())
+    monkeypatch.setattr(back.store, "get_many", None)
+    assert await kept(request()) == set(), "the metadata said so already"
+    monkeypatch.undo()
+    await back.store.close()
+
+
+def deleted_metadata() -> UpdateMetadataRequest:
+    state = UpdateMetadataPartitionState(partition_index=0, leader=-2)
+    topic = UpdateMetadataTopicState(TOPIC, TOPIC_ID_OF_REPLICAS, [state])
+    return UpdateMetadataRequest(controller_epoch=1, topic_states=[topic])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_log_of_a_topic_without_metadata_is_looked_up(is_there: bool) -> None:
+    """A LeaderAndIsr of a deleted topic came late; or the metadata of a new one are to come."""
+    back = Back(STILL_OURS)
+    await back.start()
+    back.replicas.metadata.update(deleted_metadata())
+    if not is_there:
+        await back.store.delete(znodes.topic_path(TOPIC))
+    await back.check.look_for_unassigned()
+    assert not back.log.path.endswith("-stray")
+    await back.check.look_for_unassigned()
+    assert back.log.path.endswith("-stray") is not is_there
+    await back.store.close()
 
 
 def following(index: int, topic_id: bytes) -> LeaderAndIsrRequest:
