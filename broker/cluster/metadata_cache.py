@@ -23,6 +23,8 @@ from ottla.protocol.uuids import ZERO_UUID
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 
+# A request arrives late by a minute or two at most. Some hundred kilobytes.
+_DELETED_MAX = 5_000
 # A partition takes 1 to 2 us.
 _PARTITIONS_PER_STEP = 64
 
@@ -121,6 +123,8 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = MetadataSnapshot({}, {}, {}, (-1, 0))
+        #: Ids of deleted topics, the last ones.
+        self._deleted_ids: dict[bytes, None] = {}
         # One entry for each request that waits; those are bounded by the connections.
         self._waiters: list[tuple[Callable[[MetadataSnapshot], bool], asyncio.Future[None]]] = []
 
@@ -153,26 +157,51 @@ class MetadataCache:
                 self._waiters.remove(entry)
                 future.set_result(None)
 
-    def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
+    def drop_late(self, request: UpdateMetadataRequest) -> bool:
+        """Removes deleted topics from the request; returns whether it is late.
+
+        After a time-out the controller sends a request again, and the first one may arrive when the
+        topic is gone, or was created again with another id. One that deletes it, which is dropped
+        all the same, may also come of a new controller.
+        """
+        deleted = self._deleted_ids
+        known = [topic for topic in request.topic_states if topic.topic_id in deleted]
+        if known:
+            request.topic_states = [
+                topic for topic in request.topic_states if topic.topic_id not in deleted
+            ]
+        return any(
+            state.leader != LEADER_DURING_DELETE
+            for topic in known
+            for state in topic.partition_states
+        )
+
+    def forget_deleted(self) -> None:
+        """After a registration: no earlier request is taken, and the ensemble may be a restored
+        one, where deleted topics are back."""
+        self._deleted_ids.clear()
+
+    def update(
+        self, request: UpdateMetadataRequest, *, is_late: bool = False
+    ) -> list[TopicPartition]:
         """Publishes the next snapshot; returns the partitions that the request deleted.
 
         Topics that the request does not name stay as they are (the controller sends differences).
         So do partitions of which this controller has published a later state: after a time-out it
         sends a request again over a new connection, and the first one may arrive after the next.
         """
-        return run_at_once(self.update_in_steps(request))
+        return run_at_once(self.update_in_steps(request, is_late=is_late))
 
     def update_in_steps(
-        self, request: UpdateMetadataRequest
+        self, request: UpdateMetadataRequest, *, is_late: bool = False
     ) -> Generator[None, None, list[TopicPartition]]:
         """`update` for requests with very many partitions. The snapshot changes with the last step;
-        until then there must be no other update."""
+        until then there must be no other update. `is_late`: the brokers stay as they are."""
         old = self.snapshot
         topics = old.topics
         topic_names = old.topic_names
         deleted: list[TopicPartition] = []
         same_controller = request.controller_epoch == old.controller_epoch
-        is_late = False
         steps = 0
         changes = _by_topic(request)
         if changes:
@@ -212,6 +241,7 @@ class MetadataCache:
             else:
                 topics.pop(name, None)
                 topic_names.pop(topic_id, None)
+                self._remember_deleted(topic_id)
         brokers = {broker.id: _broker(broker) for broker in request.live_brokers}
         self.snapshot = MetadataSnapshot(
             old.brokers if is_late else brokers,
@@ -222,6 +252,12 @@ class MetadataCache:
         if self._waiters:
             self._wake_waiters()
         return deleted
+
+    def _remember_deleted(self, topic_id: bytes) -> None:
+        if topic_id != ZERO_UUID:
+            self._deleted_ids[topic_id] = None
+            if len(self._deleted_ids) > _DELETED_MAX:
+                del self._deleted_ids[next(iter(self._deleted_ids))]
 
 
 def _by_topic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
@@ -24,13 +24,30 @@ if TYPE_CHECKING:
     from ottla.broker.groups.consumer.admin import ConsumerAdmin
     from ottla.broker.groups.log.partition import AnyGroup
     from ottla.broker.groups.offsets import CommittedOffset
-
-    CommittedOffsets = dict[TopicPartition, CommittedOffset]
+    from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.groups")
 
 # To look at a group takes 3 us, to remove its offsets 240.
 _GROUPS_PER_STEP = 32
+RETRY_MS = 5_000
+
+
+class DeletedOffsets(NamedTuple):
+    """The offsets that a group had in a topic when that was deleted."""
+
+    partition: GroupPartition
+    group: AnyGroup
+    values: dict[TopicPartition, list[CommittedOffset]]
+
+    def unchanged(self) -> list[TopicPartition]:
+        """Those without a later commit: the topic may be there again."""
+        values_of = self.group.offsets.values_of
+        return [
+            partition
+            for partition, known in self.values.items()
+            if all(any(value is each for each in known) for value in values_of(partition))
+        ]
 
 
 class GroupAdmin:
@@ -42,6 +59,7 @@ class GroupAdmin:
         partitions: GroupPartitions,
         rebalancer: Rebalancer,
         appender: GroupAppender,
+        timer: DelayQueue,
         clock: Clock,
         consumer_admin: ConsumerAdmin | None,
         jobs: SlicedJobs,
@@ -53,8 +71,11 @@ class GroupAdmin:
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._appender = appender
+        self._timer = timer
         self._clock = clock
         self._jobs = jobs
+        # At most one for each group and deleted topic.
+        self._undeleted: list[DeletedOffsets] = []
         self._is_expiring = False
 
     # DescribeGroups and ListGroups.
@@ -155,7 +176,7 @@ class GroupAdmin:
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
         self._rebalancer.mark_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partitions = list(group.offsets.committed)
+        partitions = sorted(group.offsets.partitions())
         keys = [offset_key(group.group_id, partition) for partition in partitions]
         if group.generation_id > 0:  # before the first generation it has no record
             keys.append(group_key(group.group_id))
@@ -224,7 +245,7 @@ class GroupAdmin:
         """Appends tombstones for offsets, and deletes a classic group that has nothing left."""
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
-        known = [partition for partition in partitions if partition in group.offsets.committed]
+        known = [partition for partition in partitions if group.offsets.values_of(partition)]
 
         def committed(error_code: int, base_offset: int) -> None:
             if error_code:
@@ -253,25 +274,34 @@ class GroupAdmin:
         Offsets that are committed from now on stay: a topic of that name may be created again.
         """
         deleted = set(partitions)
-        affected: list[tuple[GroupPartition, AnyGroup, CommittedOffsets]] = []
+        affected: list[DeletedOffsets] = []
         for partition in self._partitions.active:
             for group in partition.groups.values():
-                committed = group.offsets.committed
-                if found := committed.keys() & deleted:
-                    values = {each: committed[each] for each in committed if each in found}
-                    affected.append((partition, group, values))
+                if found := group.offsets.among(deleted):
+                    values = {each: group.offsets.values_of(each) for each in sorted(found)}
+                    affected.append(DeletedOffsets(partition, group, values))
         if affected:
             self._jobs.start(self._remove_deleted(affected))
 
-    def _remove_deleted(
-        self, affected: list[tuple[GroupPartition, AnyGroup, CommittedOffsets]]
-    ) -> Generator[None, None, None]:
-        for partition, group, values in affected:
-            if self._is_current(partition, group):
-                committed = group.offsets.committed
-                known = [each for each, value in values.items() if committed.get(each) is value]
-                self._remove_offsets(group, known, "the topic was deleted", _ignore)
+    def _remove_deleted(self, affected: list[DeletedOffsets]) -> Generator[None, None, None]:
+        for each in affected:
+            if self._is_current(each.partition, each.group):
+                on_result = partial(self._deleted_or_retry, each)
+                known = each.unchanged()
+                self._remove_offsets(each.group, known, "the topic was deleted", on_result)
             yield
+
+    def _deleted_or_retry(self, deleted: DeletedOffsets, error_code: int) -> None:
+        """Not enough replicas, or disk space: nothing else would remove them before they expire,
+        and the groups would continue there when the topic is created again."""
+        if error_code and self._is_current(deleted.partition, deleted.group):
+            if not self._undeleted:
+                self._timer.schedule(RETRY_MS, self._retry_deleted)
+            self._undeleted.append(deleted)
+
+    def _retry_deleted(self) -> None:
+        affected, self._undeleted = self._undeleted, []
+        self._jobs.start(self._remove_deleted(affected))
 
     def _is_current(self, partition: GroupPartition, group: AnyGroup) -> bool:
         """Whether, after a pause, this broker still has the group."""

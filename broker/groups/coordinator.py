@@ -103,6 +103,7 @@ class GroupCoordinator:
             self.partitions,
             rebalancer,
             appender,
+            timer,
             clock,
             None if self.consumers is None else self.consumers.admin,
             self._jobs,

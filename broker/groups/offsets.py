@@ -48,7 +48,15 @@ class GroupOffsets:
     # Replay of records, after an append and while loading.
 
     def replay(self, partition: TopicPartition, value: CommittedOffset | None, at: int) -> None:
-        """Replays a commit outside of transactions (or its tombstone) at log offset `at`."""
+        """Replays a commit outside of transactions (or its tombstone) at log offset `at`.
+
+        A tombstone also removes what was committed before it in transactions that are ongoing:
+        compaction removes their records, too.
+        """
+        if value is None:
+            for offsets in self.transactional.values():
+                if partition in offsets and offsets[partition].appended_at < at:
+                    del offsets[partition]
         current = self.committed.get(partition)
         if current is not None and current.appended_at > at:
             return
@@ -101,6 +109,22 @@ class GroupOffsets:
         """Whether a transaction of this producer has offsets, or commits that are pending."""
         return producer_id in self.transactional or producer_id in self.pending_transactional
 
+    def partitions(self) -> set[TopicPartition]:
+        """Those with an offset, also in an ongoing transaction."""
+        return set(self.committed).union(*self.transactional.values())
+
+    def among(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
+        """Those of `partitions` with an offset, also in an ongoing transaction."""
+        found = self.committed.keys() & partitions
+        for offsets in self.transactional.values():
+            found |= offsets.keys() & partitions
+        return found
+
+    def values_of(self, partition: TopicPartition) -> list[CommittedOffset]:
+        """The offset of the partition, and those in ongoing transactions."""
+        found = [offsets.get(partition) for offsets in self.transactional.values()]
+        return [value for value in (self.committed.get(partition), *found) if value is not None]
+
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is pending or in an ongoing transaction."""
         return (
@@ -124,7 +148,7 @@ class GroupOffsets:
         """
         found = []
         for partition, value in self.committed.items():
-            if partition.topic in subscribed_topics or partition in self.pending:
+            if partition.topic in subscribed_topics or self.is_unstable(partition):
                 continue
             if value.expire_timestamp_ms != NO_TIMESTAMP:
                 is_expired = now_ms >= value.expire_timestamp_ms

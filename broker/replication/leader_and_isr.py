@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Container, Generator, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
@@ -48,7 +48,7 @@ logger = logging.getLogger("ottla.replication")
 
 # Leader epochs of StopReplica that are never stale: for a deletion, and from controllers that send
 # none (KIP-570).
-_EPOCH_DURING_DELETE = -2
+EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 
 # Creating the files of a partition takes a millisecond or more, and a request may have thousands of
@@ -296,12 +296,13 @@ class LeaderAndIsrApplier:
     # -- StopReplica ----------------------------------------------------------------------------
 
     def stop_replicas(
-        self, request: StopReplicaRequest
+        self, request: StopReplicaRequest, kept: Container[TopicPartition] = ()
     ) -> Generator[None, None, StopReplicaResponse]:
         """Stops replicas, and deletes the logs of those for which the request says so.
 
         Each step is complete for some partitions. A stale controller epoch fails the request with
-        STALE_CONTROLLER_EPOCH, a stale leader epoch the partition with FENCED_LEADER_EPOCH.
+        STALE_CONTROLLER_EPOCH, a stale leader epoch the partition with FENCED_LEADER_EPOCH, which
+        those of `kept` get, too.
         """
         response = StopReplicaResponse()
         stops = list(_stops(request))
@@ -320,7 +321,8 @@ class LeaderAndIsrApplier:
             self.controller_epoch = request.controller_epoch
             deleted: list[TopicPartition] = []
             for key, leader_epoch, delete in stops[start : start + _PARTITIONS_PER_TURN]:
-                code = self._stop(key, leader_epoch, delete)
+                fenced = ErrorCode.FENCED_LEADER_EPOCH
+                code = fenced if key in kept else self._stop(key, leader_epoch, delete)
                 if code == ErrorCode.NONE and delete:
                     deleted.append(key)
                 response.partition_errors.append(
@@ -336,14 +338,14 @@ class LeaderAndIsrApplier:
         if partition is not None:
             if partition.offline:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            special = leader_epoch in (_EPOCH_DURING_DELETE, _NO_EPOCH)
+            special = leader_epoch in (EPOCH_DURING_DELETE, _NO_EPOCH)
             if not special and leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
                 self._replica_manager.remove_partition(key)
             partition.is_leader = False
-            self.on_stopped(key, delete, delete and leader_epoch == _EPOCH_DURING_DELETE)
+            self.on_stopped(key, delete, delete and leader_epoch == EPOCH_DURING_DELETE)
         try:
             if delete:
                 # A log without a partition is from before the last restart of this broker.
@@ -406,15 +408,17 @@ class LeaderAndIsrApplier:
         partition = self._replica_manager.partitions.get(key)
         return -1 if partition is None else partition.leader_epoch
 
-    def remove_stray(self, key: TopicPartition) -> None:
-        """Before a stray log is renamed: its replica stops, as if StopReplica had arrived."""
-        partition = self._replica_manager.remove_partition(key)
-        if partition is not None:
-            self.fetchers.remove_fetcher_for_partitions([partition])
-            partition.resign()
-            self._replica_manager.complete_all_delayed_requests(partition)
-        self.before_delete(key)
-        self.on_deleted([key])
+    def remove_strays(self, keys: list[TopicPartition]) -> None:
+        """Before stray logs are renamed: their replicas stop, as if StopReplica had arrived."""
+        for key in keys:
+            partition = self._replica_manager.remove_partition(key)
+            if partition is not None:
+                self.fetchers.remove_fetcher_for_partitions([partition])
+                partition.resign()
+                self.on_stopped(key, True, False)
+                self._replica_manager.complete_all_delayed_requests(partition)
+            self.before_delete(key)
+        self.on_deleted(keys)
 
 
 def _log_stale_leader_epoch(partition: Partition, state: LeaderAndIsrPartitionState) -> None:

@@ -63,7 +63,10 @@ class LogDirMover:
         self._moving: set[TopicPartition] = set()
         # When a move that lacks disk space or descriptors is retried (loop time).
         self._retries: dict[TopicPartition, float] = {}
+        # Where copies have to be truncated that could not be, at most one for each copy.
+        self._untruncated: dict[TopicPartition, int] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def resume(self) -> None:
         """Resumes the moves that were in progress when the broker stopped."""
@@ -102,6 +105,7 @@ class LogDirMover:
         if log.log_directory is target:
             self._log_manager.abandon_future(*key, self._now_ms())
             self._moving.discard(key)
+            self._untruncated.pop(key, None)
             return
         copy = self._log_manager.get_future(*key)
         is_new = copy is None or copy.log_directory is not target
@@ -109,23 +113,47 @@ class LogDirMover:
             # There may be a future log already, on the log directory that has failed.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A log directory is offline.")
         self._log_manager.create_future(*key, directory, self._now_ms())
+        if is_new:
+            self._untruncated.pop(key, None)
         self._start(key)
 
     def truncated(self, log: Log) -> None:
-        """A log was truncated: its future log is truncated to the same offset."""
-        future = self._log_manager.get_future(log.topic, log.partition)
-        if future is not None and future.log_end_offset > log.log_end_offset:
-            future.truncate_to(log.log_end_offset)
+        """A log was truncated: its future log is truncated to the same offset, or before the next
+        chunk: a lack of space of the other log directory, or its failure, is none of the log."""
+        key = TopicPartition(log.topic, log.partition)
+        future = self._log_manager.get_future(*key)
+        if future is None or future.log_end_offset <= log.log_end_offset:
+            return
+        self._untruncated[key] = min(
+            log.log_end_offset, self._untruncated.get(key, log.log_end_offset)
+        )
+        try:
+            self._truncate_copy(key, future)
+        except StorageError as error:
+            logger.warning(
+                "Failed to truncate the copy of %s for another log dir: %s",
+                key,
+                error,
+                extra=key._asdict(),
+            )
+
+    def _truncate_copy(self, key: TopicPartition, future: Log) -> None:
+        offset = self._untruncated.get(key)
+        if offset is not None:
+            future.truncate_to(offset)
+            del self._untruncated[key]
 
     def stop(self) -> None:
-        """Stops copying; the copies stay and are resumed at the next start."""
+        """Stops copying; the copies stay and are resumed at the next start. So do moves that a
+        client requests meanwhile: nothing may replace a log while it is closed."""
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
     def _start(self, key: TopicPartition) -> None:
         self._moving.add(key)
         self._retries.pop(key, None)
-        if self._task is None or self._task.done():
+        if not self._stopped and (self._task is None or self._task.done()):
             self._task = spawn(self._run(), name="log-dir-mover")
 
     async def _run(self) -> None:
@@ -176,7 +204,9 @@ class LogDirMover:
         future = self._log_manager.get_future(*key)
         if log is None or future is None:
             self._moving.discard(key)  # Deleted, or moved back, meanwhile.
+            self._untruncated.pop(key, None)
             return
+        self._truncate_copy(key, future)
         if future.log_end_offset < log.local_log_start_offset:
             future.truncate_fully_and_start_at(log.local_log_start_offset, log.log_start_offset)
         _drop_diverged(log, future)

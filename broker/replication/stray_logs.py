@@ -9,7 +9,8 @@ stray log is renamed with the suffix `-stray` and kept, as it may be the only co
 new topic of that name.)
 
 A broker may also miss a StopReplica while it is registered: the controller that had it in its queue
-died. So it looks now and then for replicas that the metadata give to other brokers.
+died. So it looks now and then for replicas that the metadata give to other brokers, and a
+LeaderAndIsr of a new topic makes it look for logs of earlier topics of that name.
 """
 
 from __future__ import annotations
@@ -19,23 +20,31 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.replication.leader_and_isr import EPOCH_DURING_DELETE
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
+from ottla.storage.files.layout import STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.controller.model import TopicState
-    from ottla.controller.tree.store import ZnodeStore
+    from ottla.controller.tree.store import Stat, ZnodeStore
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+    from ottla.protocol.messages.stop_replica import StopReplicaRequest
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.broker")
 
 _LOGS_PER_STEP = 256  # less than a millisecond
+_TOPICS_PER_STEP = 4  # about 0.1 ms
+# Directories are renamed: some milliseconds.
+_STRAYS_PER_TURN = 32
 
 
 class HostedReplicas(Protocol):
@@ -44,8 +53,8 @@ class HostedReplicas(Protocol):
     def leader_epoch(self, key: TopicPartition) -> int:
         """The leader epoch of a replica, -1 for a log without one."""
 
-    def remove_stray(self, key: TopicPartition) -> None:
-        """Stops the replica of a log that is renamed next."""
+    def remove_strays(self, keys: list[TopicPartition]) -> None:
+        """Stops the replicas of logs that are renamed next."""
 
 
 class _NoReplicas:
@@ -54,7 +63,7 @@ class _NoReplicas:
     def leader_epoch(self, key: TopicPartition) -> int:
         return -1
 
-    def remove_stray(self, key: TopicPartition) -> None:
+    def remove_strays(self, keys: list[TopicPartition]) -> None:
         """Nothing to stop."""
 
 
@@ -94,13 +103,61 @@ class StrayCheck:
         """
         found = await run_in_slices(self._given_to_others())
         again, self._unassigned = found & self._unassigned, found
-        if not again:
-            return
-        logs = sorted((log for log, _ in again), key=_key)
+        if again:
+            await self._rename(sorted((log for log, _ in again), key=_key))
+
+    async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
+        """Renames the logs of earlier topics of the same names, which would refuse the new ones.
+
+        A deletion waits for all replicas that are assigned. One that was not any more, and whose
+        StopReplica was lost with a controller, may be here until the next look, or longer if its
+        topic is deleted before.
+        """
+        earlier = [
+            log
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if (log := self._logs.get(topic.topic_name, state.partition_index)) is not None
+            and log.topic_id not in (None, topic.topic_id)
+            and topic.topic_id != ZERO_UUID
+        ]
+        if earlier:
+            await self._rename(earlier)
+
+    async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
+        """The replicas that the request deletes with their topics, which are not being deleted.
+
+        The controller sends a request again when no response comes, and closes the connection; the
+        first one may still arrive, when the topic was created again. The request does not say which
+        topic it means. Usually nothing is read: metadata without the topic come before.
+        """
+        doubtful = [
+            TopicPartition(topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition
+            and state.leader_epoch == EPOCH_DURING_DELETE
+            and self._metadata.snapshot.partition(topic.topic_name, state.partition_index)
+            and self._logs.get(topic.topic_name, state.partition_index)
+        ]
+        topics = list(dict.fromkeys(key.topic for key in doubtful))
+        if not topics:
+            return set()
+        try:
+            found = await self._store.get_many([znodes.delete_topic_path(each) for each in topics])
+        except StoreError as error:
+            logger.warning("Deleting no replicas of %s, as ZooKeeper is away: %s", topics, error)
+            return set(doubtful)
+        kept = {topic for topic, node in zip(topics, found, strict=True) if node is None}
+        if kept:
+            logger.warning("Ignoring a late StopReplica request of deleted topics: %s", kept)
+        return {key for key in doubtful if key.topic in kept}
+
+    async def _rename(self, logs: list[Log]) -> None:
         try:
             await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
         except StoreError as error:
-            logger.info("Failed to look for stray logs, retrying: %s", error)
+            logger.info("Failed to look for stray logs: %s", error)
 
     def _given_to_others(self) -> Generator[None, None, set[tuple[Log, int]]]:
         found = set()
@@ -110,10 +167,10 @@ class StrayCheck:
             state = self._metadata.snapshot.partition(log.topic, log.partition)
             epoch = self._hosted.leader_epoch(_key(log))
             # A LeaderAndIsr with a higher leader epoch is newer than the metadata. A member of the
-            # ISR, or a leader, is one until the controller has removed it.
-            if (
-                state is not None
-                and epoch <= state.leader_epoch
+            # ISR, or a leader, is one until the controller has removed it. Without a state it is of
+            # a topic that is new, or deleted: a LeaderAndIsr that came late.
+            if state is None or (
+                epoch <= state.leader_epoch
                 and self._broker_id not in (*state.replicas, *state.isr, state.leader)
             ):
                 found.add((log, epoch))
@@ -137,7 +194,7 @@ async def rename_stray_logs(
 
     For all of them, call it after the registration and before the first request of the controller:
     a session reads at least everything that was written before its own last write. A replica that
-    changes while the tree is read is left alone.
+    changes meanwhile is left alone.
     """
     replicas = hosted or _NoReplicas()
     checked = logs.logs() if only is None else only
@@ -146,29 +203,53 @@ async def rename_stray_logs(
     if not topics:
         return 0
     nodes = await store.get_many([znodes.topic_path(topic) for topic in topics])
+    states = await run_in_slices(_decoded(dict(zip(topics, nodes, strict=True))))
+    strays = [
+        (log, reason)
+        for log in before
+        if log.topic in states and (reason := _stray_reason(log, states[log.topic], broker_id))
+    ]
+    count = 0
+    for start in range(0, len(strays), _STRAYS_PER_TURN):
+        if start:
+            await asyncio.sleep(0)
+        unchanged = [
+            (log, reason)
+            for log, reason in strays[start : start + _STRAYS_PER_TURN]
+            if logs.get(*_key(log)) is log and replicas.leader_epoch(_key(log)) == before[log]
+        ]
+        if unchanged:
+            replicas.remove_strays([_key(log) for log, _ in unchanged])
+        count += sum(_rename(logs, log, reason) for log, reason in unchanged)
+    return count
+
+
+def _decoded(
+    nodes: dict[str, tuple[bytes, Stat] | None],
+) -> Generator[None, None, dict[str, TopicState | None]]:
+    """The states of the topics, None for those that are not there; without malformed ones."""
     states: dict[str, TopicState | None] = {}
-    for topic, node in zip(topics, nodes, strict=True):
+    for count, (topic, node) in enumerate(nodes.items(), 1):
+        if count % _TOPICS_PER_STEP == 0:
+            yield
         try:
             states[topic] = None if node is None else znodes.decode_topic(topic, node[0])
         except MalformedZnode as error:
             logger.error("Failed to check for stray logs of topic %s: %s", topic, error)
-    count = 0
-    for log, leader_epoch in before.items():
-        reason = _stray_reason(log, states[log.topic], broker_id) if log.topic in states else ""
-        if not reason:
-            continue
-        key = _key(log)
-        if logs.get(*key) is not log or replicas.leader_epoch(key) != leader_epoch:
-            continue
-        replicas.remove_stray(key)
-        try:
-            logs.delete_async(log.topic, log.partition, stray=True)
-        except StorageError as error:
-            logger.error("Failed to rename stray log %s (%s): %s", log.name, reason, error)
-            continue
+    return states
+
+
+def _rename(logs: LogManager, log: Log, reason: str) -> bool:
+    try:
+        logs.delete_async(log.topic, log.partition, stray=True)
+    except StorageError as error:
+        logger.error("Failed to rename stray log %s (%s): %s", log.name, reason, error)
+        return False
+    if log.path.endswith(STRAY_DIRECTORY_SUFFIX):
         logger.warning("Renamed stray log %s to %s: %s", log.name, log.path, reason)
-        count += 1
-    return count
+    else:
+        logger.warning("Stray log %s is renamed when there is space: %s", log.path, reason)
+    return True
 
 
 def _key(log: Log) -> TopicPartition:

@@ -92,6 +92,7 @@ def build_control(
         if broker_epoch < base.broker_epoch.value:
             # By another ensemble, such as a restored one: its epochs start again for all brokers.
             replicas.manager.forget_broker_epochs()
+        metadata.forget_deleted()
         base.broker_epoch.registered(broker_epoch)
 
     strays = StrayCheck(base.logs, base.store, base.broker_id, applier, metadata)

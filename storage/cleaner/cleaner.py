@@ -71,6 +71,8 @@ class Cleaner:
         self._directories: dict[str, LogDirectory] = {}
         self._changed: set[str] = set()
         self._running: dict[Key, Compaction] = {}
+        # Those that have replaced segments, until their new names are durable.
+        self._unsynced: dict[Key, Compaction] = {}
         # Logs whose compaction failed, with the reason: not compacted again until a restart.
         self.uncleanable: dict[Key, str] = {}
 
@@ -161,7 +163,7 @@ class Cleaner:
             if log.log_directory.append_error is not None or log.is_closed:
                 continue
             try:
-                if not self._finish_swap(log):
+                if not self._finish_names(log):
                     continue
                 dirt = self.cleanable_range(log, now_ms)
             except LogDirectoryOffline:
@@ -197,25 +199,38 @@ class Cleaner:
         self._running[log.topic, log.partition] = compaction
         return compaction
 
-    def _finish_swap(self, log: Log) -> bool:
-        """Whether no segment has a `.swap` name any more. Raises LogDirectoryOffline.
+    def _finish_names(self, log: Log) -> bool:
+        """Whether all segments have their final names, on disk, too. Raises LogDirectoryOffline.
 
-        The other names are durable then. They have to be before the next compaction: after a power
-        failure, the next start removes `.swap` files if there are `.cleaned` files. Syncs the
-        directory on the event loop, which happens after ENOSPC only.
+        They need them before the next compaction: after a power failure, the next start removes
+        `.swap` files if there are `.cleaned` files. Syncs the directory on the event loop, which
+        happens only after a lack of space, descriptors or memory.
         """
-        if all(segment.suffix != SWAP_SUFFIX for segment in log.segments):
-            return True
-        if finish_swap(log) is not None:
+        key = (log.topic, log.partition)
+        previous = self._unsynced.get(key)
+        if previous is not None and previous.log is not log:
+            previous = None
+        if previous is not None and not (previous.is_synced or previous.sync_failed):
             return False
-        try:
-            log.log_directory.fs.sync_directory(log.path)
-        except OSError as error:
-            raise log.log_directory.fail(error) from error
+        names_changed = any(segment.suffix == SWAP_SUFFIX for segment in log.segments)
+        if names_changed and finish_swap(log) is not None:
+            return False
+        if names_changed or (previous is not None and previous.sync_failed):
+            try:
+                log.log_directory.fs.sync_directory(log.path)
+            except OSError as error:
+                log.log_directory.read_failed(error)
+                if previous is not None:
+                    previous.sync_failed = True
+                return False
+        self._unsynced.pop(key, None)
         return True
 
     def finish(self, compaction: Compaction, now_ms: int) -> bool:
-        """Commits a compaction that has run. False if it failed or was cancelled."""
+        """Commits a compaction that has run. False if it failed or was cancelled.
+
+        If it has replaced segments, the log is not compacted again before `Compaction.sync`.
+        """
         log = compaction.log
         self._running.pop((log.topic, log.partition), None)
         error = compaction.error
@@ -228,10 +243,18 @@ class Cleaner:
         if isinstance(error, DiskFull | ResourceExhausted | LogDirectoryOffline):
             logger.error("%s: Compaction failed: %s", log.name, error)
             return False
+        if error is not None and log.is_closed:
+            # It was deleted, or moved to another log directory. Its files may be those of a new
+            # log by now, which is not the one that cannot be read.
+            logger.info("%s: Compaction of a closed log stopped: %s", log.name, error)
+            return False
         if error is not None:
             self._mark_uncleanable(log, error)
             return False
-        if not compaction.commit(now_ms):
+        committed = compaction.commit(now_ms)
+        if compaction.has_replaced:
+            self._unsynced[log.topic, log.partition] = compaction
+        if not committed:
             return False
         self._set_checkpoint(log, compaction.end_offset)
         logger.info(

@@ -93,8 +93,10 @@ class Compaction:
         "_uncleanable_offset",
         "error",
         "has_replaced",
+        "is_synced",
         "log",
         "stats",
+        "sync_failed",
     )
 
     def __init__(
@@ -118,6 +120,8 @@ class Compaction:
         self.error: Exception | None = None
         #: Segments were replaced: `sync` is needed, also if `commit` returned False.
         self.has_replaced = False
+        #: Whether `sync` has made the new names durable, or could not.
+        self.is_synced = self.sync_failed = False
         self._fs = log.log_directory.fs
         self._config: LogConfig = log.config
         self._truncations = log.truncations
@@ -382,9 +386,12 @@ class Compaction:
         try:
             self._fs.sync_directory(self.log.path)
         except FileNotFoundError:
-            return  # the directory was renamed: the log is being deleted or moved
+            pass  # the directory was renamed: the log is being deleted or moved
         except OSError as error:
             self.log.log_directory.read_failed(error)  # the next flush syncs the directory, too
+            self.sync_failed = True
+            return
+        self.is_synced = True
 
     def discard(self) -> None:
         """Deletes the compacted segments."""

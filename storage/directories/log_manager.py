@@ -310,13 +310,15 @@ class LogManager:
 
         With `stray` the directory is renamed to `-stray` and kept. Slices stay readable. Does
         nothing when there is no such log. Raises LogDirectoryOffline. Without space or memory for
-        the rename it is retried, and the partition is not created again before.
+        the rename it is retried, and the partition is not created again before. A future log whose
+        directory has failed is left there: it is no replica.
         """
         key = (topic, partition)
-        for logs in (self._logs, self._future):
-            log = logs.pop(key, None)
-            if log is not None:
-                self._retirements.retire(log, now_ms, stray=stray)
+        with suppress(LogDirectoryOffline):
+            self.abandon_future(topic, partition, now_ms)
+        log = self._logs.pop(key, None)
+        if log is not None:
+            self._retirements.retire(log, now_ms, stray=stray)
 
     # --- moving between directories ----------------------------------------------------------
 

@@ -99,7 +99,7 @@ class ConsumerAdmin:
             if error_code or group is None or group.kind != "consumer":
                 on_result(error_code)
                 return None
-            offsets = list(group.offsets.committed)
+            offsets = sorted(group.offsets.partitions())
             draft = GroupDraft(group, self._catalog)
             for partition in offsets:
                 draft.put_tombstone(offset_key(group_id, partition))

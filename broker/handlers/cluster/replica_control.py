@@ -113,6 +113,7 @@ class ReplicaControl:
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         if self._strays is not None:
             await self._wait_for_stray_check(self._strays, request.broker_epoch)
+            await self._strays.make_way_for(request)
         await self._load_topic_configs(names)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
@@ -152,7 +153,8 @@ class ReplicaControl:
         refused = self._refuse_update(request)
         if refused is not None:
             return refused
-        deleted = self._metadata.update(request)
+        is_late = self._metadata.drop_late(request)
+        deleted = self._metadata.update(request, is_late=is_late)
         run_at_once(self._applier.step_down_where_replaced(request))
         self._on_metadata(deleted)
         return UpdateMetadataResponse()
@@ -164,7 +166,9 @@ class ReplicaControl:
             refused = self._refuse_update(request)
             if refused is not None:
                 return refused
-            deleted = await run_in_slices(self._metadata.update_in_steps(request))
+            is_late = self._metadata.drop_late(request)
+            steps = self._metadata.update_in_steps(request, is_late=is_late)
+            deleted = await run_in_slices(steps)
             await run_in_slices(self._applier.step_down_where_replaced(request))
             self._on_metadata(deleted)
         return UpdateMetadataResponse()
@@ -180,7 +184,10 @@ class ReplicaControl:
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stops and deletes replicas; other tasks run after some partitions."""
-        steps = self._applier.stop_replicas(request)
+        kept: set[TopicPartition] = set()
+        if self._strays is not None and not self._is_stale(request.broker_epoch):
+            kept = await self._strays.not_being_deleted(request)
+        steps = self._applier.stop_replicas(request, kept)
         while not self._is_stale(request.broker_epoch):
             try:
                 next(steps)

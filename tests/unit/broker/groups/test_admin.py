@@ -4,11 +4,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from ottla.broker.groups.admin import RETRY_MS
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.log.records import GroupKey, OffsetKey, read_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogClosed
 from tests.unit.broker.groups.helpers import GROUP, SUBSCRIPTION, T0, T1, Setup
@@ -232,6 +234,76 @@ def test_deleted_topics_take_their_offsets_along() -> None:
     setup.coordinator.admin.on_partitions_deleted([U0, T1])
     assert list(setup.fetch()) == [T0]
     assert setup.coordinator.partitions.find("other") is None
+
+
+@pytest.mark.parametrize("commits_again", [False, True])
+def test_offsets_of_a_deleted_topic_are_removed_also_if_that_fails(commits_again: bool) -> None:
+    """A new topic of that name has nothing at these offsets, or other records."""
+    setup = Setup()
+    setup.commit({T0: 1, U0: 2})
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.coordinator.admin.on_partitions_deleted([U0])
+    assert setup.offset(U0) == 2
+    if commits_again:
+        setup.commit({U0: 7})
+    else:
+        setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        setup.timer.advance(RETRY_MS)
+        assert setup.offset(U0) == 2
+    setup.timer.advance(RETRY_MS)
+    assert setup.offset(U0) == (7 if commits_again else -1)
+    assert setup.offset(T0) == 1
+    written = len(tombstones(setup))
+    setup.timer.advance(RETRY_MS * 3)
+    assert len(tombstones(setup)) == written, "all is removed"
+
+
+def test_what_another_coordinator_removes_is_not_retried() -> None:
+    setup = Setup()
+    setup.commit({U0: 2})
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.coordinator.admin.on_partitions_deleted([U0])
+    setup.coordinator.on_resigned(0, 1)
+    setup.timer.advance(RETRY_MS)
+    setup.run_deferred()
+    assert tombstones(setup) == []
+
+
+@pytest.mark.parametrize("how", ["topic", "offsets", "group"])
+def test_deleted_offsets_do_not_come_back_with_a_transaction(how: str) -> None:
+    setup = Setup()
+    setup.commit({T1: 4})
+    setup.commit({T0: 5}, producer_id=7)
+    if how == "topic":
+        setup.coordinator.admin.on_partitions_deleted([T0])
+    elif how == "offsets":
+        assert delete_offsets(setup, T0) == (ErrorCode.NONE, {T0: ErrorCode.NONE})
+    else:
+        assert delete(setup, GROUP) == {GROUP: ErrorCode.NONE}
+    end_transaction(setup)
+    left = {} if how == "group" else {T1: 4}
+    assert {each: setup.offset(each) for each in setup.fetch()} == left
+    again = Setup(setup.log)
+    assert {each: again.offset(each) for each in again.fetch()} == left
+
+
+def test_an_offset_of_a_transaction_does_not_expire_while_it_is_ongoing() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.commit({T0: 5}, producer_id=7)
+    setup.coordinator.tick(setup.timer.clock.now_ms() + RETENTION_MS)
+    assert setup.offset() == 1
+    end_transaction(setup)
+    assert setup.offset() == 5
+    assert Setup(setup.log).offset() == 5
+
+
+def end_transaction(setup: Setup) -> None:
+    batch = end_transaction_marker(
+        committed=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=0
+    )
+    setup.log.append(0, bytearray(batch), lambda error, offset: None)
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
 
 
 def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:

@@ -4,14 +4,21 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.handlers.records.delete_records import DeleteRecordsHandler
 from ottla.broker.replication import replica_manager
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_news import with_news
 from ottla.broker.replication.fetch_sessions import SessionPartition
 from ottla.broker.replication.partition import READ_LOG_END
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.doubles.request_context import Asked
 from tests.doubles.storage_logs import batch_of
 
 FOLLOWER = 2
@@ -180,6 +187,26 @@ def test_after_its_time_it_reads_all() -> None:
     session.replicas.timer.advance(501)
     ((data,),) = responses
     assert (data.partition_index, data.log_start_offset) == (1, 1)
+
+
+def test_a_log_start_of_delete_records_comes_with_the_first_response() -> None:
+    """Its response waits for the followers, who would get it with their next fetch but one."""
+    session = Session()
+    responses = session.fetch()
+    rows = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(1, 1)])]
+    deleted = Asked(
+        DeleteRecordsHandler(session.replicas.manager).handle, DeleteRecordsRequest(rows, 1000), 2
+    )
+    assert not responses, "there is nothing to read"
+    assert deleted.is_pending
+    session.replicas.append(1, index=2)
+    (found,) = responses
+    assert [(data.partition_index, data.log_start_offset) for data in found] == [(1, 1), (2, 0)]
+    session.items[1][2].update(
+        FetchPartition(partition=1, fetch_offset=1, log_start_offset=1, **EPOCHS)
+    )
+    session.fetch()
+    assert not deleted.is_pending
 
 
 def test_a_record_that_the_read_of_the_fetch_itself_brings_is_not_missed() -> None:

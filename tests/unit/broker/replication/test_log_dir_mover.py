@@ -17,6 +17,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
+from ottla.storage.errors import DiskFull
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on, plain
@@ -237,6 +238,52 @@ async def test_what_was_read_before_a_truncation_is_not_copied(scene: Scene) -> 
     assert content(moved) == expected
     assert moved.leader_epochs.entries == [(0, 0), (1, 40)]
     assert moved.log_end_offset == 120
+
+
+def copied(scene: Scene) -> Log:
+    """The copy of a log with two batches, which has both. The mover is stopped."""
+    for _ in range(2):
+        append(scene.log, 5)
+    scene.mover.stop()
+    scene.mover.move(KEY, "/b")
+    future = scene.logs.get_future(*KEY)
+    assert future is not None
+    for batch in scene.log.batches(0):
+        future.append_as_follower(bytes(batch), now_ms=NOW_MS)
+    return future
+
+
+def test_a_log_is_truncated_also_when_the_disk_of_its_copy_has_failed(scene: Scene) -> None:
+    """The error would take the replica for one on the failed disk, and end its fetches for good;
+    and a deletion of the topic would wait for the disk."""
+    future = copied(scene)
+    future.log_directory.fail(OSError(5, "gone"))
+    scene.log.truncate_to(5)
+    scene.mover.truncated(scene.log)
+    scene.logs.delete_async(*KEY)
+    assert (scene.logs.get(*KEY), scene.logs.get_future(*KEY)) == (None, None)
+    assert scene.log.path.endswith("-delete")
+
+
+async def test_a_copy_that_lacks_space_is_truncated_before_it_continues(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    future = copied(scene)
+    real = Log.truncate_to
+
+    def truncate_to(log: Log, offset: int) -> bool:
+        if log is future:
+            raise DiskFull("/b", "No space left on device")
+        return real(log, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "truncate_to", truncate_to)
+        scene.log.truncate_to(5)
+        scene.mover.truncated(scene.log)
+    assert future.log_end_offset == 10
+    append(scene.log, plain(5, timestamp=NOW_MS + 99))
+    scene.mover._stopped = False
+    assert content(await scene.move()) == content(scene.log)
 
 
 async def test_a_copy_that_diverged_before_a_restart_is_truncated(scene: Scene) -> None:

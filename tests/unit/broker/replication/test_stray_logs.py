@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
+from ottla.broker.replication import stray_logs
 from ottla.broker.replication.stray_logs import StrayCheck, rename_stray_logs
+from ottla.broker.runtime import slices
+from ottla.broker.runtime.tasks import spawn
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import ConnectionLost, Stat
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid
 from ottla.storage.directories.log_manager import LogManager
@@ -249,3 +268,200 @@ async def test_a_member_of_the_isr_is_removed_by_the_controller_only(where: str)
         await back.check.look_for_unassigned()
     assert not back.log.path.endswith("-stray")
     await back.store.close()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["created again", "the tree has another id"])
+async def test_the_log_of_an_earlier_topic_makes_way(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Its StopReplica was lost with a controller, and its topic deleted before a look."""
+    topic = TopicState(TOPIC_ID if known else TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((US, 2))})
+    back = Back(znodes.encode_topic(topic))
+    await back.start()
+    stopped: list[tuple[object, ...]] = []
+    back.replicas.leader_and_isr.on_stopped = lambda *what: stopped.append(what)
+    request = following(0, TOPIC_ID)
+    with monkeypatch.context() as patch:
+        patch.setattr(back.store, "get_many", _lost)
+        await back.check.make_way_for(request)
+    assert not back.log.path.endswith("-stray")
+    await back.check.make_way_for(request)
+    assert back.log.path.endswith("-stray") == known
+    assert stopped == ([(TopicPartition(TOPIC, 0), True, False)] if known else [])
+    response = await back.replicas.leader_and_isr.become_leader_or_follower(request, 7)
+    assert codes(response) == [0 if known else ErrorCode.INCONSISTENT_TOPIC_ID]
+    await back.check.make_way_for(request)
+    assert back.replicas.partition().topic_id == (TOPIC_ID if known else TOPIC_ID_OF_REPLICAS)
+    await back.store.close()
+
+
+PARTITIONS = 5
+ALL_GIVEN_AWAY = znodes.encode_topic(
+    TopicState(
+        TOPIC_ID_OF_REPLICAS, {index: ReplicaAssignment((2,)) for index in range(PARTITIONS)}
+    )
+)
+
+
+async def test_a_replica_of_a_topic_that_is_not_deleted_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The StopReplica is that of an earlier topic of the name, and came late."""
+    back = Back(STILL_OURS)
+    await back.start()
+    key = TopicPartition(TOPIC, 0)
+
+    def request(epoch: int = -2, delete: bool = True) -> StopReplicaRequest:
+        state = StopReplicaPartitionState(0, epoch, delete)
+        return StopReplicaRequest(topic_states=[StopReplicaTopicState(TOPIC, [state])])
+
+    kept = back.check.not_being_deleted
+    assert await kept(request()) == {key}
+    assert await kept(request(epoch=7)) == set(), "it was assigned to others"
+    assert await kept(request(delete=False)) == set()
+    monkeypatch.setattr(back.store, "get_many", _lost)
+    assert await kept(request()) == {key}, "ZooKeeper is away, so it waits"
+    monkeypatch.undo()
+    await back.store.create(znodes.delete_topic_path(TOPIC), b"", make_parents=True)
+    assert await kept(request()) == set()
+    await back.store.delete(znodes.delete_topic_path(TOPIC))
+    back.replicas.metadata.update(deleted_metadata())
+    monkeypatch.setattr(back.store, "get_many", None)
+    assert await kept(request()) == set(), "the metadata said so already"
+    monkeypatch.undo()
+    await back.store.close()
+
+
+def deleted_metadata() -> UpdateMetadataRequest:
+    state = UpdateMetadataPartitionState(partition_index=0, leader=-2)
+    topic = UpdateMetadataTopicState(TOPIC, TOPIC_ID_OF_REPLICAS, [state])
+    return UpdateMetadataRequest(controller_epoch=1, topic_states=[topic])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_log_of_a_topic_without_metadata_is_looked_up(is_there: bool) -> None:
+    """A LeaderAndIsr of a deleted topic came late; or the metadata of a new one are to come."""
+    back = Back(STILL_OURS)
+    await back.start()
+    back.replicas.metadata.update(deleted_metadata())
+    if not is_there:
+        await back.store.delete(znodes.topic_path(TOPIC))
+    await back.check.look_for_unassigned()
+    assert not back.log.path.endswith("-stray")
+    await back.check.look_for_unassigned()
+    assert back.log.path.endswith("-stray") is not is_there
+    await back.store.close()
+
+
+def following(index: int, topic_id: bytes) -> LeaderAndIsrRequest:
+    """Broker 2 leads in epoch 5."""
+    state = LeaderAndIsrPartitionState(
+        partition_index=index, leader=2, leader_epoch=5, isr=[2], replicas=[US, 2]
+    )
+    return LeaderAndIsrRequest(
+        controller_epoch=1, topic_states=[LeaderAndIsrTopicState(TOPIC, topic_id, [state])]
+    )
+
+
+class Interrupted(Back):
+    """A check of five strays that is interrupted after some of its steps."""
+
+    def __init__(self) -> None:
+        super().__init__(ALL_GIVEN_AWAY)
+        for index in range(1, PARTITIONS):
+            self.replicas.lead(index, epoch=4, replicas=[1, 2], isr=[1, 2])
+
+    async def assign(self, topic_id: bytes) -> int:
+        """The last partition becomes a replica of this broker, in a later leader epoch."""
+        assigned = {PARTITIONS - 1: ReplicaAssignment((1, 2))}
+        topic = znodes.encode_topic(TopicState(topic_id, assigned))
+        await self.store.set(znodes.topic_path(TOPIC), topic)
+        request = following(PARTITIONS - 1, topic_id)
+        await self.check.make_way_for(request)
+        response = await self.replicas.leader_and_isr.become_leader_or_follower(request, 7)
+        return codes(response)[0]
+
+    def check_replicas(self) -> None:
+        """Each replica has a log that is in its place, and no log is without its replica."""
+        logs = {(log.topic, log.partition): log for log in self.replicas.logs.logs()}
+        partitions = self.replicas.manager.partitions
+        for key, partition in partitions.items():
+            assert partition.log is None or partition.log is logs.get(tuple(key)), key
+        for key, log in logs.items():
+            assert TopicPartition(*key) in partitions, key
+            assert not log.is_closed
+            assert log.path == f"/disk/{log.name}"
+
+
+INTERRUPTIONS = ("stop", "assigned again", "created again", "deleted", "failed disk", "full disk")
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("what", INTERRUPTIONS)
+async def test_whatever_comes_between_two_steps_leaves_replicas_with_their_logs(
+    what: str, periodic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stray_logs, "_STRAYS_PER_TURN", 1)
+    monkeypatch.setattr(stray_logs, "_LOGS_PER_STEP", 1)
+    monkeypatch.setattr(stray_logs, "_TOPICS_PER_STEP", 1)
+    monkeypatch.setattr(slices, "STEPS_PER_SLICE", 1)
+    after = 0
+    while await _interrupted(after, what, periodic):
+        after += 1
+    assert after > PARTITIONS, "a step for each stray, and for the tree"
+
+
+async def _interrupted(after: int, what: str, periodic: bool) -> bool:
+    """Whether the check was not complete after so many steps."""
+    back = Interrupted()
+    await back.start()
+    back.replicas.lead(index=PARTITIONS)  # of which the tree knows nothing
+    real = back.store.get_many
+
+    async def get_many(paths: list[str]) -> list[tuple[bytes, Stat] | None]:
+        await asyncio.sleep(0)
+        found = await real(paths)
+        await asyncio.sleep(0)
+        return found
+
+    back.store.get_many = get_many  # type: ignore[method-assign]
+    for index in range(PARTITIONS):
+        back.replicas.publish(index, leader=2, epoch=5)
+    if periodic:
+        await back.check.look_for_unassigned()
+    check = back.check.look_for_unassigned() if periodic else back.check.run(9)
+    running = spawn(check, name="check")
+    for _ in range(after):
+        await asyncio.sleep(0)
+    was_running = not running.done()
+    last, last_path = TopicPartition(TOPIC, PARTITIONS - 1), f"/disk/{TOPIC}-{PARTITIONS - 1}"
+    fs = back.replicas.logs.fs
+    assert isinstance(fs, MemoryFileSystem)
+    was_there = fs.exists(last_path)
+    if what == "stop":
+        running.cancel()
+    elif what == "assigned again":
+        assert await back.assign(TOPIC_ID_OF_REPLICAS) == 0
+    elif what == "created again":
+        assert await back.assign(TOPIC_ID) == 0
+    elif what == "deleted":
+        back.replicas.leader_and_isr.remove_strays([last])
+        back.replicas.logs.delete_async(*last)
+    elif what == "failed disk":
+        fs.fail("replace", times=1000)
+    else:
+        fs.fail("replace", errno.ENOSPC, path_part=last_path, times=1000)
+    await asyncio.gather(running, return_exceptions=True)
+    if what == "failed disk":
+        assert back.replicas.logs.offline_directories == ["/disk"] * was_running
+    else:
+        back.check_replicas()
+    if what == "full disk":
+        assert fs.exists(last_path) == was_there
+        fs.heal()
+        back.replicas.logs.check_free_bytes()
+        assert not fs.exists(last_path)
+    if what in ("assigned again", "created again"):
+        assert back.replicas.partition(PARTITIONS - 1).leader_epoch == 5
+    await back.store.close()
+    return was_running

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on
@@ -149,6 +150,24 @@ def test_a_log_that_cannot_be_compacted_is_marked_and_others_go_on(
     assert cleaner.checkpoint_of(good) is not None
     assert caplog.text.count("is uncleanable until the next start") == 1
     cleaner.forget("t", 0)
+    assert cleaner.uncleanable == {}
+
+
+def test_the_files_of_a_new_log_are_no_reason_against_its_compaction() -> None:
+    """The log was moved away and back, or deleted and created again, while it was compacted."""
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (old,) = manager.logs()
+    fill(old, 41)
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    manager.delete_async("t", 0, NOW_MS)
+    log = manager.get_or_create("t", 0, config=old.config, now_ms=NOW_MS)
+    append(log, 1)
+    compaction.run()
+    assert isinstance(compaction.error, CorruptLog)
+    assert not cleaner.finish(compaction, NOW_MS)
     assert cleaner.uncleanable == {}
 
 

@@ -224,6 +224,32 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     assert newest(log) == before
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_log_is_not_compacted_again_before_the_new_names_are_synced(fails: bool) -> None:
+    """With two threads the second would begin while the first syncs."""
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    cleaner = Cleaner(manager.logs)
+    fill(log)
+    log.flush()
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    compaction.run()
+    assert cleaner.finish(compaction, NOW_MS)
+    fill(log)
+    log.flush()
+    assert cleaner.next_compaction(NOW_MS) is None
+    if fails:
+        fs.fail("sync_directory", errno.EMFILE, times=2)
+        compaction.sync()
+        assert cleaner.next_compaction(NOW_MS) is None
+    else:
+        compaction.sync()
+    synced = fs.calls.count(("sync_directory", log.path))
+    assert cleaner.next_compaction(NOW_MS) is not None
+    assert fs.calls.count(("sync_directory", log.path)) - synced == (1 if fails else 0)
+
+
 def test_names_that_cannot_be_synced_take_the_directory_offline() -> None:
     fs = MemoryFileSystem()
     manager, log = started(fs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
@@ -26,10 +27,12 @@ from ottla.protocol.messages.stop_replica import (
     StopReplicaTopicState,
 )
 from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import settle
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes
 
@@ -54,14 +57,24 @@ class TopicConfigs:
 class Strays:
     """The check of the logs after a registration."""
 
-    def __init__(self) -> None:
+    def __init__(self, configs: TopicConfigs) -> None:
+        self.configs = configs
         self.checked = asyncio.Event()
         self.checked.set()
         self.waited: list[int] = []
+        #: The settings that were read before logs of earlier topics were set aside.
+        self.before: list[list[set[str]]] = []
+        self.kept: set[TopicPartition] = set()
 
     async def wait_for(self, broker_epoch: int) -> None:
         self.waited.append(broker_epoch)
         await self.checked.wait()
+
+    async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
+        self.before.append(list(self.configs.reads))
+
+    async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
+        return self.kept
 
 
 class Scene:
@@ -72,7 +85,7 @@ class Scene:
         self.replicas.leader_and_isr.on_leadership = lambda leaders, followers: (
             self.resigned.extend(followers)
         )
-        self.strays = Strays()
+        self.strays = Strays(self.configs)
         self.broker_epoch = BrokerEpoch(7)
         self.control = ReplicaControl(
             self.replicas.leader_and_isr,
@@ -132,6 +145,7 @@ async def test_leader_and_isr_waits_for_the_check_of_the_logs() -> None:
     scene.strays.checked.set()
     (response,) = await applied
     assert codes(response) == [0]
+    assert scene.strays.before == [[]], "settings go with the last replica of a topic"
 
 
 async def test_a_broker_epoch_that_never_was_a_registration_does_not_wait_for_ever(
@@ -188,6 +202,59 @@ def test_a_leader_that_was_replaced_steps_down(
     else:
         assert not waiting.is_completed
         assert scene.replicas.append(1).code == 0
+
+
+NEW_ID = b"n" * 16
+
+
+def test_metadata_of_a_deleted_topic_that_come_late_do_not_replace_those_of_the_new_one() -> None:
+    """The controller sent them again after a time-out, and the first ones arrive last."""
+    scene = Scene()
+    deleted: list[list[TopicPartition]] = []
+    scene.control._on_metadata = deleted.append
+    old, deletion, new = (
+        metadata(leader=2, leader_epoch=0),
+        metadata(leader=-2, leader_epoch=-2),
+        metadata(leader=1, leader_epoch=0, topic_id=NEW_ID),
+    )
+    for request in (old, deletion):
+        scene.control.update_metadata(copy.deepcopy(request))
+    scene.control.update_metadata(copy.deepcopy(old))
+    assert scene.replicas.metadata.snapshot.topics == {}
+    new.live_brokers = [UpdateMetadataBroker(id=1)]
+    scene.control.update_metadata(new)
+    assert codes(scene.replicas.order(1, topic_id=NEW_ID)) == [0]
+    led = scene.replicas.partition()
+    for request in (old, deletion):
+        scene.control.update_metadata(copy.deepcopy(request))
+        assert scene.replicas.metadata.snapshot.topic_id(TOPIC) == NEW_ID
+    assert deleted == [[], [TopicPartition(TOPIC, 0)], [], [], [], []]
+    assert led.is_leader
+    scene.replicas.metadata.forget_deleted()  # registered with a restored ensemble
+    scene.control.update_metadata(old)
+    assert scene.replicas.metadata.snapshot.topic_id(TOPIC) == TOPIC_ID
+
+
+async def test_a_late_deletion_leaves_the_new_topic_alone() -> None:
+    scene = Scene()
+    scene.replicas.lead()
+    log = scene.replicas.log()
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+    request = StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=7,
+        topic_states=[StopReplicaTopicState(TOPIC, [state])],
+    )
+    scene.strays.kept = {TopicPartition(TOPIC, 0)}
+    response = await scene.control.stop_replica(request)
+    (row,) = response.partition_errors
+    assert row.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert scene.replicas.partition().is_leader
+    scene.strays.kept = set()
+    (row,) = (await scene.control.stop_replica(request)).partition_errors
+    assert row.error_code == 0
+    assert log.is_closed
 
 
 def full_metadata(topics: int, controller_epoch: int = 1) -> UpdateMetadataRequest:
