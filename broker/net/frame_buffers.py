@@ -6,6 +6,8 @@ the processor time of a produce request of 1 MB.
 
 from __future__ import annotations
 
+from ottla.protocol.framing import has_no_views
+
 # Kafka's `max.message.bytes` and `max.request.size` are 1 MiB by default, and so are most large
 # requests; longer ones get memory of their own.
 BUFFER_BYTES = (1 << 20) + 65536
@@ -43,7 +45,7 @@ class FrameBuffers:
         if size > BUFFER_BYTES:
             return None
         for buffer in self._buffers:
-            if _is_free(buffer):
+            if has_no_views(buffer):
                 return memoryview(buffer)[:size]
         if len(self._buffers) >= MAX_BUFFERS:
             return None
@@ -51,13 +53,3 @@ class FrameBuffers:
         buffer = bytearray(BUFFER_BYTES)
         self._buffers.append(buffer)
         return memoryview(buffer)[:size]
-
-
-def _is_free(buffer: bytearray) -> bool:
-    """Whether no view of the buffer exists: only then Python changes its length."""
-    try:
-        buffer.pop()
-    except BufferError:
-        return False
-    buffer.append(0)
-    return True

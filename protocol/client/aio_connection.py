@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ottla.protocol.client.blocking_connection import (
     connect_failure,
@@ -27,12 +27,23 @@ from ottla.protocol.client.operations import ANY_VERSION, Versions
 from ottla.protocol.client.security import Security
 from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.primitives import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.protocol.client.connection import ClientResponse
+
+T = TypeVar("T")
 
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
 
 # As Kafka's max.in.flight.requests.per.connection; brokers handle one after the other anyway.
 MAX_IN_FLIGHT = 5
 
+
+# One read of short responses, and of the beginning of a long one.
+RECEIVE_BYTES = 65536
 
 # Enough to get a ticket while another KDC is slow; without a limit of its own, a KDC that does not
 # respond would take the threads of the whole process.
@@ -45,17 +56,34 @@ def _preparing() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(PREPARING_THREADS, thread_name_prefix="sasl-prepare")
 
 
-class _Wire(asyncio.Protocol):
-    """What the loop calls; hands everything to the connection it belongs to."""
+class _Wire(asyncio.BufferedProtocol):
+    """What the loop calls; hands everything to the connection it belongs to.
+
+    The loop receives long responses where they stay; else it would copy them twice.
+    """
 
     def __init__(self, owner: "AsyncConnection") -> None:
         self._owner = owner
+        self._buffer = bytearray(RECEIVE_BYTES)  # its pages are no memory before they are used
+        self._is_room = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio.Transport in all but their class.
         self._owner.on_connected(cast("asyncio.Transport", transport))
 
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        room = self._owner.room
+        self._is_room = room is not None
+        return self._buffer if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_room:
+            self._owner.on_received(nbytes)
+        else:
+            self._owner.on_data(memoryview(self._buffer)[:nbytes])
+
     def data_received(self, data: bytes) -> None:
+        """For a transport that has the bytes already."""
         self._owner.on_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -285,9 +313,20 @@ class AsyncConnection:
         self._protocol.start(self._setup_deadline_ms)
         transport.write(self._protocol.take_output())
 
-    def on_data(self, data: bytes) -> None:
+    @property
+    def room(self) -> memoryview | None:
+        """Where to receive the next bytes, if a long response has begun."""
+        return self._protocol.room
+
+    def on_data(self, data: Buffer) -> None:
+        self._take(self._protocol.feed, data)
+
+    def on_received(self, count: int) -> None:
+        self._take(self._protocol.received, count)
+
+    def _take(self, take: "Callable[[T], list[ClientResponse]]", received: T) -> None:
         try:
-            responses = self._protocol.feed(data)
+            responses = take(received)
         except ClientError as error:
             self._abandon(error)
             return

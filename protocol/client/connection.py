@@ -195,9 +195,24 @@ class ClientConnection:
         if self._nothing_received and len(data):
             self._nothing_received = False
             self._check_first_bytes(bytes(data[:5]))
+        self._splitter.feed(data)
+        return self._take_responses()
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where bytes may be received instead of feeding them; see `FrameSplitter.room`."""
+        return self._splitter.room
+
+    def received(self, count: int) -> list[ClientResponse]:
+        """As `feed`, for so many bytes that were written to `room`."""
+        if self.state is State.CLOSED:
+            return []
+        self._splitter.received(count)
+        return self._take_responses()
+
+    def _take_responses(self) -> list[ClientResponse]:
         responses: list[ClientResponse] = []
         try:
-            self._splitter.feed(data)
             while (frame := self._splitter.next_frame()) is not None:
                 response = self._take_frame(frame)
                 if response is not None:
@@ -282,7 +297,7 @@ class ClientConnection:
             return
         raise self._fail(BadResponseError(f"{self.broker} {what}", broker=self.broker))
 
-    def _take_frame(self, frame: bytearray) -> ClientResponse | None:
+    def _take_frame(self, frame: Buffer) -> ClientResponse | None:
         if not self._pending:
             raise ProtocolError("a response came without a request")
         pending = self._pending[0]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from ottla.protocol.client.aio import AsyncClient, AsyncConnection
+from ottla.protocol.client.aio_connection import RECEIVE_BYTES
 from ottla.protocol.client.cluster import Leader
 from ottla.protocol.client.errors import (
     AuthenticationError,
@@ -18,8 +19,15 @@ from ottla.protocol.client.errors import (
 )
 from ottla.protocol.client.security import Security
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.framing import LONG_BUFFER_BYTES
 from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -348,3 +356,34 @@ def test_it_runs_on_uvloop_as_well(server: ScriptedServer, broker: ScriptedBroke
     *fine, late = uvloop.run(ask())
     assert fine == [ListGroupsResponse()] * 10
     assert isinstance(late, RequestTimedOutError)
+
+
+async def test_a_long_response_is_received_where_it_stays(
+    connection: AsyncConnection, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the memory is used for the next one as soon as no view of its records exists."""
+    in_place = 0
+    on_received = connection.on_received
+
+    def count(size: int) -> None:
+        nonlocal in_place
+        in_place += size
+        on_received(size)
+
+    monkeypatch.setattr(connection, "on_received", count)
+    sizes = (1_000_000, 500_000, 100, 900_000)
+    for size in sizes:
+        records = b"r" * size
+        rows = [PartitionData(0, 0, 9, 9, 0, records=records)]
+        broker.responses[ApiKey.FETCH] = FetchResponse(
+            responses=[FetchableTopicResponse("t", partitions=rows)]
+        )
+        response = await connection.request(FetchRequest(max_wait_ms=0), version=12)
+        assert isinstance(response, FetchResponse)
+        found = response.responses[0].partitions[0].records
+        assert found == records
+        assert isinstance(found, memoryview)
+        assert (len(found.obj) == LONG_BUFFER_BYTES) == (size > 100)
+        del found, response
+    # All but the first read of each.
+    assert sum(sizes) - 3 * RECEIVE_BYTES <= in_place < sum(sizes)
