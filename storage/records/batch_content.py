@@ -12,7 +12,6 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
 )
 from ottla.protocol.records.section import check_count
-from ottla.storage.records.known_layouts import has_known_layout, learn_layout
 from ottla.storage.records.plain_records import are_plain_records
 from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
@@ -53,21 +52,15 @@ def check_content(
         return
     content = memoryview(records)[start:end]
     if not codec:
-        if has_known_layout(content, count):
-            return
         # Reading single bytes of a memoryview takes longer than this copy.
-        data = bytes(content)
-    else:
-        try:
-            data = decompress_content(codec, content, budget)
-        except CorruptRecordError as error:
-            # Not CORRUPT_MESSAGE, which producers retry: the checksum is right, they sent it like
-            # this.
-            raise InvalidRecordError(str(error)) from None
-        if has_known_layout(data, count):
-            return
+        check_records(bytes(content), 0, end - start, count)
+        return
+    try:
+        data = decompress_content(codec, content, budget)
+    except CorruptRecordError as error:
+        # Not CORRUPT_MESSAGE, which producers retry: the checksum is right, they sent it like this.
+        raise InvalidRecordError(str(error)) from None
     check_records(data, 0, len(data), count)
-    learn_layout(data, count)
 
 
 def check_number(count: int) -> None:

@@ -51,6 +51,7 @@ def state(replica: FollowerReplica) -> tuple[int, ...]:
 
 def test_a_follower_that_has_not_fetched_yet_has_nothing() -> None:
     assert state(FollowerReplica(2)) == (-1, -1, -1, NEVER, NEVER, 0)
+    assert FollowerReplica(2).refused_until_ms == NEVER
 
 
 def test_a_new_leader_starts_without_offsets_of_its_followers() -> None:
