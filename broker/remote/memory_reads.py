@@ -22,8 +22,6 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.storage.remote.remote_storage import RemoteIndexType
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.broker.remote.index_cache import CachedIndexes
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
@@ -50,18 +48,19 @@ class MemoryReads:
 
     def __init__(self, indexes: CachedIndexes) -> None:
         self._indexes = indexes
-        self._positions: OrderedDict[tuple[UUID, int], int] = OrderedDict()
-        self._indexed: OrderedDict[UUID, array[int]] = OrderedDict()
+        # By the number of the segment's id: its hash needs no call of a Python function.
+        self._positions: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._indexed: OrderedDict[int, array[int]] = OrderedDict()
 
     def remember(self, metadata: RemoteLogSegmentMetadata, read: RemoteRead) -> None:
         """Where the read ended: a scan continues there."""
-        self._positions[metadata.segment_id.id, read.next_offset] = read.end_position
+        self._positions[metadata.segment_id.id.int, read.next_offset] = read.end_position
         if len(self._positions) > _MAX_POSITIONS:
             self._positions.popitem(last=False)
 
     def position(self, metadata: RemoteLogSegmentMetadata, offset: int) -> int | None:
         """The position of the batch with `offset`, if a read ended there. Segments never change."""
-        return self._positions.get((metadata.segment_id.id, offset))
+        return self._positions.get((metadata.segment_id.id.int, offset))
 
     def read(
         self,
@@ -138,7 +137,7 @@ class MemoryReads:
 
     def _batch_positions(self, metadata: RemoteLogSegmentMetadata) -> array[int] | None:
         """The positions in the offset index, if that is in memory and not too large."""
-        segment_id = metadata.segment_id.id
+        segment_id = metadata.segment_id.id.int
         found = self._indexed.get(segment_id)
         if found is not None:
             return found

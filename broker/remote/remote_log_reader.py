@@ -13,6 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ottla.broker.quotas.replication_quotas import UNLIMITED
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
 from ottla.broker.remote.lineage import end_of_common_history
 from ottla.broker.remote.memory_reads import MemoryReads
@@ -186,7 +187,8 @@ class RemoteLogReader:
 
     def is_throttled(self) -> bool:
         """Whether the quota is exceeded, so that no read begins now."""
-        return self._quota.is_exceeded(self._now_ms())
+        quota = self._quota
+        return quota.limit < UNLIMITED and quota.is_exceeded(self._now_ms())
 
     def read_in_memory(self, log: Log, params: ReadParams) -> RemoteLogReadResult | None:
         """What `read` returns, if that needs no thread; None also for an error.

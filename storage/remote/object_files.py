@@ -92,12 +92,11 @@ class ObjectFiles:
         self._buffers: list[bytearray] = []
 
     def part(self, key: str, manifest: SegmentManifest, start: int, end: int) -> FileSlice | None:
-        """These bytes, verified. None if there are none, or if they cannot be sent from the object.
+        """These bytes of the segment, verified; None if they cannot be sent from the object.
 
         Raises RemoteResourceNotFoundError, RemoteObjectCorruptError, RemoteStorageError.
         """
-        end = min(end, manifest.chunk_index.original_file_size)
-        if start >= end or not _is_as_the_segment(manifest):
+        if not _is_as_the_segment(manifest):
             return None
         opened = self._opened(key)
         if opened is None:
@@ -110,18 +109,13 @@ class ObjectFiles:
             self._verify(key, opened, manifest, number)
         return FileSlice(opened.file, start, end - start)
 
-    def part_if_valid(
-        self, key: str, manifest: SegmentManifest, start: int, end: int
-    ) -> FileSlice | None:
-        """As `part`, None if something is to be read for it. Does not block.
+    def part_if_valid(self, key: str, numbers: range, start: int, end: int) -> FileSlice | None:
+        """As `part`, of the chunks with these numbers. None if something is to be read for it. Does
+        not block.
 
         The caller reads from these bytes by `read_if_cached`, and if the page cache has lost them,
         comes back in a thread, for `part`.
         """
-        end = min(end, manifest.chunk_index.original_file_size)
-        if start >= end:
-            return None
-        numbers = manifest.chunk_index.chunk_numbers(start, end)
         with self._lock:
             opened = self._open.get(key)
             if opened is None:
@@ -134,7 +128,7 @@ class ObjectFiles:
                 return None
             opened.sent = numbers
         for number in numbers:
-            if opened.valid.get_if_cached((key, number)) is None:
+            if not opened.valid.keeps((key, number)):
                 return None
         return FileSlice(opened.file, start, end - start)
 
