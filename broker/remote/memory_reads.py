@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.remote.index_cache import CachedIndexes
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
+    from ottla.storage.remote.remote_storage import SegmentFile
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 #: The records of several chunks are copied: at most so many bytes in a turn, which takes 1 ms.
@@ -102,14 +103,21 @@ class MemoryReads:
         The offset index has the position of a batch near the end of what is read, so that the
         headers of one batch or a few are all that is read.
         """
-        positions = self._batch_positions(metadata)
-        if positions is None:
-            return None
-        size = metadata.size_bytes
-        limit = min(position + max_bytes, size)
+        limit = min(position + max_bytes, metadata.size_bytes)
         part = self.fetch_log_segment_file(metadata, position, limit)
         if part is None or len(part) != limit - position:
             return None
+        return self.continued(metadata, part, limit)
+
+    def continued(
+        self, metadata: RemoteLogSegmentMetadata, part: FileSlice, limit: int
+    ) -> RemoteRead | None:
+        """The whole batches in a part of the file, which begins with a batch and ends at the
+        position `limit`; None if more is to be read to know them."""
+        positions = self._batch_positions(metadata)
+        if positions is None:
+            return None
+        size, position = metadata.size_bytes, part.position
         if limit == size:
             if part.part(0, 1).read_if_cached() is None:
                 return None
@@ -166,6 +174,13 @@ class MemoryReads:
             return None
         is_complete = is_complete or self._indexes.has_no_open_transaction(metadata)
         return found if is_complete else None
+
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> SegmentFile | None:
+        """The file of a segment that is being read; None if there is none, or if the position of
+        its batches is not known."""
+        if self._batch_positions(metadata) is None:
+            return None
+        return self._indexes.segment_file(metadata)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int

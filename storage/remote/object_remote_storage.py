@@ -20,7 +20,7 @@ from ottla.storage.remote.chunk_index import Chunk
 from ottla.storage.remote.compression import decompress
 from ottla.storage.remote.custom_metadata import CustomMetadata
 from ottla.storage.remote.manifest import MAX_MANIFEST_BYTES, Checksums, SegmentManifest
-from ottla.storage.remote.object_files import ObjectFiles
+from ottla.storage.remote.object_files import ObjectFiles, ObjectSegmentFile
 from ottla.storage.remote.object_keys import ObjectKeys, main_path
 from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.rate_limit import RateLimit
@@ -151,6 +151,14 @@ class ObjectRemoteStorage:
         if part is not None:
             self._start_read_ahead(keys.log, manifest, numbers, self._files)
         return part
+
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> ObjectSegmentFile | None:
+        keys = self.keys.of(metadata)
+        manifest = self._manifests.get(keys.manifest)
+        if self._files is None or manifest is None:
+            return None
+        read_ahead = partial(self._start_read_ahead, keys.log, manifest, files=self._files)
+        return ObjectSegmentFile(self._files, keys.log, manifest, read_ahead)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
