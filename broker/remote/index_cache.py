@@ -13,7 +13,7 @@ from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceN
 
 if TYPE_CHECKING:
     from ottla.storage.files.open_files import FileSlice
-    from ottla.storage.remote.remote_storage import RemoteStorage
+    from ottla.storage.remote.remote_storage import RemoteStorage, SegmentFile
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 #: Memory for indexes, if `remote.log.index.file.cache.total.size.bytes` is not lower: that setting
@@ -65,6 +65,10 @@ class CachedIndexes:
         return self._storage.fetch_log_segment_file_if_cached(
             metadata, start_position, end_position
         )
+
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> SegmentFile | None:
+        """`RemoteStorage.segment_file`."""
+        return self._storage.segment_file(metadata)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """`RemoteStorage.fetch_index`."""

@@ -72,7 +72,8 @@ def end_of_common_history(
     An earlier leader may have copied records beyond the end of its epoch that an unclean election
     removed from this history.
     """
-    of_segment = sorted((start, epoch) for epoch, start in metadata.leader_epochs.items())
+    of_segment = [(start, epoch) for epoch, start in metadata.leader_epochs.items()]
+    of_segment.sort()
     end_offset = metadata.end_offset + 1
     while offset < end_offset:
         place = bisect_right(of_segment, (offset, 1 << 31)) - 1

@@ -22,11 +22,10 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.storage.remote.remote_storage import RemoteIndexType
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.broker.remote.index_cache import CachedIndexes
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
+    from ottla.storage.remote.remote_storage import SegmentFile
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 #: The records of several chunks are copied: at most so many bytes in a turn, which takes 1 ms.
@@ -50,18 +49,19 @@ class MemoryReads:
 
     def __init__(self, indexes: CachedIndexes) -> None:
         self._indexes = indexes
-        self._positions: OrderedDict[tuple[UUID, int], int] = OrderedDict()
-        self._indexed: OrderedDict[UUID, array[int]] = OrderedDict()
+        # By the number of the segment's id: its hash needs no call of a Python function.
+        self._positions: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._indexed: OrderedDict[int, array[int]] = OrderedDict()
 
     def remember(self, metadata: RemoteLogSegmentMetadata, read: RemoteRead) -> None:
         """Where the read ended: a scan continues there."""
-        self._positions[metadata.segment_id.id, read.next_offset] = read.end_position
+        self._positions[metadata.segment_id.id.int, read.next_offset] = read.end_position
         if len(self._positions) > _MAX_POSITIONS:
             self._positions.popitem(last=False)
 
     def position(self, metadata: RemoteLogSegmentMetadata, offset: int) -> int | None:
         """The position of the batch with `offset`, if a read ended there. Segments never change."""
-        return self._positions.get((metadata.segment_id.id, offset))
+        return self._positions.get((metadata.segment_id.id.int, offset))
 
     def read(
         self,
@@ -103,14 +103,21 @@ class MemoryReads:
         The offset index has the position of a batch near the end of what is read, so that the
         headers of one batch or a few are all that is read.
         """
-        positions = self._batch_positions(metadata)
-        if positions is None:
-            return None
-        size = metadata.size_bytes
-        limit = min(position + max_bytes, size)
+        limit = min(position + max_bytes, metadata.size_bytes)
         part = self.fetch_log_segment_file(metadata, position, limit)
         if part is None or len(part) != limit - position:
             return None
+        return self.continued(metadata, part, limit)
+
+    def continued(
+        self, metadata: RemoteLogSegmentMetadata, part: FileSlice, limit: int
+    ) -> RemoteRead | None:
+        """The whole batches in a part of the file, which begins with a batch and ends at the
+        position `limit`; None if more is to be read to know them."""
+        positions = self._batch_positions(metadata)
+        if positions is None:
+            return None
+        size, position = metadata.size_bytes, part.position
         if limit == size:
             if part.part(0, 1).read_if_cached() is None:
                 return None
@@ -138,7 +145,7 @@ class MemoryReads:
 
     def _batch_positions(self, metadata: RemoteLogSegmentMetadata) -> array[int] | None:
         """The positions in the offset index, if that is in memory and not too large."""
-        segment_id = metadata.segment_id.id
+        segment_id = metadata.segment_id.id.int
         found = self._indexed.get(segment_id)
         if found is not None:
             return found
@@ -167,6 +174,13 @@ class MemoryReads:
             return None
         is_complete = is_complete or self._indexes.has_no_open_transaction(metadata)
         return found if is_complete else None
+
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> SegmentFile | None:
+        """The file of a segment that is being read; None if there is none, or if the position of
+        its batches is not known."""
+        if self._batch_positions(metadata) is None:
+            return None
+        return self._indexes.segment_file(metadata)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int

@@ -38,6 +38,8 @@ _NEXT_STATES = {
 
 def last_offset_of_epoch(metadata: RemoteLogSegmentMetadata, leader_epoch: int) -> int:
     """The last offset with `leader_epoch` in a segment that has the epoch."""
+    if len(metadata.leader_epochs) == 1:  # as in most segments
+        return metadata.end_offset
     later = [epoch for epoch in metadata.leader_epochs if epoch > leader_epoch]
     return metadata.leader_epochs[min(later)] - 1 if later else metadata.end_offset
 

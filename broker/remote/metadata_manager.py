@@ -114,6 +114,8 @@ class RemoteLogMetadataManager:
         self._settings = settings
         self._partitions: dict[TopicIdPartition, _UserPartition] = {}
         self._metadata_partitions: dict[int, _MetadataPartition] = {}
+        #: Of what `cache` returns: as long as it is the same, so are the segments.
+        self.changes = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         #: By leader. Each request of it has a deadline.
@@ -145,6 +147,7 @@ class RemoteLogMetadataManager:
             if partition in self._partitions:
                 continue
             self._partitions[partition] = _UserPartition()
+            self.changes += 1
             index = self.metadata_partition(partition)
             self._metadata_partitions.setdefault(index, _MetadataPartition()).restart()
         self._wake.set()
@@ -153,6 +156,7 @@ class RemoteLogMetadataManager:
         """Forgets the metadata of these partitions; what is in the topic stays."""
         for partition in partitions:
             self._partitions.pop(partition, None)
+        self.changes += 1
         needed = {self.metadata_partition(each) for each in self._partitions}
         for index in self._metadata_partitions.keys() - needed:
             state = self._metadata_partitions.pop(index)
@@ -431,6 +435,7 @@ class RemoteLogMetadataManager:
         if user is None or offset <= user.read_offset:
             return
         user.read_offset = offset
+        self.changes += 1
         try:
             if isinstance(metadata, RemoteLogSegmentMetadata):
                 user.cache.add(metadata)
@@ -456,6 +461,7 @@ class RemoteLogMetadataManager:
     def _forget(self, index: int) -> None:
         """The log was truncated below what was read: offsets have other records now, and Kafka's
         consumer would leave them out."""
+        self.changes += 1
         for partition in list(self._partitions):
             if self.metadata_partition(partition) == index:
                 self._partitions[partition] = _UserPartition()

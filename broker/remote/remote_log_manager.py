@@ -46,6 +46,8 @@ NOT_TIERED = frozenset(
         REMOTE_LOG_METADATA_TOPIC,
     )
 )
+# Partitions whose key is kept: 400 bytes each. A fetch needs it, and a UUID takes long to make.
+_MAX_KNOWN = 10_000
 # How long a stop waits for a copy that runs: as Kafka's RemoteLogManager.
 _STOP_SECONDS = 10.0
 
@@ -92,6 +94,7 @@ class RemoteLogManager:
         self._expiring.being_copied = self._copying.being_copied
         self.statistics = self._expiring.statistics = self._copying.statistics
         self.problems = RemoteProblems()
+        self._known: dict[tuple[bytes, int], TopicIdPartition] = {}
         self._tasks: dict[TopicPartition, PartitionTasks] = {}
         #: The partitions of each topic in `_tasks`.
         self._topics: Counter[str] = Counter()
@@ -117,9 +120,16 @@ class RemoteLogManager:
         config = log.config
         if not config.remote_storage_enable or config.compact or log.topic in NOT_TIERED:
             return None
-        if log.topic_id is None or log.topic_id == ZERO_UUID:
+        topic_id = log.topic_id
+        if topic_id is None or topic_id == ZERO_UUID:
             return None
-        return TopicIdPartition(UUID(bytes=log.topic_id), log.topic, log.partition)
+        found = self._known.get((topic_id, log.partition))
+        if found is None:
+            found = TopicIdPartition(UUID(bytes=topic_id), log.topic, log.partition)
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[topic_id, log.partition] = found
+        return found
 
     def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
         """The remote segment of this log's history to read `offset` from, or None.

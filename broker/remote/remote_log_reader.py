@@ -11,11 +11,13 @@ import contextlib
 import logging
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.quotas.replication_quotas import UNLIMITED
 from ottla.broker.remote.index_cache import MAX_CACHED_BYTES, CachedIndexes
 from ottla.broker.remote.lineage import end_of_common_history
 from ottla.broker.remote.memory_reads import MemoryReads
+from ottla.broker.remote.remote_scans import RemoteScans
 from ottla.broker.remote.segment_reader import (
     RemoteRead,
     TimestampSearch,
@@ -37,16 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
+    from ottla.broker.remote.remote_scans import RemoteLogs
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
     from ottla.storage.log.log import Log
-    from ottla.storage.remote.remote_storage import RemoteStorage
     from ottla.storage.remote.segments import (
         RemoteLogSegmentId,
         RemoteLogSegmentMetadata,
-        TopicIdPartition,
     )
 
 logger = logging.getLogger("ottla.remote")
@@ -55,28 +55,6 @@ logger = logging.getLogger("ottla.remote")
 #: second. And for how many segments that is remembered.
 _LOG_INTERVAL_MS = 30_000
 _MAX_PROBLEMS = 1_000
-
-
-class Metadata(Protocol):
-    """`RemoteLogMetadataManager`, as far as it is used here."""
-
-    def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache: ...
-
-
-class RemoteLogs(Protocol):
-    """`RemoteLogManager`, as far as it is used here."""
-
-    @property
-    def storage(self) -> RemoteStorage: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    def partition(self, log: Log) -> TopicIdPartition | None:
-        """The partition in remote storage; None if the topic is not tiered."""
-
-    def segment_at(self, log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The segment with `offset` of this log's history. Raises RemoteStorageError."""
 
 
 class ReadParams(NamedTuple):
@@ -160,6 +138,7 @@ class RemoteLogReader:
         """
         self.indexes = CachedIndexes(remote.storage, index_cache_bytes)
         self._memory = MemoryReads(self.indexes)
+        self._scans = RemoteScans(remote.metadata, self._memory)
         self.workers = workers
         self.statistics = RemoteStatistics() if statistics is None else statistics
         self._remote = remote
@@ -186,16 +165,23 @@ class RemoteLogReader:
 
     def is_throttled(self) -> bool:
         """Whether the quota is exceeded, so that no read begins now."""
-        return self._quota.is_exceeded(self._now_ms())
+        quota = self._quota
+        return quota.limit < UNLIMITED and quota.is_exceeded(self._now_ms())
 
     def read_in_memory(self, log: Log, params: ReadParams) -> RemoteLogReadResult | None:
         """What `read` returns, if that needs no thread; None also for an error.
 
         A scan finds most of its records here: a task and a delayed fetch would cost more than this.
         """
-        begin = monotonic()
+        begin, (offset, max_bytes, up_to, _, committed) = monotonic(), params
+        continued = self._scans.read_on(log, offset, max_bytes, up_to, read_committed=committed)
+        if continued is not None:
+            scan, read = continued
+            self._read_ahead(log, scan.segment, read.end_position)
+            aborted: list[tuple[int, int]] | None = [] if committed else None
+            return self._read_at_once(scan.statistics, begin, read, aborted)
         try:
-            segment = self._remote.segment_at(log, params.offset)
+            segment = self._remote.segment_at(log, offset)
             if segment is None:
                 return None
             found = self._read_in_memory(log, segment, params)
@@ -203,19 +189,28 @@ class RemoteLogReader:
             return None  # `read` meets it again, and reports it
         if found is None or not found.has_batch:
             return None
-        aborted: list[tuple[int, int]] | None = None
-        if params.read_committed:
-            aborted = []
-            if found.records:
-                known = self._memory.aborted(segment, params.offset, found.next_offset)
-                if known is None:
-                    return None
-                aborted = _sorted(known)
+        aborted = [] if committed else None
+        if committed and found.records:
+            known = self._memory.aborted(segment, offset, found.next_offset)
+            if known is None:
+                return None
+            aborted = _sorted(known)
         self._read_ahead(log, segment, found.end_position)
         statistics = self.statistics.topic(log.topic)
+        if found.records and _bound(log, segment, params) > segment.end_offset:
+            self._scans.begin(log, segment, found, statistics, read_committed=committed)
+        return self._read_at_once(statistics, begin, found, aborted)
+
+    def _read_at_once(
+        self,
+        statistics: TopicRemoteStatistics,
+        begin: float,
+        read: RemoteRead,
+        aborted: list[tuple[int, int]] | None,
+    ) -> RemoteLogReadResult:
         statistics.reads += 1
         self.statistics.record_read_time(monotonic() - begin)
-        result = RemoteLogReadResult(found.records, aborted)
+        result = RemoteLogReadResult(read.records, aborted)
         self._count(statistics, result)
         return result
 

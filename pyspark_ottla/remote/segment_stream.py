@@ -18,7 +18,6 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.errors import CorruptFile, StorageError
 from ottla.storage.producer.producer_snapshot import decode_snapshot
-from ottla.storage.remote.object_keys import ObjectKind
 from ottla.storage.remote.remote_storage import (
     RemoteIndexType,
     RemoteObjectCorruptError,
@@ -225,5 +224,5 @@ class SegmentStream:
         return any(each.transaction_first_offset >= 0 for each in producers)
 
     def _corrupt(self, problem: str) -> RemoteObjectCorruptError:
-        key = self._storage.keys.key(self._metadata, ObjectKind.LOG)
+        key = self._storage.keys.of(self._metadata).log
         return RemoteObjectCorruptError(f"The object {key} is corrupt: {problem}")

@@ -74,6 +74,10 @@ class ChunkCache(Generic[Content]):
                 self.hits += 1
             return content
 
+    def keeps(self, key: ChunkKey) -> bool:
+        """Whether the chunk is in memory. Takes no lock, and does not count as its use."""
+        return key in self._chunks
+
     def _load(self, key: ChunkKey, mine: _Load[Content], load: Callable[[], Content]) -> Content:
         try:
             content = mine.content = load()

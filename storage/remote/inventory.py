@@ -48,10 +48,10 @@ def take_inventory(
     DELETE_SEGMENT_FINISHED is not live. Memory is needed for one key of each live object and for
     each orphan. Raises RemoteStorageError.
     """
-    live_keys = set()
+    live_keys: set[str] = set()
     for metadata in live:
         if metadata.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            live_keys.update(storage.keys.keys(metadata))
+            live_keys.update(storage.keys.of(metadata))
     live_objects = live_bytes = foreign = 0
     orphans: list[StoredObject] = []
     young: list[StoredObject] = []
@@ -84,8 +84,8 @@ def verify_segment(
     compared, one chunk at a time. The caches are not used. Raises RemoteStorageError if the store
     fails, which says nothing about the segment.
     """
-    log_key = storage.keys.key(metadata, ObjectKind.LOG)
-    indexes_key = storage.keys.key(metadata, ObjectKind.INDEXES)
+    log_key = storage.keys.of(metadata).log
+    indexes_key = storage.keys.of(metadata).indexes
     try:
         manifest = storage.read_manifest(metadata)
     except (RemoteResourceNotFoundError, RemoteObjectCorruptError) as error:

@@ -21,6 +21,8 @@ from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.storage.files.open_files import OpenFile
     from ottla.storage.remote.local_object_store import LocalObjectStore
     from ottla.storage.remote.manifest import SegmentManifest
@@ -92,12 +94,11 @@ class ObjectFiles:
         self._buffers: list[bytearray] = []
 
     def part(self, key: str, manifest: SegmentManifest, start: int, end: int) -> FileSlice | None:
-        """These bytes, verified. None if there are none, or if they cannot be sent from the object.
+        """These bytes of the segment, verified; None if they cannot be sent from the object.
 
         Raises RemoteResourceNotFoundError, RemoteObjectCorruptError, RemoteStorageError.
         """
-        end = min(end, manifest.chunk_index.original_file_size)
-        if start >= end or not _is_as_the_segment(manifest):
+        if not _is_as_the_segment(manifest):
             return None
         opened = self._opened(key)
         if opened is None:
@@ -110,18 +111,13 @@ class ObjectFiles:
             self._verify(key, opened, manifest, number)
         return FileSlice(opened.file, start, end - start)
 
-    def part_if_valid(
-        self, key: str, manifest: SegmentManifest, start: int, end: int
-    ) -> FileSlice | None:
-        """As `part`, None if something is to be read for it. Does not block.
+    def part_if_valid(self, key: str, numbers: range, start: int, end: int) -> FileSlice | None:
+        """As `part`, of the chunks with these numbers. None if something is to be read for it. Does
+        not block.
 
         The caller reads from these bytes by `read_if_cached`, and if the page cache has lost them,
         comes back in a thread, for `part`.
         """
-        end = min(end, manifest.chunk_index.original_file_size)
-        if start >= end:
-            return None
-        numbers = manifest.chunk_index.chunk_numbers(start, end)
         with self._lock:
             opened = self._open.get(key)
             if opened is None:
@@ -134,9 +130,13 @@ class ObjectFiles:
                 return None
             opened.sent = numbers
         for number in numbers:
-            if opened.valid.get_if_cached((key, number)) is None:
+            if not opened.valid.keeps((key, number)):
                 return None
         return FileSlice(opened.file, start, end - start)
+
+    def opened(self, key: str) -> _OpenObject | None:
+        """The file of an object that is open. Does not count as its use."""
+        return self._open.get(key)
 
     def read_ahead(self, key: str, manifest: SegmentManifest, number: int) -> None:
         """Verifies one chunk. Raises as `part`."""
@@ -224,6 +224,45 @@ class ObjectFiles:
             return self._buffers.pop()
         except IndexError:  # other threads have them
             return bytearray(_PIECE_BYTES)
+
+
+class ObjectSegmentFile:
+    """A `SegmentFile`. It looks up less than `ObjectFiles`: a scan has several requests for each
+    chunk. For the event loop."""
+
+    __slots__ = ("_chunk_size", "_files", "_first", "_key", "_last", "_read_ahead")
+
+    def __init__(
+        self,
+        files: ObjectFiles,
+        key: str,
+        manifest: SegmentManifest,
+        read_ahead: Callable[[range], None],
+    ) -> None:
+        """`read_ahead` is called with the numbers of the chunks that a request comes to."""
+        self._files = files
+        self._key = key
+        self._chunk_size = manifest.chunk_index.original_chunk_size
+        self._read_ahead = read_ahead
+        self._first = self._last = -1
+
+    def part_if_valid(self, start: int, end: int) -> FileSlice | None:
+        """As `ObjectFiles.part_if_valid`."""
+        first, last = start // self._chunk_size, (end - 1) // self._chunk_size
+        if first != self._first or last != self._last:
+            numbers = range(first, last + 1)
+            part = self._files.part_if_valid(self._key, numbers, start, end)
+            if part is not None:
+                self._first, self._last = first, last
+                self._read_ahead(numbers)
+            return part
+        opened = self._files.opened(self._key)
+        if opened is None:
+            return None
+        for number in range(first, last + 1):
+            if not opened.valid.keeps((self._key, number)):
+                return None
+        return FileSlice(opened.file, start, end - start)
 
 
 def _is_as_the_segment(manifest: SegmentManifest) -> bool:

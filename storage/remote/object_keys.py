@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.storage.remote import kafka_uuid
@@ -19,14 +20,22 @@ from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 
 #: A file that an interrupted upload to a local folder left. It is never read.
 TEMPORARY_SUFFIX = ".tmp"
-#: Keys in memory, at about 500 bytes: three for each segment that is being read.
-_MAX_KNOWN = 1_000
+#: Segments whose keys are in memory, at about 1,000 bytes.
+_MAX_KNOWN = 500
 
 
 class ObjectKind(Enum):
     LOG = "log"
     INDEXES = "indexes"
     MANIFEST = "rsm-manifest"
+
+
+class SegmentKeys(NamedTuple):
+    """The keys of all objects of a segment, the manifest first: what has none is not complete."""
+
+    manifest: str
+    indexes: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +73,27 @@ class ObjectKeys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self._known: dict[tuple[UUID, bytes | None, ObjectKind], str] = {}
+        # By the number of the UUID: its hash needs no call of a Python function.
+        self._known: dict[tuple[int, bytes | None], SegmentKeys] = {}
 
-    def key(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
-        """The key of an object. If the custom metadata of the segment has a prefix or a key, from
-        the time of the copy, these are used: the prefix may have been changed since."""
-        known_as = (metadata.segment_id.id, metadata.custom_metadata, kind)
-        key = self._known.get(known_as)
-        if key is None:
-            key = self._make(metadata, kind)
+    def of(self, metadata: RemoteLogSegmentMetadata) -> SegmentKeys:
+        """The keys of the objects. If the custom metadata of the segment has a prefix or a key,
+        from the time of the copy, these are used: the prefix may have been changed since."""
+        known_as = (metadata.segment_id.id.int, metadata.custom_metadata)
+        keys = self._known.get(known_as)
+        if keys is None:
+            keys = self._make(metadata)
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            self._known[known_as] = key
-        return key
+            self._known[known_as] = keys
+        return keys
 
-    def _make(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind) -> str:
+    def _make(self, metadata: RemoteLogSegmentMetadata) -> SegmentKeys:
         fields = CustomMetadata.decode(metadata.custom_metadata)
         prefix = self.prefix if fields.object_prefix is None else fields.object_prefix
         path = main_path(metadata) if fields.object_key is None else fields.object_key
-        return f"{prefix}{path}.{kind.value}"
-
-    def keys(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """All objects of the segment, the manifest first: what has none is not complete."""
         kinds = (ObjectKind.MANIFEST, ObjectKind.INDEXES, ObjectKind.LOG)
-        return [self.key(metadata, kind) for kind in kinds]
+        return SegmentKeys(*(f"{prefix}{path}.{kind.value}" for kind in kinds))
 
     def parse(self, key: str) -> ParsedKey | None:
         """None if the object is not below the prefix, or no object of a segment."""

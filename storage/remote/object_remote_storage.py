@@ -20,8 +20,8 @@ from ottla.storage.remote.chunk_index import Chunk
 from ottla.storage.remote.compression import decompress
 from ottla.storage.remote.custom_metadata import CustomMetadata
 from ottla.storage.remote.manifest import MAX_MANIFEST_BYTES, Checksums, SegmentManifest
-from ottla.storage.remote.object_files import ObjectFiles
-from ottla.storage.remote.object_keys import ObjectKeys, ObjectKind, main_path
+from ottla.storage.remote.object_files import ObjectFiles, ObjectSegmentFile
+from ottla.storage.remote.object_keys import ObjectKeys, main_path
 from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.rate_limit import RateLimit
 from ottla.storage.remote.read_ahead import Background, ReadAhead
@@ -76,7 +76,7 @@ class ObjectRemoteStorage:
         except BaseException:
             # What stays after a failure here is found by `ottla tiered gc`.
             with contextlib.suppress(RemoteStorageError):
-                self.store.delete(self.keys.keys(metadata))
+                self.store.delete(self.keys.of(metadata))
             raise
 
     def _copy(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
@@ -86,25 +86,25 @@ class ObjectRemoteStorage:
         compressed = self._settings.compression and not (
             self._settings.compression_heuristic and log.is_compressed()
         )
-        key = partial(self.keys.key, metadata)
-        size = self.store.put(key(ObjectKind.LOG), log.chunks(compressed=compressed))
+        keys = self.keys.of(metadata)
+        size = self.store.put(keys.log, log.chunks(compressed=compressed))
         chunk_index = log.chunk_index(compressed=compressed)
         if size != chunk_index.object_size:
             raise RemoteStorageError(
-                f"The object {key(ObjectKind.LOG)} has {size} bytes after its copy, expected"
+                f"The object {keys.log} has {size} bytes after its copy, expected"
                 f" {chunk_index.object_size}"
             )
         indexes = IndexSource(self._fs, data)
-        size += self.store.put(key(ObjectKind.INDEXES), indexes.contents)
+        size += self.store.put(keys.indexes, indexes.contents)
         checksums = Checksums(log.checksums, indexes.checksums)
         manifest = SegmentManifest(chunk_index, indexes.ranges, compressed, checksums)
-        size += self.store.put(key(ObjectKind.MANIFEST), [manifest.encode(metadata)])
+        size += self.store.put(keys.manifest, [manifest.encode(metadata)])
         custom = CustomMetadata(size, self.keys.prefix, main_path(metadata))
         return custom.encode(self._settings.custom_metadata_fields)
 
     def manifest(self, metadata: RemoteLogSegmentMetadata) -> SegmentManifest:
         """Raises RemoteResourceNotFoundError and RemoteObjectCorruptError."""
-        key = self.keys.key(metadata, ObjectKind.MANIFEST)
+        key = self.keys.of(metadata).manifest
         manifest = self._manifests.get(key)
         if manifest is None:
             manifest = self.read_manifest(metadata)
@@ -113,7 +113,7 @@ class ObjectRemoteStorage:
 
     def read_manifest(self, metadata: RemoteLogSegmentMetadata) -> SegmentManifest:
         """As `manifest`, always from the store."""
-        key = self.keys.key(metadata, ObjectKind.MANIFEST)
+        key = self.keys.of(metadata).manifest
         return SegmentManifest.decode(self.store.get(key, MAX_MANIFEST_BYTES), key)
 
     @property
@@ -126,21 +126,39 @@ class ObjectRemoteStorage:
         if self._files is None:
             return None
         manifest = self.manifest(metadata)
-        key = self.keys.key(metadata, ObjectKind.LOG)
+        numbers = manifest.chunk_index.chunk_numbers(start_position, end_position)
+        if not numbers:
+            return None
+        key = self.keys.of(metadata).log
+        end_position = min(end_position, manifest.chunk_index.original_file_size)
         part = self._files.part(key, manifest, start_position, end_position)
-        self._read_ahead_of(key, manifest, part)
+        if part is not None:
+            self._start_read_ahead(key, manifest, numbers, self._files)
         return part
 
     def fetch_log_segment_file_if_cached(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> FileSlice | None:
-        manifest = self._manifests.get(self.keys.key(metadata, ObjectKind.MANIFEST))
+        keys = self.keys.of(metadata)
+        manifest = self._manifests.get(keys.manifest)
         if self._files is None or manifest is None:
             return None
-        key = self.keys.key(metadata, ObjectKind.LOG)
-        part = self._files.part_if_valid(key, manifest, start_position, end_position)
-        self._read_ahead_of(key, manifest, part)
+        numbers = manifest.chunk_index.chunk_numbers(start_position, end_position)
+        if not numbers:
+            return None
+        end_position = min(end_position, manifest.chunk_index.original_file_size)
+        part = self._files.part_if_valid(keys.log, numbers, start_position, end_position)
+        if part is not None:
+            self._start_read_ahead(keys.log, manifest, numbers, self._files)
         return part
+
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> ObjectSegmentFile | None:
+        keys = self.keys.of(metadata)
+        manifest = self._manifests.get(keys.manifest)
+        if self._files is None or manifest is None:
+            return None
+        read_ahead = partial(self._start_read_ahead, keys.log, manifest, files=self._files)
+        return ObjectSegmentFile(self._files, keys.log, manifest, read_ahead)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
@@ -150,7 +168,7 @@ class ObjectRemoteStorage:
             return part.read()
         manifest = self.manifest(metadata)
         index = manifest.chunk_index
-        key = self.keys.key(metadata, ObjectKind.LOG)
+        key = self.keys.of(metadata).log
         numbers = index.chunk_numbers(start_position, end_position)
         contents = [self._cached_chunk(key, manifest, index.chunk(number)) for number in numbers]
         self._start_read_ahead(key, manifest, numbers)
@@ -163,11 +181,11 @@ class ObjectRemoteStorage:
         if part is not None:
             cached = part.read_if_cached()
             return None if cached is None else memoryview(cached)
-        manifest = self._manifests.get(self.keys.key(metadata, ObjectKind.MANIFEST))
+        keys = self.keys.of(metadata)
+        manifest, key = self._manifests.get(keys.manifest), keys.log
         if manifest is None:
             return None
         index = manifest.chunk_index
-        key = self.keys.key(metadata, ObjectKind.LOG)
         numbers = index.chunk_numbers(start_position, end_position)
         contents = []
         for number in numbers:
@@ -189,15 +207,8 @@ class ObjectRemoteStorage:
         end = min(end_position, manifest.chunk_index.original_file_size)
         if start_position >= end:
             return b""
-        key = self.keys.key(metadata, ObjectKind.LOG)
+        key = self.keys.of(metadata).log
         return bytes(self.store.get_range(key, start_position, end - start_position))
-
-    def _read_ahead_of(self, key: str, manifest: SegmentManifest, part: FileSlice | None) -> None:
-        """Starts to read what follows a part of the file, whose bytes are the segment's."""
-        if part is not None:
-            end_position = part.position + part.length
-            numbers = manifest.chunk_index.chunk_numbers(part.position, end_position)
-            self._start_read_ahead(key, manifest, numbers, self._files)
 
     def _start_read_ahead(
         self,
@@ -207,13 +218,13 @@ class ObjectRemoteStorage:
         files: ObjectFiles | None = None,
     ) -> None:
         read_ahead = self._read_ahead if files is None else self._verify_ahead
-        if read_ahead is None or not numbers:
+        if read_ahead is None or not numbers or not read_ahead.continues(key, numbers):
             return
         index = manifest.chunk_index
         count = max(1, self._settings.prefetch_bytes // index.original_chunk_size)
         ahead = range(numbers.stop, min(numbers.stop + count, len(index)))
         has = self.cache.has if files is None else files.has
-        for number in read_ahead.wanted(key, numbers, ahead, has):
+        for number in read_ahead.wanted(key, ahead, has):
             load: Callable[[], object]
             if files is None:
                 load = partial(self._cached_chunk, key, manifest, index.chunk(number))
@@ -250,7 +261,7 @@ class ObjectRemoteStorage:
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         manifest = self.manifest(metadata)
-        key = self.keys.key(metadata, ObjectKind.INDEXES)
+        key = self.keys.of(metadata).indexes
         index = manifest.indexes.get(index_type)
         # The format has no way to say that there is no snapshot; Kafka's snapshots are never empty.
         if index is None or (index_type is RemoteIndexType.PRODUCER_SNAPSHOT and index.size == 0):
@@ -272,9 +283,9 @@ class ObjectRemoteStorage:
         )
 
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
-        self._manifests.drop(self.keys.key(metadata, ObjectKind.MANIFEST))
-        self.store.delete(self.keys.keys(metadata))
-        key = self.keys.key(metadata, ObjectKind.LOG)
+        self._manifests.drop(self.keys.of(metadata).manifest)
+        self.store.delete(self.keys.of(metadata))
+        key = self.keys.of(metadata).log
         self.cache.drop(key)
         if self._files is not None:
             self._files.drop(key)

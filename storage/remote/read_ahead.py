@@ -13,7 +13,7 @@ from ottla.storage.remote.remote_storage import RemoteStorageError
 #: Starts a function in a worker thread, some time later.
 Background = Callable[[Callable[[], None]], object]
 
-# Segments of which the last chunk is remembered, to see that a reader continues.
+# Readers whose last chunk is remembered, to see that they continue.
 _MAX_READERS = 1024
 # Chunks that wait for a thread to read them ahead.
 _MAX_READ_AHEAD = 64
@@ -27,25 +27,36 @@ class ReadAhead:
         self._background = background
         self._at_once = at_once
         self._lock = threading.Lock()
-        self._last_chunks: OrderedDict[str, int] = OrderedDict()
+        # The last chunk of each reader, and whether what follows was wanted.
+        self._readers: OrderedDict[tuple[str, int], bool] = OrderedDict()
         self._started: set[tuple[str, int]] = set()
         self._queue: deque[tuple[tuple[str, int], Callable[[], object]]] = deque()
         self._running = 0
 
-    def wanted(
-        self, key: str, numbers: range, ahead: range, has: Callable[[tuple[str, int]], bool]
-    ) -> list[int]:
-        """The chunks to read ahead now: none unless the request continues the one before. `has`
-        returns whether a chunk is there, or on its way. `start` each of them."""
+    def continues(self, key: str, numbers: range) -> bool:
+        """Whether a request for these chunks continues an earlier one, so that the chunks after
+        them are `wanted`: once for each chunk, although a scan has several requests for it."""
         if self._background is None:
-            return []
+            return False
+        first, last = numbers[0], numbers[-1]
         with self._lock:
-            last = self._last_chunks.pop(key, -1)
-            self._last_chunks[key] = numbers[-1]
-            if len(self._last_chunks) > _MAX_READERS:
-                self._last_chunks.popitem(last=False)
-            if numbers[0] not in (last, last + 1):
-                return []
+            readers = self._readers
+            came = readers.pop((key, first - 1), None) is not None
+            known = readers.get((key, last))
+            if known and not came:
+                return False
+            if first != last:
+                came = readers.pop((key, first), None) is not None or came
+            continues = came or known is not None or first == 0
+            readers[key, last] = continues
+            if len(readers) > _MAX_READERS:
+                readers.popitem(last=False)
+            return continues
+
+    def wanted(self, key: str, ahead: range, has: Callable[[tuple[str, int]], bool]) -> list[int]:
+        """Those of these chunks that are not read ahead yet; `start` each of them. `has` returns
+        whether a chunk is there, or on its way."""
+        with self._lock:
             new = []
             for number in ahead:
                 if len(self._started) >= _MAX_READ_AHEAD:

@@ -35,6 +35,14 @@ class RemoteIndexType(Enum):
     LEADER_EPOCH = "leader-epoch-checkpoint"
 
 
+class SegmentFile(Protocol):
+    """The file of a segment, for one reader that reads it from front to back."""
+
+    def part_if_valid(self, start: int, end: int) -> FileSlice | None:
+        """The bytes from `start` to before `end`, which are in the segment; None if something is to
+        be read for it. Does not block."""
+
+
 class RemoteStorage(Protocol):
     @property
     def read_ahead_bytes(self) -> int:
@@ -69,6 +77,9 @@ class RemoteStorage(Protocol):
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> FileSlice | None:
         """As `fetch_log_segment_file`, None if something is to be read for it. Does not block."""
+
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> SegmentFile | None:
+        """The file of `fetch_log_segment_file_if_cached`. None if there is none. Does not block."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         """A whole index. Raises RemoteResourceNotFoundError, also for a transaction index or a

@@ -24,6 +24,10 @@ class TopicIdPartition:
     topic: str
     partition: int
 
+    def __hash__(self) -> int:
+        # Each fetch looks some up: hashes of a UUID are calls of Python functions.
+        return hash((self.topic_id.int, self.partition))
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentId:
@@ -31,6 +35,9 @@ class RemoteLogSegmentId:
 
     topic_id_partition: TopicIdPartition
     id: UUID
+
+    def __hash__(self) -> int:
+        return hash(self.id.int)
 
 
 @dataclass(frozen=True, slots=True)

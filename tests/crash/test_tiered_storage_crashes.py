@@ -150,7 +150,7 @@ async def test_nothing_is_lost_and_nothing_is_left(seed: int, tmp_path: Path) ->
     assert {each.state for each in segments} <= {RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
     # As `ottla tiered gc --execute` does, for objects of any age.
     delete_orphans(storage, take_inventory(storage, segments, 1 << 62).orphans)
-    live = {key for each in segments for key in storage.keys.keys(each)}
+    live = {key for each in segments for key in storage.keys.of(each)}
     assert {each.key for each in storage.store.list("")} == live
     check_nothing_is_lost(scene, storage, read_content=True)
     await scene.stop()

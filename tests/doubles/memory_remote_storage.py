@@ -53,6 +53,9 @@ class MemoryRemoteStorage:
 
     fetch_log_segment_file_if_cached = fetch_log_segment_file
 
+    def segment_file(self, metadata: RemoteLogSegmentMetadata) -> None:
+        return None
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int
     ) -> bytes:

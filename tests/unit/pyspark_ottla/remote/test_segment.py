@@ -14,6 +14,6 @@ def test_the_objects_are_the_same() -> None:
     metadata = replace(segment_metadata(1000), custom_metadata=b"\x00")
     segment = pickle.loads(pickle.dumps(planned(metadata)))
     found = metadata_of(segment)
-    assert ObjectKeys("p/").keys(found) == ObjectKeys("p/").keys(metadata)
+    assert ObjectKeys("p/").of(found) == ObjectKeys("p/").of(metadata)
     assert (segment.start, segment.end, segment.size_bytes) == (1234, 1334, 1000)
     assert found.custom_metadata == b"\x00"

@@ -16,18 +16,18 @@ def test_the_layout_of_the_plugin() -> None:
     metadata = segment_metadata(100)
     assert main_path(metadata) == PATH
     keys = ObjectKeys("someprefix/")
-    assert keys.key(metadata, ObjectKind.LOG) == f"someprefix/{PATH}.log"
-    assert keys.keys(metadata) == [
+    assert keys.of(metadata).log == f"someprefix/{PATH}.log"
+    assert keys.of(metadata) == (
         f"someprefix/{PATH}.rsm-manifest",
         f"someprefix/{PATH}.indexes",
         f"someprefix/{PATH}.log",
-    ]
+    )
 
 
 def test_custom_metadata_has_the_prefix_and_key_of_the_copy() -> None:
     custom = CustomMetadata(object_prefix="before/", object_key="a/key").encode()
     metadata = replace(segment_metadata(100), custom_metadata=custom)
-    assert ObjectKeys("now/").key(metadata, ObjectKind.LOG) == "before/a/key.log"
+    assert ObjectKeys("now/").of(metadata).log == "before/a/key.log"
 
 
 def test_a_key_is_parsed() -> None:
