@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.checkpoints import write_offset_checkpoint
 from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
@@ -316,3 +317,51 @@ def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) 
     assert [r.offset for r in records_in(again)] == [0, 1, 2, 3]
     assert again.log_end_offset == end
     assert append(again).first_offset == end
+
+
+@pytest.mark.parametrize(
+    ("settings", "start", "producers"),
+    [
+        ({"remote_storage_enable": True, "local_retention_bytes": 1}, 0, [7, 8]),
+        ({"retention_bytes": 1}, 28, [8]),
+    ],
+)
+def test_the_producers_of_records_in_remote_storage_are_known_after_a_crash(
+    settings: dict[str, int], start: int, producers: list[int]
+) -> None:
+    """The snapshot at the first local segment has them; without tiered storage their records are
+    deleted."""
+    fs = MemoryFileSystem()
+    wanted = {**SETTINGS, **settings}
+    manager = manager_on(fs, **wanted)
+    log = manager.get_or_create("t", 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    for producer in (7, 8):
+        for number in range(10):
+            append(
+                log, plain(2), producer_id=producer, producer_epoch=0, base_sequence=2 * number
+            )  # fmt: skip
+    log.flush()
+    log.offsets.highest_remote_offset = 27
+    run_at_once(log.delete_old_segments(NOW_MS))
+    manager.checkpoint_log_starts()
+    fs.sync_directory(log.path)
+    opened = manager_on(fs.after_power_failure(), **wanted).get("t", 0)
+    assert opened is not None
+    assert (opened.log_start_offset, opened.segments.base_offsets) == (start, [28])
+    assert list(opened.producer_state.producers) == producers
+
+
+def test_a_log_that_is_loaded_leaves_its_flushes_to_the_broker() -> None:
+    """As one that is created."""
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    append(log)
+    log.flush()
+    logs = LogManager([ROOT], log.config.replace(flush_messages=1), fs)
+    requested: list[object] = []
+    logs.flush_later = requested.append
+    logs.load(NOW_MS)
+    loaded = logs.get("t", 0)
+    assert loaded is not None
+    append(loaded)
+    assert requested == [loaded.flusher]
