@@ -161,8 +161,11 @@ class Admin:
         index = self._partition()
         offset = self.world.watch.any_offset(TOPIC, index, self.random)
         self.world.note(f"delete records of {TOPIC}-{index} before {offset}")
+        where = TopicPartition(TOPIC, index)
+        known = self.world.deleted_before
+        known[where] = max(offset, known.get(where, 0))
         rows = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(index, offset)])]
-        route = LeaderOf(TopicPartition(TOPIC, index))
+        route = LeaderOf(where)
         await self._send(DeleteRecordsRequest(rows, REQUEST_MS), route)
 
     async def recreate(self, replicas: int = 0) -> None:
