@@ -90,7 +90,9 @@ class StoreConnection:
     A check waits for nothing and meets no trouble.
     """
 
-    def __init__(self, store: SimulatedObjectStore, process: Process | None, broker_id: int) -> None:
+    def __init__(
+        self, store: SimulatedObjectStore, process: Process | None, broker_id: int
+    ) -> None:
         self._store = store
         self._process = process
         self._broker_id = broker_id

@@ -119,7 +119,7 @@ class WaitingWorkerPool:
 
     async def close(self) -> None:
         self._closed = True
-        while self.accepted:
+        while self.accepted:  # noqa: ASYNC110  # a dead process never ends
             await asyncio.sleep(CLOSE_SECONDS)
 
     def _submit(self, function: Callable[[], Any], outcome: asyncio.Future[Any] | None) -> None:

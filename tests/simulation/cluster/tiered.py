@@ -29,7 +29,8 @@ from tests.simulation.cluster.tiered_checks import TieredChecks
 from tests.simulation.cluster.tiered_metadata import CommittedMetadata
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.tiered_troubles import TieredTroubles
+    from tests.simulation.cluster.troubles import Troubles
     from tests.simulation.cluster.world import World
 
 # Remote retention deletes what is old of it.
@@ -65,7 +66,7 @@ def configs(random: Random, topic: str) -> dict[str, str]:
 
 
 class SwitchedProducer(Producer):
-    """Writes without acknowledgements that are checked, and goes on whatever becomes of its topic."""
+    """Goes on whatever becomes of its topic; nothing of it need stay."""
 
     kind = "fleeting"
 
@@ -183,11 +184,11 @@ class Tiered:
         ]
         return made
 
-    def look(self, node: Node) -> None:
-        """The continuous checks, of one broker."""
-        self.checks.look(node)
+    def troubles(self, troubles: Troubles) -> TieredTroubles:
+        """What is done to it."""
+        from tests.simulation.cluster.tiered_troubles import TieredTroubles
+
+        return TieredTroubles(self.world, self, troubles)
 
     def heal(self) -> None:
         self.store.heal()
-
-

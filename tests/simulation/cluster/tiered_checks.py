@@ -1,9 +1,10 @@
-"""What must hold with tiered storage: nothing is lost on the way to the store, nothing stays there."""
+"""What must hold with tiered storage: nothing is lost on the way, nothing stays in the store."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,8 +15,11 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
-from ottla.storage.remote.segments import RemoteLogSegmentState
+from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.simulation.cluster.consumers import batches_in
 from tests.simulation.cluster.settled import assignments, decoded_topic
 
@@ -32,6 +36,8 @@ CLEAN_TOPICS = frozenset((TOPIC, BRIEF_TOPIC, "fleeting"))
 FETCH_BYTES = 20_000
 REQUEST_MS = 4_000
 READ_ATTEMPTS = 200
+# Until the leader of the metadata is known that has committed them.
+COMMITTED_SECONDS = 20
 # Abandoned copies are deleted after two minutes, and deletions are retried within seconds.
 SETTLED_SECONDS = 240
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -46,28 +52,41 @@ class TieredChecks:
         #: By topic id: how often brokers had started when its deletion was seen.
         self._deleted: dict[UUID, int] = {}
         self._known: dict[str, UUID] = {}
+        #: What is on no disk and in no copy, and since when that was seen.
+        self._missing: dict[tuple[int, TopicPartition, int], float] = {}
 
     # While the cluster runs
 
-    def look(self, node: Node) -> None:
+    def look(self, grace_seconds: float = COMMITTED_SECONDS) -> None:
         """Local segments are deleted after their copies are finished, and committed as that."""
-        self.tiered.metadata.look(node)
+        nodes = [each for each in self.world.nodes.values() if each.ready and each.is_up]
+        for node in nodes:
+            self.tiered.metadata.look(node)
+        now, missing = self.world.loop.now, {}
+        for node in nodes:
+            for where, lost in self._never_copied(node):
+                key = node.broker_id, where, lost
+                since = missing[key] = self._missing.get(key, now)
+                if now - since >= grace_seconds:
+                    self.world.complain(
+                        f"{node.host}: offset {lost} of {where} is not on its disk, and no copy of "
+                        f"it was finished"
+                    )
+        self._missing = missing
+        self.look_at_tree()
+
+    def _never_copied(self, node: Node) -> Iterator[tuple[TopicPartition, int]]:
         server: Any = node.server
-        manager = server.parts.replicas.manager
-        for key, partition in manager.partitions.items():
+        for where, partition in server.parts.replicas.manager.partitions.items():
             log = partition.log
-            if key.topic not in CLEAN_TOPICS or log is None or partition.offline:
+            if where.topic not in CLEAN_TOPICS or log is None or partition.offline:
                 continue
-            if log.log_start_offset >= log.local_log_start_offset or log.topic_id is None:
-                continue
-            lost = self.tiered.metadata.never_copied(
-                log.topic_id, key.partition, log.log_start_offset, log.local_log_start_offset
-            )
-            if lost is not None:
-                self.world.complain(
-                    f"{node.host}: offset {lost} of {key} is not on its disk, where the log begins "
-                    f"at {log.local_log_start_offset}, and no copy of it was finished"
-                )
+            start, end = log.log_start_offset, log.local_log_start_offset
+            if start < end and log.topic_id is not None:
+                metadata = self.tiered.metadata
+                lost = metadata.never_copied(log.topic_id, where.partition, start, end)
+                if lost is not None:
+                    yield where, lost
 
     def look_at_tree(self) -> None:
         """Which topics there are, and when they were deleted."""
@@ -100,6 +119,7 @@ class TieredChecks:
         else:
             self.world.complain(f"remote storage does not settle: {reason}")
             return
+        self.look(grace_seconds=0)
         self._check_store()
         for topic in CHECKED_TOPICS:
             for where in [each for each in assignments(self.world) if each.topic == topic]:
@@ -149,8 +169,30 @@ class TieredChecks:
         for segment in metadata.segments():
             partition = segment.segment_id.topic_id_partition
             if partition.topic_id in current and segment.state is FINISHED:
+                where = TopicPartition(partition.topic, partition.partition)
                 for problem in verify_segment(storage, segment, read_content=True):
-                    self.world.complain(f"{partition.topic}-{partition.partition}: {problem}")
+                    self.world.complain(f"{where}: {problem}")
+                self._check_producers(storage, where, segment)
+
+    def _check_producers(
+        self, storage: ObjectRemoteStorage, where: TopicPartition, segment: RemoteLogSegmentMetadata
+    ) -> None:
+        """A follower that begins behind the segment knows the producers of all that is before."""
+        before = {
+            struct.unpack_from(">q", data, 43)[0]
+            for base, data in self.world.watch.batches(*where)
+            if base <= segment.end_offset
+        } - {-1}
+        if not before:
+            return
+        try:
+            snapshot = storage.fetch_index(segment, RemoteIndexType.PRODUCER_SNAPSHOT)
+        except RemoteResourceNotFoundError:
+            self.world.complain(f"{where}: {segment} has no producers, and there are {before}")
+            return
+        missing = before - {each.producer_id for each in decode_snapshot("snapshot", snapshot)}
+        if missing:
+            self.world.complain(f"{where}: {segment} does not have the producers {missing}")
 
     def _log(self, broker_id: int, where: TopicPartition) -> Any:
         server: Any = self.world.nodes[broker_id].server
@@ -198,7 +240,10 @@ class TieredChecks:
                 client.forget_leader(where)
                 await asyncio.sleep(0.2)
             for data in batches_in(bytes(part.records or b"")):
-                base, last = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
+                base, last = (
+                    struct.unpack_from(">q", data)[0],
+                    struct.unpack_from(">i", data, 23)[0],
+                )
                 if base > position:
                     self.world.complain(f"{where}: after {position} comes the batch of {base}")
                 found[base] = data
@@ -232,5 +277,3 @@ class TieredChecks:
                     f"{values.get(offset)!r}"
                 )
                 return
-
-

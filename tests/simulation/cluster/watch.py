@@ -77,12 +77,12 @@ class Watch:
                 self._look_at_broker(node, manager)
                 self._look_at_isr_updates(node)
                 self._look_at_directories(node)
-                if self.world.tiered is not None:
-                    self.world.tiered.look(node)
                 if self._looks % OFFSETS_LOOKS == 0:
                     self._offsets.look(node, self.world.complain)
                 for line in self._storage.complaints(node, manager, self.world.shape.partitions):
                     self.world.complain(line)
+        if self.world.tiered is not None:
+            self.world.tiered.checks.look()
         self._look_at_tree()
         for line in self.world.loop.too_long:
             self.world.complain(line)
