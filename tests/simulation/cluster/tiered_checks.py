@@ -150,7 +150,7 @@ class TieredChecks:
         """After `ottla tiered gc` the store has the objects of the segments and no others."""
         storage, metadata = self.tiered.own_storage(), self.tiered.metadata
         current = set(self._known.values())
-        segments = metadata.listed.segments()
+        segments = metadata.listed.segments_in_use()
         inventory = take_inventory(storage, segments, self.world.now_ms(), 0)
         delete_orphans(storage, inventory.orphans)
         live = {
