@@ -76,7 +76,9 @@ class SimulatedObjectStore:
         self.random = Random(f"object store {world.seed}")
         self.objects: dict[str, tuple[bytes, int]] = {}
         self.trap: Trap | None = None
-        self.requests = 0
+        #: How often something was requested, and how often a trouble met its step.
+        self.requests = {"put": 0, "get": 0, "delete": 0}
+        self.caught = 0
         self.heal()
 
     def heal(self) -> None:
@@ -159,7 +161,8 @@ class StoreConnection:
     def _begin(self, kind: str, key: str) -> None:
         """Until the store does what is requested."""
         store = self._store
-        store.requests += 1
+        if self._process is not None:
+            store.requests[kind] += 1
         self._spring(kind, key, is_done=False)
         self._wait(store.faults.seconds)
         if self._process is None:
@@ -193,6 +196,7 @@ class StoreConnection:
             return
         if trap.catches(kind, key, is_done=is_done):
             self._store.trap = None
+            self._store.caught += 1
             state = "done" if is_done else "begun"
             self._store.world.note(f"b{self._broker_id}: {kind} of {key} is {state}")
             if not trap.caught.done():

@@ -164,7 +164,8 @@ class TieredChecks:
                 self.world.complain(f"{each.key} stays in the store")
         self.world.note(
             f"{len(segments)} remote segments, {len(inventory.orphans)} orphans, "
-            f"{inventory.live_bytes} bytes in {self.tiered.store.requests} requests"
+            f"{inventory.live_bytes} bytes; {self.tiered.store.caught} steps with a trouble, "
+            f"requests {self.tiered.store.requests}"
         )
         for segment in metadata.segments():
             partition = segment.segment_id.topic_id_partition

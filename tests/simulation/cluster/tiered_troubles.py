@@ -171,8 +171,17 @@ class TieredTroubles:
         values = (str(BRIEF_RETENTION_BYTES), str(2 * BRIEF_RETENTION_BYTES))
         await self._set(BRIEF_TOPIC, "retention.bytes", values)
 
-    async def _set(self, topic: str, name: str, values: tuple[str, ...]) -> None:
+    async def end(self) -> None:
+        """All topics have tiered storage, so that what is left in the store is theirs."""
+        for _ in range(CREATE_ATTEMPTS):
+            if await self._set(SWITCHED_TOPIC, "remote.storage.enable", ("true",)):
+                return
+            await asyncio.sleep(1)
+        self.world.complain(f"the settings of {SWITCHED_TOPIC} cannot be changed")
+
+    async def _set(self, topic: str, name: str, values: tuple[str, ...]) -> bool:
         value = self.random.choice(values)
         row = AlterConfigsResource(TOPIC_RESOURCE, topic, [AlterableConfig(name, 0, value)])
         self.world.note(f"set {name}={value} of {topic}")
-        await self.admin.send(IncrementalAlterConfigsRequest([row]), Controller())
+        response = await self.admin.send(IncrementalAlterConfigsRequest([row]), Controller())
+        return response is not None and response.responses[0].error_code == ErrorCode.NONE

@@ -279,6 +279,8 @@ class World:
             if not node.is_up:
                 node.start()
         await asyncio.sleep(15)
+        if self.troubles.tiered is not None:
+            await self.troubles.tiered.end()
         self.stopping = True
         if not await self._gets_well():
             return
