@@ -104,7 +104,7 @@ class Tiered:
         self.world = world
         self.random = Random(f"tiered {world.seed}")
         self.store = SimulatedObjectStore(world)
-        self.metadata = CommittedMetadata(world)
+        self.metadata = CommittedMetadata(world, METADATA_PARTITIONS)
         self.checks = TieredChecks(world, self)
         self.interval_ms = self.random.choice([300, 1000, 3000])
         self._store_settings = {

@@ -36,8 +36,6 @@ CLEAN_TOPICS = frozenset((TOPIC, BRIEF_TOPIC, "fleeting"))
 FETCH_BYTES = 20_000
 REQUEST_MS = 4_000
 READ_ATTEMPTS = 200
-# Until the leader of the metadata is known that has committed them.
-COMMITTED_SECONDS = 20
 # Abandoned copies are deleted after two minutes, and deletions are retried within seconds.
 SETTLED_SECONDS = 240
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -52,27 +50,19 @@ class TieredChecks:
         #: By topic id: how often brokers had started when its deletion was seen.
         self._deleted: dict[UUID, int] = {}
         self._known: dict[str, UUID] = {}
-        #: What is on no disk and in no copy, and since when that was seen.
-        self._missing: dict[tuple[int, TopicPartition, int], float] = {}
 
     # While the cluster runs
 
-    def look(self, grace_seconds: float = COMMITTED_SECONDS) -> None:
+    def look(self) -> None:
         """Local segments are deleted after their copies are finished, and committed as that."""
         nodes = [each for each in self.world.nodes.values() if each.ready and each.is_up]
-        for node in nodes:
-            self.tiered.metadata.look(node)
-        now, missing = self.world.loop.now, {}
+        self.tiered.metadata.look(nodes)
         for node in nodes:
             for where, lost in self._never_copied(node):
-                key = node.broker_id, where, lost
-                since = missing[key] = self._missing.get(key, now)
-                if now - since >= grace_seconds:
-                    self.world.complain(
-                        f"{node.host}: offset {lost} of {where} is not on its disk, and no copy of "
-                        f"it was finished"
-                    )
-        self._missing = missing
+                self.world.complain(
+                    f"{node.host}: offset {lost} of {where} is not on its disk, and no copy of it "
+                    f"was finished"
+                )
         self.look_at_tree()
 
     def _never_copied(self, node: Node) -> Iterator[tuple[TopicPartition, int]]:
@@ -82,8 +72,12 @@ class TieredChecks:
             if where.topic not in CLEAN_TOPICS or log is None or partition.offline:
                 continue
             start, end = log.log_start_offset, log.local_log_start_offset
-            if start < end and log.topic_id is not None:
-                metadata = self.tiered.metadata
+            metadata = self.tiered.metadata
+            if (
+                start < end
+                and log.topic_id is not None
+                and metadata.is_complete(log.topic_id, *where)
+            ):
                 lost = metadata.never_copied(log.topic_id, where.partition, start, end)
                 if lost is not None:
                     yield where, lost
@@ -119,7 +113,7 @@ class TieredChecks:
         else:
             self.world.complain(f"remote storage does not settle: {reason}")
             return
-        self.look(grace_seconds=0)
+        self.look()
         self._check_store()
         for topic in CHECKED_TOPICS:
             for where in [each for each in assignments(self.world) if each.topic == topic]:

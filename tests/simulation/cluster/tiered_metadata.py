@@ -14,6 +14,7 @@ from ottla.storage.remote.metadata_records import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     decode_metadata,
+    metadata_partition,
     topic_id_partition_of,
 )
 from ottla.storage.remote.remote_storage import RemoteResourceNotFoundError
@@ -23,6 +24,7 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
+from tests.simulation.cluster.settled import state_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
 class CommittedMetadata:
     """Replays each metadata partition once. Its committed records never change."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, partition_count: int) -> None:
         self.world = world
+        self._partition_count = partition_count
+        self._complete: set[int] = set()
         #: As `ottla tiered gc` has them.
         self.listed = RemoteSegments()
         self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
@@ -41,14 +45,30 @@ class CommittedMetadata:
         #: By topic id and partition: all segments that were COPY_SEGMENT_FINISHED at any time.
         self.copied: dict[tuple[UUID, int], dict[RemoteLogSegmentId, RemoteLogSegmentMetadata]] = {}
 
-    def look(self, node: Node) -> None:
-        """Replays what the metadata partitions led by a broker have since the last look."""
+    def look(self, nodes: list[Node]) -> None:
+        """Replays what has been committed since the last look."""
+        self._complete = set()
+        for node in nodes:
+            self._look_at(node)
+
+    def is_complete(self, topic_id: bytes, topic: str, partition: int) -> bool:
+        """Whether the last look has seen all that is committed about a partition: a new leader
+        does not know at first that it is."""
+        where = TopicIdPartition(UUID(bytes=topic_id), topic, partition)
+        return metadata_partition(where, self._partition_count) in self._complete
+
+    def _look_at(self, node: Node) -> None:
         server: Any = node.server
         partitions = server.parts.replicas.manager.partitions
         for key in [each for each in partitions if each.topic == REMOTE_LOG_METADATA_TOPIC]:
             partition = partitions[key]
             if partition.is_leader and partition.log is not None and not partition.offline:
                 self._replay(key, partition.log)
+                state = state_of(self.world, key)
+                own = node.broker_id, partition.leader_epoch
+                is_leader = state is not None and (state.leader, state.leader_epoch) == own
+                if is_leader and partition.log.high_watermark == partition.log.log_end_offset:
+                    self._complete.add(key.partition)
 
     def _replay(self, key: TopicPartition, log: Any) -> None:
         start, end = self._positions.get(key.partition, 0), log.high_watermark
