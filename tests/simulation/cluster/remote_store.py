@@ -1,8 +1,8 @@
 """A simulated object store, which all brokers share, with troubles of its own.
 
 Each request takes time, in which everything else continues. It may be refused (503), done and
-reported as failed, answered with a damaged or shortened body, slow, or the store is away. A trap
-tells a trouble that a certain step of a copy, a deletion or a read has been reached.
+reported as failed, return a damaged or shortened body, be slow, or the store is away. A trap
+reports to a trouble that a certain step of a copy, a deletion or a read has been reached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # One way of a request when the store is well, at most.
 SECONDS = 0.01
-# A store that is away answers after so long at most.
+# A request to a store that is away fails after so long at most.
 AWAY_SECONDS = 4.0
 
 

@@ -66,7 +66,7 @@ def configs(random: Random, topic: str) -> dict[str, str]:
 
 
 class SwitchedProducer(Producer):
-    """Goes on whatever becomes of its topic; nothing of it need stay."""
+    """Continues whatever becomes of its topic; nothing of it need stay."""
 
     kind = "fleeting"
 

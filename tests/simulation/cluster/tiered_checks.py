@@ -42,7 +42,7 @@ FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 
 class TieredChecks:
-    """Looks at all brokers many times a second, and at the store at the end."""
+    """Checks all brokers many times a second, and the store at the end."""
 
     def __init__(self, world: World, tiered: Tiered) -> None:
         self.world = world
@@ -131,7 +131,9 @@ class TieredChecks:
             partition = each.segment_id.topic_id_partition
             if partition.topic_id in current:
                 if each.state is not FINISHED:
-                    return f"a segment of {partition.topic} stays {each.state.name}: {each}"
+                    return (
+                        f"segment {each.start_offset} of {partition.topic} stays {each.state.name}"
+                    )
             elif not self._may_stay(partition.topic_id):
                 return f"a segment of the deleted {partition.topic} stays {each.state.name}"
         return None
@@ -183,11 +185,15 @@ class TieredChecks:
         try:
             snapshot = storage.fetch_index(segment, RemoteIndexType.PRODUCER_SNAPSHOT)
         except RemoteResourceNotFoundError:
-            self.world.complain(f"{where}: {segment} has no producers, and there are {before}")
+            self.world.complain(
+                f"{where}: the copy of {segment.start_offset} has no producers of {before}"
+            )
             return
         missing = before - {each.producer_id for each in decode_snapshot("snapshot", snapshot)}
         if missing:
-            self.world.complain(f"{where}: {segment} does not have the producers {missing}")
+            self.world.complain(
+                f"{where}: the copy of {segment.start_offset} lacks the producers {missing}"
+            )
 
     def _log(self, broker_id: int, where: TopicPartition) -> Any:
         server: Any = self.world.nodes[broker_id].server

@@ -69,7 +69,7 @@ class TieredTroubles:
         self.store.faults = StoreFaults()
 
     async def store_refuses(self, _node: Node) -> None:
-        """Some requests get 503, some are also not answered or slow."""
+        """Some requests get 503, some also lose their response or are slow."""
         share = self.random.choice([0.05, 0.2, 0.5])
         lost = self.random.choice([0.0, 0.1])
         await self._with(StoreFaults(share, lost, seconds=self.random.choice([0.01, 0.3])))
@@ -143,8 +143,12 @@ class TieredTroubles:
             await getattr(troubles, f"_{kind}")(node)
 
     async def recreated(self, _node: Node) -> None:
-        """A tiered topic is deleted, and created again."""
+        """A tiered topic is deleted, and created again, maybe while the store fails."""
+        if self.random.random() < 0.4:
+            self.store.faults = StoreFaults(refused=self.random.choice([0.3, 1.0]))
         await self.recreate()
+        await asyncio.sleep(self.random.uniform(0, 3))  # the last leader deletes meanwhile
+        self.store.faults = StoreFaults()
 
     async def recreate(self) -> None:
         await self.admin.delete(FLEETING_TOPIC)
