@@ -23,6 +23,7 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
+    TopicIdPartition,
 )
 
 
@@ -37,6 +38,7 @@ class RemoteSegments:
         self.topic_ids: set[UUID] = set()
         self.is_complete = True
         self._segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
+        self._deleted: set[TopicIdPartition] = set()
 
     def apply(self, record: RemoteLogMetadata) -> None:
         """Changes of segments that are not known are ignored, as in Kafka."""
@@ -53,8 +55,10 @@ class RemoteSegments:
             self._segments[record.segment_id] = known.with_state(
                 record.state, record.broker_id, record.event_timestamp_ms, record.custom_metadata
             )
-        elif record.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-            self._forget(record)
+        else:
+            self._deleted.add(record.topic_id_partition)
+            if record.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+                self._forget(record)
 
     def _forget(self, record: RemotePartitionDeleteMetadata) -> None:
         for segment_id in list(self._segments):
@@ -70,6 +74,15 @@ class RemoteSegments:
             if not wanted or metadata.segment_id.topic_id_partition.topic in wanted
         ]
         return sorted(found, key=_order)
+
+    def segments_in_use(self, topics: Iterable[str] = ()) -> list[RemoteLogSegmentMetadata]:
+        """As `segments`, without those of topics whose deletion has begun: a broker that stops does
+        not go on with it."""
+        return [
+            metadata
+            for metadata in self.segments(topics)
+            if metadata.segment_id.topic_id_partition not in self._deleted
+        ]
 
 
 def _order(metadata: RemoteLogSegmentMetadata) -> tuple[str, int, int, int]:

@@ -105,7 +105,7 @@ def verify(
     try:
         segments = [
             metadata
-            for metadata in read_remote_segments(session).segments(topics or ())
+            for metadata in read_remote_segments(session).segments_in_use(topics or ())
             if metadata.state is _COPIED
         ]
         problems: list[dict[str, Cell]] = [
@@ -147,7 +147,8 @@ def gc(
         bool, typer.Option("--execute", help="Delete the objects; without it they are listed.")
     ] = False,
 ) -> None:
-    """List or delete objects that belong to no segment, such as those of interrupted copies.
+    """List or delete objects that belong to no segment, such as those of interrupted copies and
+    interrupted deletions of topics.
 
     Objects of unknown topics may be those of another cluster that uses the same store.
 
@@ -166,7 +167,7 @@ def gc(
                 " be taken for orphans. Its retention must have no limit."
             )
         now_ms = int(time.time() * 1000)
-        inventory = take_inventory(storage, known.segments(), now_ms, min_age_ms)
+        inventory = take_inventory(storage, known.segments_in_use(), now_ms, min_age_ms)
         orphans = [
             orphan
             for orphan in inventory.orphans

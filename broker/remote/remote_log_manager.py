@@ -251,7 +251,7 @@ class RemoteLogManager:
         """The replica stopped, or is deleted (`is_deleted`): no task of it begins any more.
 
         If it is deleted because its topic is (`with_topic`), the last leader deletes the remote
-        segments in the background. Nothing does after a stop of the broker: `ottla tiered gc`.
+        segments in the background. Nothing does after a stop of the broker but `ottla tiered gc`.
         """
         tasks = self._tasks.get(key)
         if tasks is None:

@@ -9,7 +9,6 @@ if possible, and by `SegmentExpiration` otherwise.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -242,14 +241,15 @@ class SegmentCopier:
                 f"segment {segment.base_offset} of {log.name} has records from before Kafka 0.11,"
                 " which have no leader epoch, and cannot be copied to remote storage"
             )
-        snapshot = Path(log.producer_state.snapshot_path(end_offset))
+        producers = log.producer_state
+        has_snapshot = end_offset in producers.snapshots
         transaction_index = Path(segment.txn_index.path) if segment.txn_index.exists else None
         data = LogSegmentData(
             segment=Path(segment.log.path),
             offset_index=Path(segment.offset_index.path),
             time_index=Path(segment.time_index.path),
             transaction_index=transaction_index,
-            producer_snapshot=snapshot if os.path.exists(snapshot) else None,
+            producer_snapshot=Path(producers.snapshot_path(end_offset)) if has_snapshot else None,
             leader_epoch_checkpoint=epoch_checkpoint(epochs, end_offset),
         )
         return metadata, data

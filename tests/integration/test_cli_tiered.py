@@ -13,6 +13,8 @@ from confluent_kafka import Producer
 from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
     encode_metadata,
 )
 from ottla.storage.remote.open_remote_storage import open_remote_storage
@@ -138,3 +140,19 @@ def test_wrong_usage(ottla: CommandLine, tmp_path: Path) -> None:
     wrong = ottla("tiered", "verify", "--config", str(tmp_path / "server.properties"))
     assert wrong.code == 2
     assert "storage.backend.class is 'other'" in wrong.errors
+
+
+def test_gc_collects_a_topic_whose_deletion_was_interrupted(
+    ottla: CommandLine, broker: BrokerProcess, root: Path
+) -> None:
+    """The last test: the deletion stays."""
+    config = ("--config", str(root / "server.properties"))
+    partition = SEGMENTS[0].segment_id.topic_id_partition
+    started = RemotePartitionDeleteState.DELETE_PARTITION_STARTED
+    record = RemotePartitionDeleteMetadata(partition, started, 5000, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(REMOTE_LOG_METADATA_TOPIC, encode_metadata(record), partition=1)
+    assert producer.flush(30) == 0
+    assert ottla.done("tiered", "verify", *config).output == "0 segments are intact.\n"
+    ottla.done("tiered", "gc", "--execute", *config)
+    assert list((root / "remote").rglob("*.log")) == []

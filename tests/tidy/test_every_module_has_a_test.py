@@ -26,10 +26,6 @@ EXCEPTIONS = {
         WHOLE_BROKER,
         "tests/integration/test_zookeeper_security.py",
     ),
-    "ottla.broker.server.remote_assembly": (
-        WHOLE_BROKER,
-        "tests/integration/test_tiered_storage.py",
-    ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
     "ottla.broker.config.number_rules": (
         THROUGH_ANOTHER,

@@ -49,10 +49,10 @@ def _scan(log: Any) -> tuple[list[int], list[Aborted]]:
     open_: dict[int, int] = {}
     bases: list[int] = []
     aborted: list[Aborted] = []
-    for batch in log.batches(log.log_start_offset, log.last_stable_offset):
+    for batch in log.batches(log.local_log_start_offset, log.last_stable_offset):
         data = bytes(batch)
         base, producer_id = struct.unpack_from(">q", data)[0], struct.unpack_from(">q", data, 43)[0]
-        bases.append(max(base, log.log_start_offset))
+        bases.append(max(base, log.local_log_start_offset))
         attributes = data[22]
         if attributes & CONTROL:
             first = open_.pop(producer_id, None)
@@ -62,7 +62,7 @@ def _scan(log: Any) -> tuple[list[int], list[Aborted]]:
                 aborted.append(Aborted(producer_id, first, base))
         elif attributes & TRANSACTIONAL:
             open_.setdefault(producer_id, base)
-    return bases, [each for each in aborted if each.first_offset >= log.log_start_offset]
+    return bases, [each for each in aborted if each.first_offset >= log.local_log_start_offset]
 
 
 def _end_of(data: bytes) -> int:

@@ -83,7 +83,8 @@ class Admin:
         self.world = world
         self.random = Random(f"admin {world.seed}")
 
-    async def _send(self, request: Any, route: Route, versions: Versions | None = None) -> Any:
+    async def send(self, request: Any, route: Route, versions: Versions | None = None) -> Any:
+        """The response, or None without one."""
         world = self.world
         client = world.clients.context.run(
             AsyncClient, world.bootstrap, request_timeout_ms=REQUEST_MS, client_id="admin"
@@ -112,7 +113,7 @@ class Admin:
         row = ReassignablePartition(self._partition(), chosen)
         request = AlterPartitionReassignmentsRequest(REQUEST_MS, [ReassignableTopic(TOPIC, [row])])
         self.world.note(f"reassign {row.partition_index} to {chosen}")
-        await self._send(request, Controller())
+        await self.send(request, Controller())
 
     async def reassign_from(self, node: SimulatedNode) -> None:
         """One partition that a broker has gets other replicas, without that broker."""
@@ -133,18 +134,18 @@ class Admin:
         self.world.note(f"reassign {index} to {chosen}")
         row = ReassignablePartition(index, chosen)
         request = AlterPartitionReassignmentsRequest(REQUEST_MS, [ReassignableTopic(TOPIC, [row])])
-        await self._send(request, Controller())
+        await self.send(request, Controller())
 
     async def elect(self) -> None:
         """Preferred leaders of a topic's partitions, or unclean ones of the one that allows it."""
         rows, kind = [TopicPartitions(TOPIC, list(range(self.world.shape.partitions)))], 0
         if self.random.random() < 0.3:
             rows, kind = [TopicPartitions("unclean", [0, 1])], 1
-        await self._send(ElectLeadersRequest(kind, rows, REQUEST_MS), Controller())
+        await self.send(ElectLeadersRequest(kind, rows, REQUEST_MS), Controller())
 
     async def elect_preferred(self) -> None:
         """Preferred leaders of all partitions of all topics."""
-        await self._send(ElectLeadersRequest(0, None, REQUEST_MS), Controller())
+        await self.send(ElectLeadersRequest(0, None, REQUEST_MS), Controller())
 
     async def quota(self) -> None:
         """A byte rate for all clients, or none."""
@@ -154,16 +155,19 @@ class Admin:
         entity = [AlterClientQuotasRequestEntityData("client-id", None)]
         op = OpData(key, value or 0.0, remove=value is None)
         row = AlterClientQuotasRequestEntryData(entity, [op])
-        await self._send(AlterClientQuotasRequest([row]), AnyBroker())
+        await self.send(AlterClientQuotasRequest([row]), AnyBroker())
 
     async def delete_records(self) -> None:
         """Up to an offset that is committed, which may be inside a batch."""
         index = self._partition()
         offset = self.world.watch.any_offset(TOPIC, index, self.random)
         self.world.note(f"delete records of {TOPIC}-{index} before {offset}")
+        where = TopicPartition(TOPIC, index)
+        known = self.world.deleted_before
+        known[where] = max(offset, known.get(where, 0))
         rows = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(index, offset)])]
-        route = LeaderOf(TopicPartition(TOPIC, index))
-        await self._send(DeleteRecordsRequest(rows, REQUEST_MS), route)
+        route = LeaderOf(where)
+        await self.send(DeleteRecordsRequest(rows, REQUEST_MS), route)
 
     async def recreate(self, replicas: int = 0) -> None:
         """Deletes a topic and creates it again at once, with any number of replicas for 0."""
@@ -172,7 +176,7 @@ class Admin:
         replicas = min(replicas, brokers) or self.random.randint(1, brokers)
         topic = CreatableTopic(PASSING_TOPIC, 2, replicas)
         for _ in range(CREATE_ATTEMPTS):
-            response = await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+            response = await self.send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
             code = None if response is None else response.topics[0].error_code
             if code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 break
@@ -183,11 +187,11 @@ class Admin:
         assignments = [CreatableReplicaAssignment(0, [leader, follower])]
         configs = [CreatableTopicConfig("min.insync.replicas", "1")]
         topic = CreatableTopic(PAIR_TOPIC, -1, -1, assignments, configs)
-        await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+        await self.send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
 
     async def delete(self, topic: str = PASSING_TOPIC) -> None:
         """Deletes a topic; usually the one that is created again and again."""
-        await self._send(
+        await self.send(
             DeleteTopicsRequest(topic_names=[topic], timeout_ms=REQUEST_MS),
             Controller(),
             Versions(0, 5),
@@ -202,7 +206,7 @@ class Admin:
         value = self.random.choice(CONFIGURATIONS[name])
         row = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig(name, 0, value)])
         self.world.note(f"set {name}={value}")
-        await self._send(IncrementalAlterConfigsRequest([row]), Controller())
+        await self.send(IncrementalAlterConfigsRequest([row]), Controller())
 
     async def move(self) -> None:
         """A replica to the other log directory of its broker."""
@@ -221,4 +225,4 @@ class Admin:
     async def _move(self, node: SimulatedNode, index: int, path: str) -> None:
         self.world.note(f"move {TOPIC}-{index} of {node.host} to {path}")
         rows = [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(TOPIC, [index])])]
-        await self._send(AlterReplicaLogDirsRequest(rows), Node(node.broker_id))
+        await self.send(AlterReplicaLogDirsRequest(rows), Node(node.broker_id))

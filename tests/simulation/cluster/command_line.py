@@ -26,6 +26,7 @@ def main() -> None:
         power_loss=arguments.power_loss,
         descriptor_faults=arguments.descriptor_faults,
         kinds=arguments.kinds,
+        tiered=arguments.tiered,
     )
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
     failed = played = 0
@@ -62,6 +63,7 @@ def _parsed() -> argparse.Namespace:
         default=True,
         help="files that cannot be opened at times",
     )
+    parser.add_argument("--tiered", action="store_true", help="topics with tiered storage")
     parser.add_argument("--kinds", default="", help="only these troubles, such as kill,full")
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")

@@ -117,7 +117,7 @@ class TailReader(Consumer):
             (each.first_offset, each.producer_id) for each in found.aborted_transactions or []
         )
         aborted: dict[int, None] = {}
-        for data in _batches(bytes(found.records)):
+        for data in batches_in(bytes(found.records)):
             base, last = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
             producer_id, attributes = struct.unpack_from(">q", data, 43)[0], data[22]
             if base > self.position:
@@ -146,7 +146,7 @@ class UncommittedReader(TailReader):
     isolation_level = READ_UNCOMMITTED
 
     def _take(self, found: Any) -> None:
-        for data in _batches(bytes(found.records)):
+        for data in batches_in(bytes(found.records)):
             base, last = struct.unpack_from(">q", data)[0], struct.unpack_from(">i", data, 23)[0]
             for record in read_records(data):
                 if record.offset >= self.position:
@@ -206,7 +206,7 @@ class RackReader(TailReader):
         return found
 
 
-def _batches(data: bytes) -> list[bytes]:
+def batches_in(data: bytes) -> list[bytes]:
     """The whole batches at the start of what a fetch returned."""
     found, at = [], 0
     while at + 12 <= len(data):

@@ -21,6 +21,8 @@ TOPIC = "t"
 PASSING_TOPIC = "passing"
 UNCLEAN_TOPIC = "unclean"
 IDLE_TOPIC = "idle"
+# With tiered storage only.
+REMOTE_TOPICS = ("__remote_log_metadata", "brief", "fleeting", "switched")
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
@@ -34,7 +36,7 @@ class FinalChecks:
     def _topics(self) -> list[str]:
         return [
             name
-            for name in (TOPIC, UNCLEAN_TOPIC, IDLE_TOPIC, *INTERNAL_TOPICS)
+            for name in (TOPIC, UNCLEAN_TOPIC, IDLE_TOPIC, *REMOTE_TOPICS, *INTERNAL_TOPICS)
             if znodes.topic_path(name) in self.world.ensemble.tree.nodes
         ]
 
@@ -113,7 +115,8 @@ class FinalChecks:
         for topic in self._topics():
             for index, replicas in self._assignments(topic).items():
                 # A leader that lost power may have lost the checkpoint of its log start offset.
-                starts = {each: self._log(each, topic, index).log_start_offset for each in replicas}
+                logs = {each: self._log(each, topic, index) for each in replicas}
+                starts = {each: log.local_log_start_offset for each, log in logs.items()}
                 start = max(starts.values())
                 contents: dict[int, Any] = {
                     each: self._latest(each, topic, index, start)
@@ -181,7 +184,7 @@ class FinalChecks:
         """
         log = self._log(broker_id, topic, index)
         batches = dict(self.world.watch.batches(topic, index))
-        for batch in log.batches(log.log_start_offset, log.log_end_offset):
+        for batch in log.batches(log.local_log_start_offset, log.log_end_offset):
             batches[struct.unpack_from(">q", batch)[0]] = bytes(batch)
         return kept_records(data for _, data in sorted(batches.items()))
 

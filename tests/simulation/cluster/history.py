@@ -57,6 +57,10 @@ class History:
         known = self._acknowledged.setdefault((topic, partition), {})
         known.update((offset + each, value) for each, value in enumerate(values))
 
+    def acknowledged_in(self, topic: str, partition: int) -> dict[int, bytes]:
+        """What was acknowledged, by offset."""
+        return self._acknowledged.get((topic, partition), {})
+
     def written(self, topic: str, partition: int, values: list[bytes]) -> None:
         """They are somewhere."""
         self._written.setdefault((topic, partition), set()).update(values)

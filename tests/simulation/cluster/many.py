@@ -21,6 +21,8 @@ SHAPES = (
     ["--brokers", "1", "--power-loss"],
     ["--internal-partitions", "5", "--producers", "9", "--troubles", "25"],
     ["--power-loss", "--troubles", "25"],
+    ["--tiered"],
+    ["--tiered", "--power-loss", "--internal-partitions", "5"],
 )
 # So many seeds of one shape are played by one process, which forks for each of them: the start of
 # a process and its imports take half a second.

@@ -69,18 +69,19 @@ class RunningBroker:
 _running: dict[Process, RunningBroker] = {}
 
 
-def _current() -> RunningBroker:
+def current_broker() -> RunningBroker:
+    """Whose code runs."""
     process = current_process()
     assert process is not None
     return _running[process]
 
 
 def _log_manager(*arguments: Any, **named: Any) -> LogManager:
-    return LogManager(*arguments, fs=_current().files, **named)
+    return LogManager(*arguments, fs=current_broker().files, **named)
 
 
 def _open_store(_: BrokerConfig) -> Any:
-    running = _current()
+    running = current_broker()
     return running.node.world.ensemble.session(running.process)
 
 

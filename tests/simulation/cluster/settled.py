@@ -62,7 +62,7 @@ def not_led(world: World, where: TopicPartition, replicas: tuple[int, ...]) -> s
     leader: Any = hosted[leaders[0]]
     if set(leader.isr) != set(replicas):
         return f"{where} has ISR {sorted(leader.isr)} of {replicas}"
-    state = _state(world, where)
+    state = state_of(world, where)
     own = (leader.context.broker_id, leader.leader_epoch, set(leader.isr))
     if state is None or (state.leader, state.leader_epoch, set(state.isr)) != own:
         return f"{where} is {own} to its leader and {state} in ZooKeeper"
@@ -71,7 +71,7 @@ def not_led(world: World, where: TopicPartition, replicas: tuple[int, ...]) -> s
 
 def not_known(world: World, where: TopicPartition) -> str | None:
     """Which broker has another leader in its metadata cache than the tree."""
-    state = _state(world, where)
+    state = state_of(world, where)
     for node in world.nodes.values():
         snapshot = node.server.parts.base.metadata.snapshot  # type: ignore[union-attr]
         found = snapshot.partition(*where)
@@ -81,7 +81,8 @@ def not_known(world: World, where: TopicPartition) -> str | None:
     return None
 
 
-def _state(world: World, where: TopicPartition) -> Any:
+def state_of(world: World, where: TopicPartition) -> Any:
+    """The state of a partition in the tree, None without one."""
     node = world.ensemble.tree.nodes.get(znodes.state_path(where))
     return None if node is None else _decoded_state(where, node.data)
 

@@ -31,6 +31,7 @@ class Case(NamedTuple):
         return f"{self.seed} {self.arguments}".strip()
 
 
+TIERED = "--tiered --internal-partitions 3 --partitions 2"
 FIXED = [
     Case(1),
     Case(2, "--power-loss"),
@@ -39,12 +40,18 @@ FIXED = [
     Case(5, "--brokers 5 --troubles 8"),
     Case(6, "--brokers 5 --troubles 8 --power-loss"),
     Case(7, "--internal-partitions 3 --producers 8"),
+    Case(8, f"{TIERED} --troubles 8"),
+    Case(9, f"{TIERED} --troubles 8 --power-loss"),
     # Failed once.
     Case(701, "--power-loss --troubles 7"),
     Case(1015, "--brokers 1 --power-loss"),
 ]
 NEW = ("--power-loss --troubles 8", "--troubles 8", "--brokers 1 --power-loss")
-REPLAYED = [Case(21, "--troubles 5"), Case(22, "--troubles 5 --power-loss")]
+REPLAYED = [
+    Case(21, "--troubles 5"),
+    Case(22, "--troubles 5 --power-loss"),
+    Case(23, f"{TIERED} --troubles 4"),
+]
 
 
 # What a history must not depend on: the order of sets of strings and of objects (their addresses

@@ -66,6 +66,7 @@ class Troubles:
         self.disks = DiskTroubles(world, self.admin)
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
+        self.tiered = None if world.tiered is None else world.tiered.troubles(self)
         self.count = 0
 
     async def one(self) -> None:
@@ -79,6 +80,9 @@ class Troubles:
             kinds += ["replaced_disk", "stale_member"]
         if self.world.shape.brokers > 3:
             kinds += ["offline"]
+        if self.tiered is not None:
+            kinds += self.tiered.kinds
+            kinds += self.tiered.kinds
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
@@ -100,6 +104,8 @@ class Troubles:
             await getattr(self.leaders, kind)(node)
         elif hasattr(self.unfinished, kind):
             await getattr(self.unfinished, kind)(node)
+        elif hasattr(self.tiered, kind):
+            await getattr(self.tiered, kind)(node)
         else:
             await getattr(self, f"_{kind}")(node)
 

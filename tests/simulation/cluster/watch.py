@@ -81,6 +81,8 @@ class Watch:
                     self._offsets.look(node, self.world.complain)
                 for line in self._storage.complaints(node, manager, self.world.shape.partitions):
                     self.world.complain(line)
+        if self.world.tiered is not None:
+            self.world.tiered.checks.look()
         self._look_at_tree()
         for line in self.world.loop.too_long:
             self.world.complain(line)
@@ -88,6 +90,13 @@ class Watch:
     def batches(self, topic: str, index: int) -> list[tuple[int, bytes]]:
         """Every batch that was committed, with its base offset."""
         return sorted(self._batches.get((topic, index), {}).items())
+
+    def compare(self, where: TopicPartition, found: dict[int, bytes]) -> None:
+        """What a consumer gets of a partition, with what was committed. Keeps what it missed."""
+        known = self._batches.setdefault((where.topic, where.partition), {})
+        for base, data in found.items():
+            if known.setdefault(base, data) != data:
+                self.world.complain(f"{where}: the batch at {base} is another one for a consumer")
 
     def was_in_sync(self, index: int, broker_id: int, seconds: float) -> bool:
         """Whether a leader had the broker in its ISR within the last `seconds`."""
@@ -146,7 +155,7 @@ class Watch:
         """What this leadership committed since the last look, against what others had."""
         log = partition.log
         reign = (node.broker_id, node.starts, index, partition.leader_epoch)
-        start = max(self._scanned.get(reign, 0), log.log_start_offset)
+        start = max(self._scanned.get(reign, 0), log.local_log_start_offset)
         end = log.high_watermark
         if end <= start:
             return

@@ -16,6 +16,7 @@ from ottla.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster import seams
 from tests.simulation.cluster.clients import PRODUCERS, IdleProducer, Producer
 from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader, UncommittedReader
@@ -54,6 +55,8 @@ class Shape(NamedTuple):
     #: Only these troubles, separated by commas; "" for all of them.
     kinds: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    #: Topics with tiered storage, and its troubles.
+    tiered: bool = False
 
 
 class World:
@@ -66,6 +69,7 @@ class World:
         self.network = self.loop.network = Network(self.loop, seed)
         seams.begin(self.loop, seed)
         substitute(self.network)
+        self.tiered = self._tiered() if shape.tiered else None
         #: How much work some components do before they give the loop back.
         self.slice_sizes = draw_slice_sizes(seed)
         self.random = Random(f"world {seed}")
@@ -74,6 +78,8 @@ class World:
         self.trace: list[str] = []
         self.complaints: list[str] = []
         self._commits = 0
+        #: Up to where records of a partition may have been deleted.
+        self.deleted_before: dict[TopicPartition, int] = {}
         #: The longest pause of a client between two requests: some clusters are busy, some not.
         self.pace_seconds = self.random.choice([0.3, 0.6, 1.2])
         self.stopping = False
@@ -110,6 +116,7 @@ class World:
             **({"log.flush.interval.messages": "1"} if shape.power_loss else {}),
             # Flushes that no append waits for, so that they run while logs are truncated.
             **({"log.flush.interval.ms": "500"} if self.random.random() < 0.5 else {}),
+            **({} if self.tiered is None else self.tiered.settings()),
             **dict(shape.settings),
         }
         self.nodes = {each: Node(self, each, settings) for each in range(1, shape.brokers + 1)}
@@ -119,6 +126,12 @@ class World:
         self.troubles = Troubles(self)
         self.checks = FinalChecks(self)
         self.watch = Watch(self)
+
+    def _tiered(self) -> Any:
+        # Late: which modules are loaded decides what the seed draws.
+        from tests.simulation.cluster.tiered import Tiered
+
+        return Tiered(self)
 
     # Notes
 
@@ -200,6 +213,8 @@ class World:
             CreatableTopic(UNCLEAN_TOPIC, UNCLEAN_PARTITIONS, replicas, configs=rows),
             CreatableTopic(IDLE_TOPIC, IDLE_PARTITIONS, replicas),
         ]
+        if self.tiered is not None:
+            topics = self.tiered.tier(topics)
         request = CreateTopicsRequest(topics, 5000)
         for _ in range(60):
             with contextlib.suppress(ClientError, KafkaError):
@@ -241,6 +256,8 @@ class World:
         consumers.append(
             self.clients.context.run(IdleProducer, self, "idle", IDLE_TOPIC, IDLE_PARTITIONS)
         )
+        if self.tiered is not None:
+            consumers += self.clients.context.run(self.tiered.clients)
         for consumer in consumers:
             self.producers.append(consumer)
             self.loop.create_task(consumer.run(), context=self.clients.context)
@@ -254,15 +271,20 @@ class World:
         self.ensemble.lost_one_in = 0
         for node in self.nodes.values():
             node.disk.heal()
+        if self.tiered is not None:
+            self.tiered.heal()
         for session in self.ensemble.sessions:
             session.heal()
         for node in self.nodes.values():
             if not node.is_up:
                 node.start()
         await asyncio.sleep(15)
+        if self.troubles.tiered is not None:
+            await self.troubles.tiered.end()
         self.stopping = True
         if not await self._gets_well():
             return
+        await self._check_tiered()
         self.checks.check_logs()
         if self.complaints:
             return
@@ -278,8 +300,13 @@ class World:
             node.start()
         if not await self._gets_well():
             return
+        await self._check_tiered()
         self.checks.check_logs()
         self.checks.check_same_offsets(before)
+
+    async def _check_tiered(self) -> None:
+        if self.tiered is not None:
+            await self.tiered.checks.check()
 
     async def _gets_well(self) -> bool:
         reason: str | None = "nothing was checked"

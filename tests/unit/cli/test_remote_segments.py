@@ -54,3 +54,15 @@ def test_a_deleted_partition_has_no_segments() -> None:
         assert FIRST in found.segments()
         found.apply(RemotePartitionDeleteMetadata(partition, state, 5000, 1))
     assert found.segments() == [OTHER]
+
+
+def test_a_partition_whose_deletion_has_begun_uses_no_segments() -> None:
+    found = RemoteSegments()
+    for metadata in (FIRST, OTHER):
+        found.apply(metadata)
+    assert found.segments_in_use() == found.segments()
+    partition = FIRST.segment_id.topic_id_partition
+    marked = RemotePartitionDeleteState.DELETE_PARTITION_MARKED
+    found.apply(RemotePartitionDeleteMetadata(partition, marked, 5000, 1))
+    assert found.segments_in_use() == [OTHER]
+    assert FIRST in found.segments()

@@ -1,0 +1,191 @@
+"""What is done to tiered storage: to the store, at the steps of copies and deletions, to topics."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.client.operations import Controller
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.simulation.cluster.admin import REQUEST_MS, TOPIC_RESOURCE
+from tests.simulation.cluster.remote_store import Step, StoreFaults, Trap
+from tests.simulation.cluster.tiered import (
+    BRIEF_RETENTION_BYTES,
+    BRIEF_TOPIC,
+    FLEETING_TOPIC,
+    SWITCHED_TOPIC,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.tiered import Tiered
+    from tests.simulation.cluster.troubles import Troubles
+    from tests.simulation.cluster.world import World
+
+COPY_STEPS = tuple(
+    Step("put", suffix, done)
+    for suffix in (".log", ".indexes", ".rsm-manifest")
+    for done in (False, True)
+)
+DELETION_STEPS = tuple(step._replace(kind="delete") for step in COPY_STEPS)
+READ_STEPS = tuple(step._replace(kind="get") for step in COPY_STEPS)
+# What happens to the broker whose request is there, or to what the request is about.
+AT_STEP = (
+    *("kill", "kill", "killed_later", "stop", "pause", "expire", "lead_elsewhere"),
+    *("reassign", "delete_records", "recreated", "switch", "refuses"),
+)
+# How long a step is awaited: retention and rolls take their time.
+STEP_SECONDS = 15.0
+CREATE_ATTEMPTS = 20
+
+
+class TieredTroubles:
+    """One method for each; the store is well again when it returns."""
+
+    kinds = (
+        *("store_refuses", "store_away", "store_slow", "store_damages", "store_loses"),
+        *("at_copy", "at_copy", "at_copy", "at_copy", "at_deletion", "at_deletion", "at_read"),
+        *("recreated", "recreated", "switch", "local_retention", "remote_retention"),
+    )
+
+    def __init__(self, world: World, tiered: Tiered, troubles: Troubles) -> None:
+        self.world = world
+        self.tiered = tiered
+        self.store = tiered.store
+        self.troubles = troubles
+        self.admin = troubles.admin
+        self.random = Random(f"tiered troubles {world.seed}")
+
+    async def _with(self, faults: StoreFaults) -> None:
+        self.store.faults = faults
+        await asyncio.sleep(self.random.uniform(0, 8))
+        self.store.faults = StoreFaults()
+
+    async def store_refuses(self, _node: Node) -> None:
+        """Some requests get 503, some also lose their response or are slow."""
+        share = self.random.choice([0.05, 0.2, 0.5])
+        lost = self.random.choice([0.0, 0.1])
+        await self._with(StoreFaults(share, lost, seconds=self.random.choice([0.01, 0.3])))
+
+    async def store_loses(self, _node: Node) -> None:
+        """Requests are done and reported as failed."""
+        await self._with(StoreFaults(lost_replies=self.random.choice([0.1, 0.3, 0.7])))
+
+    async def store_damages(self, _node: Node) -> None:
+        """Bodies end early or have other bytes."""
+        await self._with(StoreFaults(damaged=self.random.choice([0.1, 0.5, 1.0])))
+
+    async def store_slow(self, _node: Node) -> None:
+        await self._with(StoreFaults(seconds=self.random.choice([0.1, 0.5, 2.0])))
+
+    async def store_away(self, _node: Node) -> None:
+        await self._with(StoreFaults(is_away=True))
+
+    async def at_copy(self, _node: Node) -> None:
+        """Something happens at a step of a copy."""
+        await self._at_step(self.random.choice(COPY_STEPS))
+
+    async def at_deletion(self, node: Node) -> None:
+        """Something happens at a step of a deletion: of retention, of DeleteRecords, of a topic."""
+        work = self.random.choice([self.admin.delete_records, self.recreate, None])
+        if work is None:
+            await self.remote_retention(node)
+        step = self.random.choice(DELETION_STEPS)
+        running = None if work is None else asyncio.get_running_loop().create_task(work())
+        await self._at_step(step)
+        if running is not None:
+            await running
+
+    async def at_read(self, _node: Node) -> None:
+        """Something happens at a step of a consumer's read, or of a follower's."""
+        await self._at_step(self.random.choice(READ_STEPS))
+
+    async def _at_step(self, step: Step) -> None:
+        held = self.random.choice([0.001, 0.001, 0.2, 3.0])
+        trap = self.store.trap = Trap(step, self.random.randrange(4), held)
+        kinds = [*AT_STEP, *(("power", "power") if self.world.shape.power_loss else ())]
+        kind = self.random.choice(kinds)
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                broker_id = await trap.caught
+        except TimeoutError:
+            self.store.trap = None
+            return
+        node = self.world.nodes[broker_id]
+        self.world.note(f"then: {kind} {node.host}")
+        if kind == "killed_later":
+            await asyncio.sleep(self.random.uniform(0, 0.1))
+            kind = "kill"
+        await self._do(kind, node)
+
+    async def _do(self, kind: str, node: Node) -> None:
+        troubles: Any = self.troubles
+        if kind in ("recreated", "switch"):
+            await getattr(self, kind)(node)
+        elif kind == "refuses":
+            self.store.faults = StoreFaults(refused=1.0)
+            await asyncio.sleep(self.random.uniform(0, 4))
+            self.store.faults = StoreFaults()
+        elif kind == "lead_elsewhere":
+            await self.admin.elect_preferred()
+        elif kind == "reassign":
+            await self.admin.reassign_from(node)
+        elif kind == "delete_records":
+            await self.admin.delete_records()
+        else:
+            await getattr(troubles, f"_{kind}")(node)
+
+    async def recreated(self, _node: Node) -> None:
+        """A tiered topic is deleted, and created again, maybe while the store fails."""
+        if self.random.random() < 0.4:
+            self.store.faults = StoreFaults(refused=self.random.choice([0.3, 1.0]))
+        await self.recreate()
+        await asyncio.sleep(self.random.uniform(0, 3))  # the last leader deletes meanwhile
+        self.store.faults = StoreFaults()
+
+    async def recreate(self) -> None:
+        await self.admin.delete(FLEETING_TOPIC)
+        self.world.note(f"{FLEETING_TOPIC} is deleted")
+        if self.random.random() < 0.5:
+            await asyncio.sleep(self.random.uniform(0, 3))
+        topic = self.tiered.topic(FLEETING_TOPIC)
+        for _ in range(CREATE_ATTEMPTS):
+            response = await self.admin.send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+            code = None if response is None else response.topics[0].error_code
+            if code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                break
+            await asyncio.sleep(0.3)
+
+    async def switch(self, _node: Node) -> None:
+        """A topic has tiered storage from now on, or has not."""
+        await self._set(SWITCHED_TOPIC, "remote.storage.enable", ("true", "false"))
+
+    async def local_retention(self, _node: Node) -> None:
+        topic = self.random.choice(["t", BRIEF_TOPIC, FLEETING_TOPIC, "unclean"])
+        await self._set(topic, "local.retention.bytes", ("1", "2000", "8000"))
+
+    async def remote_retention(self, _node: Node) -> None:
+        values = (str(BRIEF_RETENTION_BYTES), str(2 * BRIEF_RETENTION_BYTES))
+        await self._set(BRIEF_TOPIC, "retention.bytes", values)
+
+    async def end(self) -> None:
+        """All topics have tiered storage, so that what is left in the store is theirs."""
+        for _ in range(CREATE_ATTEMPTS):
+            if await self._set(SWITCHED_TOPIC, "remote.storage.enable", ("true",)):
+                return
+            await asyncio.sleep(1)
+        self.world.complain(f"the settings of {SWITCHED_TOPIC} cannot be changed")
+
+    async def _set(self, topic: str, name: str, values: tuple[str, ...]) -> bool:
+        value = self.random.choice(values)
+        row = AlterConfigsResource(TOPIC_RESOURCE, topic, [AlterableConfig(name, 0, value)])
+        self.world.note(f"set {name}={value} of {topic}")
+        response = await self.admin.send(IncrementalAlterConfigsRequest([row]), Controller())
+        return response is not None and response.responses[0].error_code == ErrorCode.NONE
