@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, partitions_of
@@ -75,13 +75,16 @@ class RemoteSegments:
         ]
         return sorted(found, key=_order)
 
-    def segments_in_use(self, topics: Iterable[str] = ()) -> list[RemoteLogSegmentMetadata]:
+    def segments_in_use(
+        self, topics: Iterable[str] = (), deleted: Collection[UUID] = ()
+    ) -> list[RemoteLogSegmentMetadata]:
         """As `segments`, without those of topics whose deletion has begun: a broker that stops does
-        not go on with it."""
+        not go on with it. `deleted` are the ids of more such topics."""
         return [
             metadata
             for metadata in self.segments(topics)
-            if metadata.segment_id.topic_id_partition not in self._deleted
+            if (partition := metadata.segment_id.topic_id_partition) not in self._deleted
+            and partition.topic_id not in deleted
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -15,6 +16,7 @@ from ottla.cli.offsets import parse_duration
 from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
 from ottla.cli.remote_segments import RemoteSegments, read_remote_segments
 from ottla.cli.session import Session, connected
+from ottla.protocol.uuids import uuid_from_string, uuid_to_string
 from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 from ottla.storage.remote.open_remote_storage import open_remote_storage
@@ -143,6 +145,14 @@ def gc(
             help="Also objects of topics that this cluster never had in remote storage.",
         ),
     ] = False,
+    deleted_topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--deleted-topic",
+            metavar="ID",
+            help="Also objects of a topic that was deleted while its leaders were down.",
+        ),
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Delete the objects; without it they are listed.")
     ] = False,
@@ -150,12 +160,15 @@ def gc(
     """List or delete objects that belong to no segment, such as those of interrupted copies and
     interrupted deletions of topics.
 
-    Objects of unknown topics may be those of another cluster that uses the same store.
+    Objects of unknown topics may be those of another cluster that uses the same store. Topics with
+    segments that the cluster does not list are named, with their ids: they are deleted, or you may
+    not describe them.
 
     \b
     Examples:
       ottla tiered gc --config server.properties
       ottla tiered gc --config server.properties --min-age 7d --execute
+      ottla tiered gc --config server.properties --deleted-topic 4wbHw-GRSx6cN0FwSpkG3A
     """
     min_age_ms = parse_duration(min_age)
     storage = _open(config)
@@ -166,8 +179,11 @@ def gc(
                 "the first records of __remote_log_metadata are deleted, so segments in use could"
                 " be taken for orphans. Its retention must have no limit."
             )
+        unlisted = _unlisted_topics(session, known)
+        deleted = {_unlisted_id(text, unlisted): text for text in deleted_topic or ()}
         now_ms = int(time.time() * 1000)
-        inventory = take_inventory(storage, known.segments_in_use(), now_ms, min_age_ms)
+        live = known.segments_in_use(deleted=deleted.keys())
+        inventory = take_inventory(storage, live, now_ms, min_age_ms)
         orphans = [
             orphan
             for orphan in inventory.orphans
@@ -190,13 +206,44 @@ def gc(
             "foreign": inventory.foreign,
             "live_objects": inventory.live_objects,
             "live_bytes": inventory.live_bytes,
+            "unlisted_topics": {uuid_to_string(key.bytes): name for key, name in unlisted.items()},
         })  # fmt: skip
         return
     print_rows(rows, ["object", "size"], empty="No orphans.")
     if skipped:
         note(f"{skipped} objects of unknown topics; see --unknown-topics.")
+    for topic_id, name in unlisted.items():
+        if topic_id not in deleted:
+            note(
+                f"{name} has segments and is not listed by the cluster. If it is deleted, add "
+                f"--deleted-topic {uuid_to_string(topic_id.bytes)}."
+            )
     if orphans and not execute:
         note(f"{len(orphans)} objects can be deleted; add --execute.")
+
+
+def _unlisted_topics(session: Session, known: RemoteSegments) -> dict[UUID, str]:
+    """The names of topics with segments in use that the cluster does not list, by their ids."""
+    listed = {UUID(bytes=row.topic_id) for row in session.client.metadata(None).topics}
+    found: dict[UUID, str] = {}
+    for metadata in known.segments_in_use():
+        partition = metadata.segment_id.topic_id_partition
+        if partition.topic_id not in listed:
+            found[partition.topic_id] = partition.topic
+    return found
+
+
+def _unlisted_id(text: str, unlisted: dict[UUID, str]) -> UUID:
+    try:
+        topic_id = UUID(bytes=uuid_from_string(text))
+    except ValueError as error:
+        raise usage(f"--deleted-topic: {error}.") from None
+    if topic_id not in unlisted:
+        raise Failure(
+            f"--deleted-topic: the cluster lists the topic with the id {text}, or it has no"
+            " segments in use."
+        )
+    return topic_id
 
 
 def _is_of_known_topic(storage: ObjectRemoteStorage, known: RemoteSegments, key: str) -> bool:

@@ -31,9 +31,10 @@ def segment_metadata(
     segment_id: UUID = SEGMENT_ID,
     topic: str = "topic",
     partition: int = 7,
+    topic_id: UUID = TOPIC_ID,
 ) -> RemoteLogSegmentMetadata:
     return RemoteLogSegmentMetadata(
-        RemoteLogSegmentId(TopicIdPartition(TOPIC_ID, topic, partition), segment_id),
+        RemoteLogSegmentId(TopicIdPartition(topic_id, topic, partition), segment_id),
         start_offset=start_offset,
         end_offset=start_offset + 99,
         max_timestamp_ms=1_000,

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer
 
+from ottla.protocol.uuids import uuid_from_string, uuid_to_string
 from ottla.storage.remote.metadata_records import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogSegmentMetadataUpdate,
@@ -130,6 +131,43 @@ def test_gc_keeps_topics_of_other_clusters(ottla: CommandLine, root: Path) -> No
     assert len(list((root / "remote").rglob("*.log"))) == 3
     ottla.done("tiered", "gc", "--execute", "--unknown-topics", *config)
     assert list((root / "remote").rglob("*.log")) == []
+
+
+def test_gc_collects_a_topic_that_the_operator_says_is_deleted(
+    ottla: CommandLine, root: Path
+) -> None:
+    """Its leader stopped before it wrote that the deletion begins."""
+    config = ("--config", str(root / "server.properties"))
+    topic_id = uuid_to_string(SEGMENTS[0].segment_id.topic_id_partition.topic_id.bytes)
+    listed = ottla.done("tiered", "gc", *config)
+    assert f"If it is deleted, add --deleted-topic {topic_id}." in listed.errors
+    as_json = ottla.done("tiered", "gc", "--json", *config).value
+    assert as_json["unlisted_topics"] == {topic_id: "topic"}
+    ottla.done("tiered", "gc", "--execute", "--deleted-topic", topic_id, *config)
+    assert list((root / "remote").rglob("*.log")) == []
+
+
+def test_gc_does_not_take_a_listed_topic_for_deleted(
+    ottla: CommandLine, broker: BrokerProcess, root: Path
+) -> None:
+    config = ("--config", str(root / "server.properties"))
+    ottla.done("topics", "create", "listed")
+    topics = ottla.done("topics", "list", "--json").value
+    [listed] = [row for row in topics if row["name"] == "listed"]
+    metadata = segment_metadata(
+        5000,
+        start_offset=0,
+        segment_id=UUID(int=4),
+        topic_id=UUID(bytes=uuid_from_string(listed["id"])),
+    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(REMOTE_LOG_METADATA_TOPIC, encode_metadata(metadata), partition=2)
+    assert producer.flush(30) == 0
+    refused = ottla("tiered", "gc", "--execute", "--deleted-topic", listed["id"], *config)
+    assert refused.code == 1
+    assert "the cluster lists the topic" in refused.errors
+    wrong = ottla("tiered", "gc", "--deleted-topic", "listed", *config)
+    assert wrong.code == 2
 
 
 def test_wrong_usage(ottla: CommandLine, tmp_path: Path) -> None:
