@@ -196,6 +196,7 @@ class Machine:
             self.append()  # the loop continues while a worker compacts
         assert compaction.error is None, compaction.error
         assert self.cleaner.finish(compaction, self.clock)
+        compaction.sync()
         self.model.compact(compaction.end_offset, self.log)
 
     def restart(self) -> None:

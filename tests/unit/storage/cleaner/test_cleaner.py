@@ -36,7 +36,9 @@ def clean(cleaner: Cleaner, now_ms: int = NOW_MS) -> bool:
     if compaction is None:
         return False
     compaction.run()
-    return cleaner.finish(compaction, now_ms)
+    finished = cleaner.finish(compaction, now_ms)
+    compaction.sync()
+    return finished
 
 
 def test_the_dirtiest_log_comes_first_and_each_once() -> None:

@@ -366,6 +366,7 @@ def test_too_many_keys_are_compacted_in_several_runs() -> None:
         compaction.run()
         assert compaction.error is None
         assert cleaner.finish(compaction, NOW_MS)
+        compaction.sync()
         ends.append(compaction.end_offset)
         assert newest(log) == before
     assert len(ends) > 2

@@ -72,6 +72,7 @@ def test_compacting_while_appending(tmp_path: Path) -> None:
             elif running[1].done():
                 assert running[0].error is None
                 assert cleaner.finish(running[0], NOW_MS)
+                running[0].sync()
                 running, finished = None, finished + 1
         if running is not None:
             running[1].result()
