@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
 from ottla.broker.config.dynamic_rules import (
+    check_deletion,
     check_dynamic_setting,
     check_new_listeners,
     check_open_listener,
@@ -265,7 +266,10 @@ class ConfigAlterer:
             if per_broker:
                 staying = set(present_names).intersection(names)
                 for name in changed:
-                    check_open_listener(name, staying)
+                    if name in wanted:
+                        check_open_listener(name, staying)
+                    else:
+                        check_deletion(name, staying, config.inter_broker_listener())
                 after = config.with_broker_settings(wanted)
                 if not set(LISTENERS).isdisjoint(changed):
                     check_new_listeners(config, after)
