@@ -60,6 +60,7 @@ class BrokerConfig(RemoteLogConfig):
 
     advertised_listeners: str | None
     allow_everyone_if_no_acl_found: bool
+    alter_config_policy_class_name: str | None
     authorizer_class_name: str
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
@@ -78,6 +79,7 @@ class BrokerConfig(RemoteLogConfig):
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int
     controller_socket_timeout_ms: int
+    create_topic_policy_class_name: str | None
     default_replication_factor: int
     delegation_token_expiry_check_interval_ms: int
     delegation_token_expiry_time_ms: int
