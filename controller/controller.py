@@ -38,10 +38,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ottla.controller.admin.features import FeatureUpdate
 from ottla.controller.admin.producer_ids import ProducerIdBlock, allocate_block
 from ottla.controller.admin.topic_admin import (
+    Admit,
     Charge,
     CreatedTopic,
     NewPartitions,
     NewTopic,
+    admit_every_topic,
     no_mutation_quota,
 )
 from ottla.controller.changes.reassignment import Targets
@@ -93,8 +95,8 @@ T = TypeVar("T")
 
 
 class Controller:
-    """See the module. ``on_controller_change`` is called with the broker id of the active
-    controller, -1 while there is none."""
+    """See the module. ``admit_topic`` may reject topics. ``on_controller_change`` is called with
+    the broker id of the active controller, -1 while there is none."""
 
     def __init__(
         self,
@@ -106,12 +108,14 @@ class Controller:
         runtime: Runtime,
         *,
         supported_features: Mapping[str, tuple[int, int]] | None = None,
+        admit_topic: Admit = admit_every_topic,
         on_controller_change: Callable[[int], None] = lambda _id: None,
         on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.broker_id = broker_id
         self._store = store
         self._runtime = runtime
+        self._admit_topic = admit_topic
 
         def build(
             responses: ResponseCallbacks, put: Callable[[Event], None]
@@ -249,7 +253,7 @@ class Controller:
             factors = [topic.replication_factor for topic in wanted]
             await self._components.refresh_brokers_if_missing(count=max([default, *factors]))
             rows = await self._components.topic_admin.create_topics(
-                wanted, validate_only=validate_only, charge=charge
+                wanted, validate_only=validate_only, charge=charge, admit=self._admit_topic
             )
             if validate_only:
                 return rows, []

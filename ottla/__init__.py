@@ -3,6 +3,7 @@
 The public interface is:
 
 - `ottla.testing`: the embedded broker, its faults, and the pytest fixtures
+- `ottla.policies`: what the classes of policies get and raise
 - the command `ottla`
 - the package `pyspark_ottla`
 - the settings and the metrics that the documentation lists

@@ -16,6 +16,7 @@ from ottla.broker.config.listener_settings import (
 )
 from ottla.broker.config.listeners import Endpoint, check_advertised
 from ottla.broker.config.number_rules import Numbers, check_numbers
+from ottla.broker.config.policies import PolicySettings, check_policies
 from ottla.broker.config.remote_log import (
     MetadataListener,
     RemoteLogNames,
@@ -29,7 +30,9 @@ from ottla.broker.config.unsupported import check_supported
 Rule = Callable[[], object]
 
 
-class CheckedConfig(SaslConfig, Numbers, GroupConfig, RemoteLogNames, MetadataListener, Protocol):
+class CheckedConfig(
+    SaslConfig, Numbers, GroupConfig, RemoteLogNames, MetadataListener, PolicySettings, Protocol
+):
     """What the rules read of the broker's settings (`BrokerConfig`)."""
 
     given: dict[str, str]
@@ -59,6 +62,7 @@ def check_rules(config: CheckedConfig) -> None:
     rules: list[Rule] = [
         lambda: check_supported(config.given),
         lambda: check_authorizer(config.authorizer_class_name, config.super_users),
+        lambda: check_policies(config),
         lambda: _check_directories(config),
         config.connections_per_ip_overrides,
         lambda: check_numbers(config),

@@ -60,6 +60,7 @@ class BrokerConfig(RemoteLogConfig):
 
     advertised_listeners: str | None
     allow_everyone_if_no_acl_found: bool
+    alter_config_policy_class_name: str | None
     authorizer_class_name: str
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
@@ -78,6 +79,7 @@ class BrokerConfig(RemoteLogConfig):
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int
     controller_socket_timeout_ms: int
+    create_topic_policy_class_name: str | None
     default_replication_factor: int
     delegation_token_expiry_check_interval_ms: int
     delegation_token_expiry_time_ms: int
@@ -410,10 +412,9 @@ class BrokerConfig(RemoteLogConfig):
     def advertised_endpoints(self) -> list[Endpoint]:
         """`advertised.listeners`, else the listeners themselves (with "" for a wildcard host)."""
         if self.advertised_listeners is None:
-            wildcards = ("", "0.0.0.0", "::")
             return [
-                endpoint._replace(host="") if endpoint.host in wildcards else endpoint
-                for endpoint in self.listener_endpoints()
+                each._replace(host="") if each.host in ("", "0.0.0.0", "::") else each
+                for each in self.listener_endpoints()
             ]
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
@@ -477,8 +478,7 @@ class BrokerConfig(RemoteLogConfig):
     def _check(self) -> None:
         """Raises all that is wrong at once."""
         check_rules(self)
-        unused = unused_settings(self.given)
-        if unused:
+        if unused := unused_settings(self.given):
             self.warn(
                 f"Without effect in this broker: {', '.join(unused)} (docs/configuration.md names "
                 "the settings that are used)"

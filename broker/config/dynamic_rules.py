@@ -5,7 +5,8 @@ its prefix, while Kafka stores all of them for its plugins; a listener that does
 settings; a change of what the broker reads only when it starts is rejected, which Kafka accepts,
 describes as if it were in use, and uses from the next start on; only secrets may refer to config
 providers; a new listener whose port is in use, or that lacks its keys or users, is rejected; Kafka
-logs it when it opens it.
+logs it when it opens it; of an open listener, what is not SASL, keys or trust is deleted together
+with the listener only, and so is what the listener of brokers has of SASL: it stays.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def check_dynamic_setting(
 
 
 def check_open_listener(name: str, listeners: Iterable[str]) -> None:
-    """ConfigError for a setting that a listener keeps until the broker restarts; `listeners` are
-    those that are open, and stay so."""
+    """ConfigError for a setting that a listener keeps until it is closed or the broker restarts;
+    `listeners` are those that are open, and stay so."""
     if not name.startswith(PREFIX):
         return
     try:
@@ -110,6 +111,17 @@ def check_open_listener(name: str, listeners: Iterable[str]) -> None:
             f"ListenerName({found.listener.upper()}), restart broker or create a new listener for "
             "update; what is deleted may go together with the listener"
         )
+
+
+def check_deletion(name: str, listeners: Iterable[str], inter_broker_listener: str) -> None:
+    """ConfigError for a deletion of a setting that an open listener keeps; `listeners` as before.
+
+    A listener has its SASL settings from the time when it was opened. They may be deleted before
+    it is removed, as tools do: the broker could not start between these changes, as in Kafka.
+    """
+    if name.startswith(PREFIX) and _is_of_sasl(name):
+        listeners = {each for each in listeners if each == inter_broker_listener}
+    check_open_listener(name, listeners)
 
 
 def check_new_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
@@ -130,6 +142,11 @@ def is_read_at_start(name: str, listeners: Iterable[str]) -> bool:
     if name in LISTENERS:
         return False
     return name in broker_settings() and broker_settings()[name].mode == PER_BROKER
+
+
+def _is_of_sasl(name: str) -> bool:
+    setting = find_broker_setting(name).name
+    return setting.startswith("sasl.") or setting == "connections.max.reauth.ms"
 
 
 def _is_of_one_broker(name: str) -> bool:

@@ -39,12 +39,6 @@ REFUSED: dict[str, Refusal] = {
         "sasl.kerberos.principal.to.local.rules and drop the setting.",
         f"{_SECURITY}authenticator.DefaultKafkaPrincipalBuilder",
     ),
-    "create.topic.policy.class.name": _refusal(
-        f"{_NO_CLASSES}: topics would be created that this policy rejects. Drop the setting."
-    ),
-    "alter.config.policy.class.name": _refusal(
-        f"{_NO_CLASSES}: changes would be taken that this policy rejects. Drop the setting."
-    ),
     "client.quota.callback.class": _refusal(
         f"{_NO_CLASSES}: the quotas of that class would not be enforced. Drop the setting, and set "
         "quotas with kafka-configs."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.config.policies import Policies, TopicCreation
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.broker.server.coordinators import Coordinators
     from ottla.broker.server.foundation import Foundation
     from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
+    from ottla.controller.admin.placement import Assignment
+    from ottla.controller.admin.topic_admin import Admit, NewTopic
     from ottla.protocol.topics import TopicPartition
 
 
@@ -123,9 +126,26 @@ def build_control(
         controller_settings(config),
         base.runtime,
         supported_features=base.features.supported,
+        admit_topic=_admit_topic(base.policies),
     )
     cluster.channel.connect(controller)
     return ControlParts(replica_control, applier, registration, controller, strays)
+
+
+def _admit_topic(policies: Policies) -> Admit:
+    def admit(topic: NewTopic, assignment: Assignment) -> None:
+        is_placed_here = topic.assignments is None
+        policies.admit_topic(
+            TopicCreation(
+                topic.name,
+                len(assignment) if is_placed_here else None,
+                len(next(iter(assignment.values()))) if is_placed_here else None,
+                topic.assignments,
+                {name: value or "" for name, value in (topic.configs or {}).items()},
+            )
+        )
+
+    return admit
 
 
 def build_upkeep(

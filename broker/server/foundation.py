@@ -9,6 +9,7 @@ from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.cluster.features import FeatureCache
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
+from ottla.broker.config.policies import Policies
 from ottla.broker.replication.group_commit import SYNCS_MAX
 from ottla.broker.requests.held_responses import HeldResponses
 from ottla.broker.runtime.clock import Clock, SystemClock
@@ -45,13 +46,15 @@ class Foundation(NamedTuple):
     metadata: MetadataCache
     dynamic_config: DynamicConfig
     features: FeatureCache
+    policies: Policies
     client_metrics: tuple[ClientMetricsManager, ExportedMetrics] | None
 
 
 def build_foundation(
     config: BrokerConfig, identity: tuple[int, str], store: ZnodeStore, logs: LogManager
 ) -> Foundation:
-    """`identity` is the broker id and the cluster id."""
+    """`identity` is the broker id and the cluster id. Raises ConfigError for a policy that cannot
+    be used."""
     broker_id, cluster_id = identity
     clock, runtime, events = SystemClock(), LoopRuntime(spawn), BrokerEvents()
     return Foundation(
@@ -73,6 +76,7 @@ def build_foundation(
             store, runtime, config, broker_id, _log_config_factory(config), events
         ),
         features=FeatureCache(store, runtime, {}),
+        policies=Policies(config),
         client_metrics=_client_metrics(config, clock.monotonic),
     )
 

@@ -273,6 +273,7 @@ def _config_alterer(
         base.config,
         base.dynamic_config,
         base.metadata,
+        base.policies.admit_change,
         validate_listeners,
         None if coordinators.share is None else coordinators.share.support.check,
     )

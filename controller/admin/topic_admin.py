@@ -55,6 +55,15 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str | None] | None = None
 
 
+Admit = Callable[[NewTopic, Assignment], None]
+"""Raises KafkaError to reject a topic that is valid otherwise, before it is written. The assignment
+has the partitions and replicas that it would have."""
+
+
+def admit_every_topic(topic: NewTopic, assignment: Assignment) -> None:
+    """The default: no policy."""
+
+
 class CreatedTopic(NamedTuple):
     """With an error ``topic_id`` is the zero id and the numbers are -1."""
 
@@ -105,6 +114,7 @@ class TopicAdmin:
         *,
         validate_only: bool = False,
         charge: Charge = no_mutation_quota,
+        admit: Admit = admit_every_topic,
     ) -> list[CreatedTopic]:
         """Checks the topics and writes the valid ones, pipelined."""
         results: dict[str, CreatedTopic] = {}
@@ -123,6 +133,7 @@ class TopicAdmin:
                 continue
             try:
                 assignment = self._check(topic, batches, present)
+                admit(topic, assignment)
                 if not validate_only:
                     charge(len(assignment))
             except KafkaError as error:

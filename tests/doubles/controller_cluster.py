@@ -9,7 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from ottla.controller.admin.topic_admin import CreatedTopic, NewTopic
+from ottla.controller.admin.topic_admin import (
+    Admit,
+    CreatedTopic,
+    NewTopic,
+    admit_every_topic,
+)
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, TopicState
 from ottla.controller.registration import BrokerRegistration
@@ -93,6 +98,7 @@ class Cluster:
         settings: ControllerSettings | None = None,
         racks: dict[int, str] | None = None,
         features: dict[str, tuple[int, int]] | None = None,
+        admit_topic: Admit = admit_every_topic,
     ) -> None:
         self.runtime = ManualRuntime()
         self.tree = EmbeddedTree(self.runtime.now_ms)
@@ -120,6 +126,7 @@ class Cluster:
             self.settings,
             self.runtime,
             supported_features=self.features,
+            admit_topic=admit_topic,
             on_controller_change=self.elected.append,
         )
 

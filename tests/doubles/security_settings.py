@@ -57,6 +57,10 @@ _CLUSTER = "tests/integration/test_sasl_cluster.py::test_a_mixed_cluster"
 
 #: Settings that need more than one broker and a client: the test that shows their effect.
 SHOWN = {
+    **dict.fromkeys(
+        ("alter.config.policy.class.name", "create.topic.policy.class.name"),
+        "tests/integration/test_policies.py::test_topics_and_changes_are_rejected",
+    ),
     "advertised.listeners": "tests/unit/broker/config/test_broker_config.py::"
     "test_a_wildcard_is_advertised_as_unknown_host",
     "config.providers": "tests/unit/broker/config/test_providers.py::"

@@ -157,9 +157,16 @@ def test_an_added_listener_with_sasl(tmp_path: Path) -> None:
         # An open listener keeps its mechanisms.
         kept = refusal(broker, {"listener.name.login.sasl.enabled.mechanisms": "SCRAM-SHA-256"})
         assert "for existing listener" in kept
-        assert "for existing listener" in refusal(broker, dict.fromkeys(settings))
         # One change removes it with its settings.
         change(broker, dict.fromkeys(changes))
+        eventually(lambda: set(broker.server.ports) == {"PLAINTEXT"}, seconds=SECONDS)
+        # Or its settings are deleted first: it keeps its users until it is removed, too.
+        change(broker, changes)
+        port = port_of(broker, "LOGIN")
+        change(broker, dict.fromkeys(settings))
+        assert not any(map(broker.server.config.effective_text, settings))
+        eventually(lambda: address(port, **user) == ("127.0.0.1", port), seconds=SECONDS)
+        change(broker, {"listeners": None})
         eventually(lambda: set(broker.server.ports) == {"PLAINTEXT"}, seconds=SECONDS)
 
 

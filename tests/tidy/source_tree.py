@@ -17,6 +17,7 @@ def modules() -> dict[str, Path]:
     """Every source module by its installed name: `ottla.broker.net.connection` and so on."""
     found = {"ottla": ROOT / "ottla" / "__init__.py"}
     found["ottla.testing"] = ROOT / "ottla" / "testing.py"
+    found["ottla.policies"] = ROOT / "ottla" / "policies.py"
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
 from ottla.broker.config.dynamic_rules import (
+    check_deletion,
     check_dynamic_setting,
     check_new_listeners,
     check_open_listener,
@@ -24,6 +25,7 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.group_config import check_group_config, group_settings
 from ottla.broker.config.listener_settings import find_broker_setting
 from ottla.broker.config.listeners import LISTENERS
+from ottla.broker.config.policies import ConfigAlteration
 from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
@@ -89,15 +91,20 @@ class ConfigAlterer:
         config: BrokerConfig,
         dynamic_config: DynamicConfig,
         metadata: MetadataCache,
+        admit_change: Callable[[ConfigAlteration], None] = lambda change: None,
         validate_listeners: Callable[[BrokerConfig, list[str]], None] = lambda config, names: None,
         check_share_groups: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`validate_listeners` raises ConfigError when changed settings make no usable listeners:
+        """`admit_change` raises KafkaError when a policy rejects the change of a topic's or a
+        broker's settings.
+
+        `validate_listeners` raises ConfigError when changed settings make no usable listeners:
         their TLS contexts and their ports.
 
         `check_share_groups` raises KafkaError where a broker of the cluster has no share groups: it
         does not know the settings of groups. It is None where this broker has none.
         """
+        self._admit_change = admit_change
         self._check_share_groups = check_share_groups
         self._validate_listeners = validate_listeners
         self._broker_id = broker_id
@@ -120,7 +127,8 @@ class ConfigAlterer:
                         f"Unknown resource type {resource.resource_type}",
                     )
                 wanted = {each.name: each.value or "" for each in resource.configs}
-                await self._alter(resource, partial(_replaced, wanted), request.validate_only)
+                change = partial(_replaced, wanted)
+                await self._alter(resource, wanted, change, request.validate_only)
             except Exception as error:
                 code, message = error_code(error), error_message(error)
             response.responses.append(
@@ -147,8 +155,12 @@ class ConfigAlterer:
                 if resource.resource_type == BROKER_LOGGER:
                     self._alter_loggers(resource, request.validate_only)
                 else:
+                    given = {
+                        each.name: None if each.config_operation == DELETE else each.value
+                        for each in resource.configs
+                    }
                     change = partial(_changed, resource)
-                    await self._alter(resource, change, request.validate_only)
+                    await self._alter(resource, given, change, request.validate_only)
             except Exception as error:
                 code, message = error_code(error), error_message(error)
             response.responses.append(
@@ -158,8 +170,15 @@ class ConfigAlterer:
             )
         return response
 
-    async def _alter(self, resource: Resource, change: _Change, validate_only: bool) -> None:
-        """Validates and writes what `change` makes of the settings of a resource.
+    async def _alter(
+        self,
+        resource: Resource,
+        given: Mapping[str, str | None],
+        change: _Change,
+        validate_only: bool,
+    ) -> None:
+        """Validates and writes what `change` makes of the settings of a resource; `given` are those
+        that the request names.
 
         It runs again if they change meanwhile: of two requests at the same time none is lost.
         """
@@ -168,12 +187,14 @@ class ConfigAlterer:
 
         async def changed(stored: dict[str, str]) -> dict[str, str]:
             if resource.resource_type != BROKER:
-                return await self._validated(resource, change(stored), stored)
+                valid = await self._validated(resource, change(stored), stored)
+                self._ask_policy(resource, given)
+                return valid
             secrets = self._config.secrets  # the settings as they were set
             present = secrets.decode_all(stored)
-            return secrets.encode_all(
-                await self._validated(resource, change(dict(present)), present)
-            )
+            valid = await self._validated(resource, change(dict(present)), present)
+            self._ask_policy(resource, given)
+            return secrets.encode_all(valid)
 
         if validate_only:
             await changed(await self._dynamic_config.read(path))
@@ -207,6 +228,11 @@ class ConfigAlterer:
             if kind == CLIENT_METRICS:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message} CLIENT_METRICS")
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+    def _ask_policy(self, resource: Resource, given: Mapping[str, str | None]) -> None:
+        kind = {TOPIC: "TOPIC", BROKER: "BROKER"}.get(resource.resource_type)
+        if kind is not None:
+            self._admit_change(ConfigAlteration(kind, resource.resource_name, given))
 
     async def _validated(
         self, resource: Resource, wanted: dict[str, str], present: Mapping[str, str]
@@ -265,7 +291,10 @@ class ConfigAlterer:
             if per_broker:
                 staying = set(present_names).intersection(names)
                 for name in changed:
-                    check_open_listener(name, staying)
+                    if name in wanted:
+                        check_open_listener(name, staying)
+                    else:
+                        check_deletion(name, staying, config.inter_broker_listener())
                 after = config.with_broker_settings(wanted)
                 if not set(LISTENERS).isdisjoint(changed):
                     check_new_listeners(config, after)

@@ -61,10 +61,13 @@ class SaslListeners:
     def new_session(self, listener_name: str) -> NewSession:
         """What makes the session of a new connection on a listener."""
         config = self._config
+        mechanisms = hash_map_order(dict.fromkeys(enabled_mechanisms(config, listener_name)))
+        # Read once: the settings of an open listener may be deleted before it is removed.
+        reauth_ms = {each: max_reauth_ms(config, listener_name, each) for each in mechanisms}
         listener = SaslListener(
-            mechanisms=hash_map_order(dict.fromkeys(enabled_mechanisms(config, listener_name))),
+            mechanisms=mechanisms,
             new_exchange=self._exchanges(listener_name),
-            max_reauth_ms=lambda mechanism: max_reauth_ms(config, listener_name, mechanism),
+            max_reauth_ms=reauth_ms.__getitem__,
             failure_delay_ms=config.connection_failed_authentication_delay_ms,
             timer=self._timer,
             now_ms=self._now_ms,
@@ -156,7 +159,10 @@ class SaslListeners:
 
 
 class PlainPasswords:
-    """The users of a listener with PLAIN; the setting may change at run time."""
+    """The users of a listener with PLAIN; the setting may change at run time.
+
+    A listener whose setting is deleted keeps its users until it is removed, as in Kafka.
+    """
 
     def __init__(self, config: BrokerConfig, listener_name: str) -> None:
         self._config = config
@@ -167,7 +173,7 @@ class PlainPasswords:
 
     def current(self) -> Mapping[str, str]:
         text = self._config.effective_text(self._setting)
-        if text != self._text:
+        if text is not None and text != self._text:
             self._text = text
             try:
                 self._passwords = plain_passwords(self._config, self._listener_name)

@@ -15,6 +15,7 @@ from tests.compat.ecosystem.programs import (
     mirror_maker,
     python_streams,
     rsyslog,
+    ruby_kafka,
     streams_smoke,
     telegraf,
     word_count,
@@ -37,11 +38,12 @@ PROGRAMS: tuple[Program, ...] = (
     burrow.PROGRAM,
     group_exporter.PROGRAM,
     kaskade.PROGRAM,
+    ruby_kafka.PROGRAM,
 )
 
 #: Programs without a row of results, and why.
 NOT_RUN: tuple[tuple[str, str], ...] = (
-    ("Karapace", "not on PyPI"),
+    ("Karapace", "not on PyPI or npm and not in Debian"),
     ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
     (
         "kafka_exporter, kminion, Redpanda Console and Connect",
@@ -50,5 +52,5 @@ NOT_RUN: tuple[tuple[str, str], ...] = (
     ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
     ("Vector", "not in Debian; crates.io has another program of this name"),
     ("Logstash", "not in Debian and not on Maven Central"),
-    ("ruby-kafka, rdkafka-ruby", "not in Debian"),
+    ("rdkafka-ruby", "not in Debian; no registry of gems is reached. ruby-kafka stands for it"),
 )

@@ -11,10 +11,10 @@ Each line of the standard input is a JSON object, {"properties": FILE, "log": FI
 process id is the response, a line of the standard output. `plugins`, where it is there, is a
 loopback port of the JVM, where the broker asks who a client is and what it may do if a test has
 Java classes for that, and for the file of Kerberos: `builders` are principal builders by prefix of
-a setting, `authorizer` is an authorizer, and `sasl` is two classes, or null, which know the
-passwords of clients and of this broker. When the broker serves clients it writes `state`:
-{"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...}; when it has ended, the
-file `exit-code` beside it.
+a setting, `authorizer` is an authorizer, `alter_config_policy` is a policy, and `sasl` is two
+classes, or null, which know the passwords of clients and of this broker. When the broker serves
+clients it writes `state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...};
+when it has ended, the file `exit-code` beside it.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
 six. They end with it.
 """
@@ -47,6 +47,7 @@ from tests.compat.kafka_tests.control_calls import ask_controller, disconnect_co
 from tests.compat.kafka_tests.log_calls import LogCalls
 from tests.compat.kafka_tests.plugins import (
     KerberosFile,
+    OwnAlterConfigPolicy,
     OwnAuthorizer,
     PluginsOfJvm,
     PrincipalBuilders,
@@ -361,6 +362,9 @@ def _run_broker(order: dict[str, Any]) -> int:
             PrincipalBuilders(jvm, order["builders"]).install()
         if "authorizer" in order:
             OwnAuthorizer(jvm, order["authorizer"]).install()
+        if "alter_config_policy" in order:
+            OwnAlterConfigPolicy.jvm = jvm
+            OwnAlterConfigPolicy.class_name = order["alter_config_policy"]
         if "sasl" in order:
             SaslCallbacks(jvm, *order["sasl"]).install()
     code = start.main([order["properties"]])

@@ -16,13 +16,17 @@ from ottla.broker.security.sasl import broker_login
 from ottla.broker.security.sasl.exchanges import PlainExchange
 from ottla.broker.security.sasl.session import SaslSession
 from ottla.broker.security.tls.certificate_names import distinguished_name
+from ottla.policies import PolicyViolation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.config.sasl import PeerLogin, SaslConfig
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
     from ottla.broker.security.kerberos.login import KerberosLogin
+    from ottla.policies import ConfigAlteration
 
 
 class PluginsOfJvm:
@@ -187,3 +191,19 @@ class OwnAuthorizer:
             name,
         )
         return is_allowed
+
+
+class OwnAlterConfigPolicy:
+    """Asks the JVM of the test whether settings may change: its policy. Ottla loads this class by
+    its setting, as any policy."""
+
+    jvm: PluginsOfJvm
+    class_name: str
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        self.jvm.ask("policy", self.class_name, settings)
+
+    def validate(self, change: ConfigAlteration) -> None:
+        rejection = self.jvm.ask("change", *change)
+        if rejection is not None:
+            raise PolicyViolation(rejection)

@@ -49,17 +49,19 @@ object Launcher {
 
   /** Starts a broker; returns its process. */
   def start(properties: File, log: File, state: File, options: String,
-            builders: collection.Map[String, String],
-            authorizer: Option[String], callbacks: SaslCallbacks): ProcessHandle = synchronized {
+            builders: collection.Map[String, String], authorizer: Option[String],
+            callbacks: SaslCallbacks, alterConfigPolicy: Option[String]): ProcessHandle = synchronized {
     val order = json.createObjectNode()
     // Not where nothing is asked: some tests count the threads of the JVM.
-    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || mayHaveKerberosLater) {
+    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || alterConfigPolicy.nonEmpty ||
+      mayHaveKerberosLater) {
       order.put("plugins", Plugins.port)
       if (!callbacks.isEmpty)
         order.putArray("sasl").add(callbacks.ofClients.orNull).add(callbacks.ofBroker.orNull)
       val named = order.putObject("builders")
       builders.foreach { case (prefix, name) => named.put(prefix, name) }
       authorizer.foreach(order.put("authorizer", _))
+      alterConfigPolicy.foreach(order.put("alter_config_policy", _))
     }
     order.put("properties", properties.getPath).put("log", log.getPath)
     order.put("state", state.getPath).put("options", options)
@@ -78,6 +80,7 @@ case class SaslCallbacks(ofClients: Option[String], ofBroker: Option[String]) {
 
 object BrokerProcess {
   private val ClientPasswords = "plain.sasl.server.callback.handler.class"
+  private val AlterConfigPolicy = "alter.config.policy.class.name"
   private val BrokerPassword = "sasl.client.callback.handler.class"
 
   /** The exit code of a broker whose log directories failed. */
@@ -183,6 +186,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
           "rsm.config.storage.root" -> directory.getPath, "rsm.config.chunk.size" -> "4194304")
       case ("remote.log.metadata.manager.class.name", value) if value.endsWith("NoOpRemoteLogMetadataManager") =>
         Seq.empty
+      case (name @ BrokerProcess.AlterConfigPolicy, _) =>
+        Seq(name -> "tests.compat.kafka_tests.plugins.OwnAlterConfigPolicy")
       case other => Seq(other)
     }.map {
       case (name @ "authorizer.class.name", value) if isAclAuthorizer(value) =>
@@ -197,7 +202,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     Launcher.start(properties, log, stateFile, options,
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap,
       settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && decides(name)),
-      SaslCallbacks(handler(BrokerProcess.ClientPasswords), handler(BrokerProcess.BrokerPassword)))
+      SaslCallbacks(handler(BrokerProcess.ClientPasswords), handler(BrokerProcess.BrokerPassword)),
+      settings.get(BrokerProcess.AlterConfigPolicy))
   }
 
   /** Whether this is Kafka's authorizer, or one of a test that extends it. */

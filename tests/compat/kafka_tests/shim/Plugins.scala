@@ -2,6 +2,8 @@ package ottla.shim
 
 import com.fasterxml.jackson.databind.JsonNode
 import org.apache.kafka.common.acl.AclOperation
+import org.apache.kafka.common.config.ConfigResource
+import org.apache.kafka.common.errors.PolicyViolationException
 import org.apache.kafka.common.network.{ClientInformation, ListenerName}
 import org.apache.kafka.common.protocol.ApiKeys
 import org.apache.kafka.common.requests.{RequestContext, RequestHeader}
@@ -9,6 +11,7 @@ import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceT
 import org.apache.kafka.common.security.auth._
 import org.apache.kafka.common.security.plain.PlainAuthenticateCallback
 import org.apache.kafka.server.authorizer.{Action, AuthorizationResult, Authorizer}
+import org.apache.kafka.server.policy.AlterConfigPolicy
 
 import java.io.{BufferedReader, InputStreamReader, OutputStreamWriter}
 import java.net.{InetAddress, ServerSocket, Socket}
@@ -23,8 +26,8 @@ import javax.security.auth.callback.{NameCallback, PasswordCallback}
 import javax.security.auth.x500.X500Principal
 import javax.security.sasl.SaslServer
 
-/** Calls the principal builders, SASL callback handlers and authorizers of tests for the brokers, which cannot load Java
-  * classes.
+/** Calls the principal builders, SASL callback handlers, authorizers and policies of tests for the brokers, which cannot
+  * load Java classes.
   *
   * Each line of a connection is a JSON list that begins with what is asked. `principal`: class,
   * listener, security protocol, address of the client, name by the rules of the broker, subject of
@@ -32,7 +35,9 @@ import javax.security.sasl.SaslServer
   * password; the answer is whether they fit. `login`: class, user; the answer is the password of the
   * broker. `krb5.conf`: the answer is the file that the JVM uses now, or null. `authorize`: class, listener, security protocol,
   * address of the client, type and name of the principal, key and version of the API, operation,
-  * type and name of the resource; the answer is whether it is allowed.
+  * type and name of the resource; the answer is whether it is allowed. `policy`: class, settings of
+  * the broker; it makes the policy of this connection. `change`: type and name of the resource, its
+  * settings; the answer is null, or why the policy rejects the change.
   */
 object Plugins {
   private val builders = new ConcurrentHashMap[String, KafkaPrincipalBuilder]
@@ -58,6 +63,7 @@ object Plugins {
   private def serve(client: Socket): Unit = {
     val reader = new BufferedReader(new InputStreamReader(client.getInputStream, UTF_8))
     val writer = new OutputStreamWriter(client.getOutputStream, UTF_8)
+    var policy: Option[AlterConfigPolicy] = None
     Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach { line =>
       val question = Launcher.json.readTree(line)
       val answer = question.get(0).asText match {
@@ -72,11 +78,32 @@ object Plugins {
           password(question.get(1).asText, question.get(2).asText))
         case "krb5.conf" => Launcher.json.getNodeFactory.textNode(
           System.getProperty("java.security.krb5.conf", ""))
+        case "policy" =>
+          policy = Some(Class.forName(question.get(1).asText).getDeclaredConstructor().newInstance()
+            .asInstanceOf[AlterConfigPolicy])
+          policy.foreach(_.configure(texts(question.get(2))))
+          Launcher.json.nullNode
+        case "change" => Launcher.json.getNodeFactory.textNode(rejection(policy.get, question).orNull)
         case "authorize" => Launcher.json.getNodeFactory.booleanNode(isAllowed(question))
       }
       writer.write(Launcher.json.writeValueAsString(answer) + "\n")
       writer.flush()
     }
+  }
+
+  private def texts(node: JsonNode): util.Map[String, String] = {
+    val found = new util.HashMap[String, String]
+    node.fields().forEachRemaining(each => found.put(each.getKey, each.getValue.textValue))
+    found
+  }
+
+  private def rejection(policy: AlterConfigPolicy, question: JsonNode): Option[String] = {
+    val kind = ConfigResource.Type.valueOf(question.get(1).asText)
+    val resource = new ConfigResource(kind, question.get(2).asText)
+    try {
+      policy.validate(new AlterConfigPolicy.RequestMetadata(resource, texts(question.get(3))))
+      None
+    } catch { case rejected: PolicyViolationException => Some(rejected.getMessage) }
   }
 
   private def isAllowed(question: JsonNode): Boolean = {

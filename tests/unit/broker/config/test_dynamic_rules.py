@@ -10,6 +10,7 @@ import pytest
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.config.definitions import broker_settings, dynamic_only_settings
 from ottla.broker.config.dynamic_rules import (
+    check_deletion,
     check_dynamic_setting,
     check_new_listeners,
     check_open_listener,
@@ -73,6 +74,30 @@ def test_unknown_settings_of_ignored_prefixes(tmp_path: Path) -> None:
 def test_what_is_not_the_same_for_all_brokers(name: str) -> None:
     with pytest.raises(ConfigError, match="at default cluster level, broker id must be specified"):
         check(name, "PLAINTEXT://:1", per_broker=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_accepted"),
+    [
+        ("listener.name.login.sasl.enabled.mechanisms", True),
+        ("listener.name.login.plain.sasl.jaas.config", True),
+        ("listener.name.login.plain.connections.max.reauth.ms", True),
+        ("listener.name.login.ssl.keystore.location", True),
+        ("listener.name.login.ssl.client.auth", False),  # new keys would be used without it
+        ("listener.name.inner.sasl.enabled.mechanisms", False),
+        ("listener.name.inner.plain.sasl.jaas.config", False),
+        ("listener.name.closed.ssl.client.auth", True),
+        ("log.segment.bytes", True),
+    ],
+)
+def test_what_an_open_listener_may_lose(name: str, is_accepted: bool) -> None:
+    """SASL settings, which were read when it was opened, but not those of the listener of brokers:
+    it cannot be removed."""
+    if is_accepted:
+        check_deletion(name, ["LOGIN", "INNER"], "INNER")
+        return
+    with pytest.raises(ConfigError, match="restart broker or create a new listener"):
+        check_deletion(name, ["LOGIN", "INNER"], "INNER")
 
 
 def test_what_needs_a_restart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.controller.admin.placement import Assignment
 from ottla.controller.admin.topic_admin import CreatedTopic, NewPartitions, NewTopic
 from ottla.controller.model import ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
@@ -55,6 +56,27 @@ async def test_defaults_come_from_the_settings() -> None:
     await cluster.start()
     (row,) = await create(cluster, NewTopic("t"))
     assert (row.num_partitions, row.replication_factor) == (4, 3)
+    await cluster.stop()
+
+
+async def test_a_policy_rejects_what_is_valid_otherwise() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def admit(topic: NewTopic, assignment: Assignment) -> None:
+        asked.append((topic.name, len(assignment)))
+        if len(assignment) > 2:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "too wide")
+
+    cluster = Cluster(settings=ControllerSettings(num_partitions=3), admit_topic=admit)
+    await cluster.start()
+    topics = NewTopic("small", 2), NewTopic("wide"), NewTopic("bad name", 9)
+    for validate_only in (True, False):
+        small, wide, bad = await create(cluster, *topics, validate_only=validate_only)
+        assert small.error.code == ErrorCode.NONE
+        assert wide.error == (ErrorCode.POLICY_VIOLATION, "too wide")
+        assert bad.error.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert set(cluster.controller.context.assignments) == {"small"}
+    assert asked == [("small", 2), ("wide", 3)] * 2
     await cluster.stop()
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from ottla.broker.config.policies import ConfigAlteration
 from ottla.broker.handlers.admin.alter_configs import APPEND, DELETE, SET, SUBTRACT, ConfigAlterer
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
@@ -15,7 +16,7 @@ from ottla.broker.handlers.admin.describe_configs import (
     TOPIC,
 )
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
 from tests.doubles.eventually import eventually_async
 from tests.doubles.request_context import FakeContext
@@ -272,3 +273,35 @@ def test_a_value_that_a_topic_cannot_have_is_named_in_kafkas_words() -> None:
         )
 
     run(body)
+
+
+def test_a_policy_sees_what_the_request_names_after_all_checks() -> None:
+    asked: list[ConfigAlteration] = []
+
+    def admit(change: ConfigAlteration) -> None:
+        asked.append(change)
+        if "min.insync.replicas" in change.configs:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "not here")
+
+    async def body(scene: Scene) -> None:
+        scene.handlers = ConfigAlterer(1, scene.config, scene.dynamic, scene.metadata, admit)
+        assert await scene.replace(TOPIC, "t", retention_ms="1000") == OK
+        changes = ("retention.ms", DELETE, "1"), ("segment.bytes", SET, "2000")
+        assert await scene.incrementally(TOPIC, "t", *changes, validate_only=True) == OK
+        violation = ErrorCode.POLICY_VIOLATION, "not here"
+        rejected = "min.insync.replicas", SET, "2"
+        assert await scene.incrementally(TOPIC, "t", rejected) == violation
+        assert await scene.incrementally(TOPIC, "t", rejected, validate_only=True) == violation
+        assert await scene.dynamic.read("topics/t") == {"retention.ms": "1000"}
+        assert await scene.incrementally(BROKER, "", ("log.segment.bytes", SET, "3000")) == OK
+        code, _ = await scene.incrementally(TOPIC, "t", ("retention.ms", SET, "soon"))
+        assert code == ErrorCode.INVALID_CONFIG
+
+    run(body)
+    assert asked == [
+        ConfigAlteration("TOPIC", "t", {"retention.ms": "1000"}),
+        ConfigAlteration("TOPIC", "t", {"retention.ms": None, "segment.bytes": "2000"}),
+        ConfigAlteration("TOPIC", "t", {"min.insync.replicas": "2"}),
+        ConfigAlteration("TOPIC", "t", {"min.insync.replicas": "2"}),
+        ConfigAlteration("BROKER", "", {"log.segment.bytes": "3000"}),
+    ]

@@ -1,0 +1,142 @@
+"""Policies of an installation: Python classes that may reject new topics and changed settings.
+
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name them. They are for Ottla
+what Java classes with Kafka's CreateTopicPolicy (KIP-108) and AlterConfigPolicy (KIP-133) are for
+Kafka, and are asked at the same points: after all other checks, also when a request only validates.
+`ottla.policies` has the public names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from ottla.broker.config.errors import ConfigError
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.config")
+
+CREATE_TOPIC = "create.topic.policy.class.name"
+ALTER_CONFIG = "alter.config.policy.class.name"
+
+
+class PolicyViolation(Exception):
+    """Raised by `validate` of a policy to reject a request: the client gets POLICY_VIOLATION with
+    this message."""
+
+
+class TopicCreation(NamedTuple):
+    """A topic that is about to be created.
+
+    The numbers are those that it gets, also where the request left them to the broker. Where the
+    request has `assignments` (replicas by partition), they are None. `configs` are those of the
+    request.
+    """
+
+    name: str
+    num_partitions: int | None
+    replication_factor: int | None
+    assignments: Mapping[int, Sequence[int]] | None
+    configs: Mapping[str, str]
+
+
+class ConfigAlteration(NamedTuple):
+    """Settings of a topic or a broker that are about to change.
+
+    `resource_type` is TOPIC or BROKER; `resource_name` is "" for the settings of all brokers.
+    `configs` are those of the request, as it has them; what is deleted is None.
+    """
+
+    resource_type: str
+    resource_name: str
+    configs: Mapping[str, str | None]
+
+
+class PolicySettings(Protocol):
+    """What is read here of the broker's settings (`BrokerConfig`)."""
+
+    given: dict[str, str]
+    create_topic_policy_class_name: str | None
+    alter_config_policy_class_name: str | None
+
+
+class Policies:
+    """The policies of one broker. Loop only: a request waits for its policy, and so do others."""
+
+    def __init__(self, config: PolicySettings) -> None:
+        """Loads and configures both. Raises ConfigError when one cannot be used."""
+        self._create_topic = _load(
+            CREATE_TOPIC, config.create_topic_policy_class_name, config.given
+        )
+        self._alter_config = _load(
+            ALTER_CONFIG, config.alter_config_policy_class_name, config.given
+        )
+
+    def admit_topic(self, topic: TopicCreation) -> None:
+        """Raises KafkaError when the policy rejects a topic."""
+        _ask(CREATE_TOPIC, self._create_topic, topic)
+
+    def admit_change(self, change: ConfigAlteration) -> None:
+        """Raises KafkaError when the policy rejects a change."""
+        _ask(ALTER_CONFIG, self._alter_config, change)
+
+
+def check_policies(config: PolicySettings) -> None:
+    """ConfigError when a setting names no class of Python."""
+    for setting, name in (
+        (CREATE_TOPIC, config.create_topic_policy_class_name),
+        (ALTER_CONFIG, config.alter_config_policy_class_name),
+    ):
+        if name:
+            _find(setting, name)
+
+
+def _find(setting: str, name: str) -> type[Any]:
+    module, _, class_name = name.rpartition(".")
+    try:
+        found = getattr(import_module(module), class_name) if module else None
+    except Exception as error:  # the module is not ours: its import may raise anything
+        raise ConfigError(
+            f"{setting}: {name} is no Python class that can be imported here ({error}). Java "
+            "classes cannot be loaded: write the policy in Python, or drop the setting."
+        ) from error
+    if not isinstance(found, type) or not callable(getattr(found, "validate", None)):
+        raise ConfigError(f"{setting}: {name} is no class with a method validate (ottla.policies).")
+    return found
+
+
+def _load(
+    setting: str, name: str | None, settings: Mapping[str, str]
+) -> Callable[[NamedTuple], object] | None:
+    if not name:
+        return None
+    try:
+        policy = _find(setting, name)()
+        configure = getattr(policy, "configure", None)
+        if configure is not None:
+            configure(dict(settings))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{setting}: {name} cannot be used: {error!r}.") from error
+    validate: Callable[[NamedTuple], object] = policy.validate
+    return validate
+
+
+def _ask(
+    setting: str, validate: Callable[[NamedTuple], object] | None, request: NamedTuple
+) -> None:
+    """A policy that fails rejects the request: it would protect nothing otherwise."""
+    if validate is None:
+        return
+    try:
+        validate(request)
+    except PolicyViolation as violation:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, str(violation)) from None
+    except Exception as error:
+        logger.exception("The class of %s failed, the request is rejected", setting)
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"The class of {setting} failed"
+        ) from error
