@@ -131,15 +131,7 @@ class StrayCheck:
         first one may still arrive, when the topic was created again. The request does not say which
         topic it means. Usually nothing is read: metadata without the topic come before.
         """
-        doubtful = [
-            TopicPartition(topic.topic_name, state.partition_index)
-            for topic in request.topic_states
-            for state in topic.partition_states
-            if state.delete_partition
-            and state.leader_epoch == EPOCH_DURING_DELETE
-            and self._metadata.snapshot.partition(topic.topic_name, state.partition_index)
-            and self._logs.get(topic.topic_name, state.partition_index)
-        ]
+        doubtful = await run_in_slices(self._doubtful_deletions(request))
         topics = list(dict.fromkeys(key.topic for key in doubtful))
         if not topics:
             return set()
@@ -152,6 +144,27 @@ class StrayCheck:
         if kept:
             logger.warning("Ignoring a late StopReplica request of deleted topics: %s", kept)
         return {key for key in doubtful if key.topic in kept}
+
+    def _doubtful_deletions(
+        self, request: StopReplicaRequest
+    ) -> Generator[None, None, list[TopicPartition]]:
+        """Those of topics that the metadata still have."""
+        found = []
+        count = 0
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                count += 1
+                if count % _LOGS_PER_STEP == 0:
+                    yield
+                key = TopicPartition(topic.topic_name, state.partition_index)
+                if (
+                    state.delete_partition
+                    and state.leader_epoch == EPOCH_DURING_DELETE
+                    and self._metadata.snapshot.partition(*key)
+                    and self._logs.get(*key)
+                ):
+                    found.append(key)
+        return found
 
     async def _rename(self, logs: list[Log]) -> None:
         try:
