@@ -3,12 +3,13 @@
 import pytest
 
 from ottla.broker.groups.classic.group import GroupState
-from ottla.broker.groups.commits import java_length
+from ottla.broker.groups.commits import Committer, java_length
 from ottla.broker.groups.offsets import CommittedOffset, GroupOffsets
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import read_header
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.consumer_helpers import Catalog
-from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
+from tests.unit.broker.groups.helpers import GROUP, T0, T1, PendingResponse, Setup
 
 
 def test_a_simple_consumer_needs_no_group() -> None:
@@ -82,6 +83,19 @@ def test_metadata_has_a_limit_in_java_characters() -> None:
     assert setup.commit({T0: 2}, metadata="\U0001f600" * 2_049).value == too_large
     assert setup.offset() == 1
     assert setup.log.appends == 1
+
+
+def test_a_commit_of_which_one_partition_has_too_large_metadata() -> None:
+    setup = Setup()
+    response: PendingResponse[dict[TopicPartition, int]] = PendingResponse()
+    values = {
+        T0: CommittedOffset(1, -1, "m" * 4_097, 0, -1),
+        T1: CommittedOffset(2, -1, "note", 0, -1),
+    }
+    setup.coordinator.commits.commit(Committer(GROUP, "", None, -1, 8), values, response)
+    setup.run_deferred()
+    assert response.value == {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE, T1: ErrorCode.NONE}
+    assert (setup.offset(T0), setup.offset(T1)) == (-1, 2)
 
 
 def test_java_length() -> None:
@@ -209,6 +223,25 @@ def test_a_commit_that_ends_after_the_resignation_is_not_ours_to_confirm() -> No
     assert response.value == {T0: ErrorCode.NOT_COORDINATOR}
     setup.elect(2)
     assert setup.offset() == 42
+
+
+@pytest.mark.parametrize("group_id", [GROUP, ""])
+def test_a_commit_to_another_coordinators_group(group_id: str) -> None:
+    setup = Setup()
+    setup.coordinator.on_resigned(0, 1)
+    assert setup.commit({T0: 1}, group_id=group_id).value == {T0: ErrorCode.NOT_COORDINATOR}
+
+
+def test_a_commit_whose_group_is_gone_when_it_is_in_the_log() -> None:
+    setup = Setup()
+    setup.log.hold = True
+    response = setup.commit({T0: 42})
+    partition = setup.coordinator.partitions.home_of(GROUP)
+    assert partition is not None
+    del partition.groups[GROUP]
+    setup.log.commit_all()
+    assert response.value == {T0: ErrorCode.NONE}
+    assert setup.offset() == 42, "as after a load of the log"
 
 
 @pytest.mark.parametrize(("committed", "offset"), [(True, 42), (False, 5)])

@@ -111,6 +111,41 @@ def test_a_tombstone_gets_its_horizon_at_the_first_compaction() -> None:
     assert records(later) == records(content)[1:]
 
 
+def test_a_batch_of_tombstones_gets_a_horizon() -> None:
+    kept = apply(keep({b"a": 10}), batch((b"a", None)))
+    assert kept is not None
+    assert read_header(kept).delete_horizon_ms == NOW_MS + DAY
+
+
+def test_a_batch_whose_tombstones_go_gets_no_horizon() -> None:
+    content = batch((b"a", None), (b"b", b"2"))
+    kept = apply(keep({b"a": 50, b"b": 11}), content)
+    assert kept is not None
+    assert rows(kept) == [(11, b"b", b"2")]
+    assert read_header(kept).delete_horizon_ms is None
+
+
+@pytest.mark.parametrize(("latest", "stays"), [(9, [10, 11]), (10, [11]), (11, [])])
+def test_tombstones_that_the_map_has_not_seen_stay_after_their_horizon(
+    latest: int, stays: list[int]
+) -> None:
+    """The map may end inside a batch."""
+    content = apply(keep({b"a": 10, b"b": 11}), batch((b"a", None), (b"b", None)))
+    assert content is not None
+    later = keep({b"a": 10, b"b": 11}, latest=latest, now_ms=NOW_MS + 2 * DAY)
+    kept = apply(later, content)
+    assert (rows(kept) if kept is not None else []) == [
+        row for row in rows(content) if row[0] in stays
+    ]
+
+
+def test_the_last_batch_of_a_producer_stays_as_a_header_among_dirty_records() -> None:
+    content = batch((b"a", b"1"), producer_id=7, producer_epoch=2, base_sequence=5)
+    for last, stays in ((LastRecord(10, 2), True), (LastRecord(99, 2), False)):
+        kept = apply(keep({b"a": 50}, last={7: last}, first_dirty=0), content)
+        assert (kept is not None) == stays
+
+
 def test_the_last_batch_of_a_producer_stays_as_a_header() -> None:
     content = batch((b"a", b"1"), producer_id=7, producer_epoch=2, base_sequence=5, codec=1)
     for last, stays in (

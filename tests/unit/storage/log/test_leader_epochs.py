@@ -25,6 +25,9 @@ def test_assigning_is_written_at_once(epochs: LeaderEpochs) -> None:
     assert epochs.latest_epoch == 7
     assert len(epochs) == 3
     assert epochs.requires_flush
+    assert not again.requires_flush
+    again.assign(9, 70)
+    assert again.requires_flush
 
 
 def test_the_newest_epoch_again_changes_nothing(epochs: LeaderEpochs) -> None:
