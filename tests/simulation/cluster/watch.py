@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from contextlib import ExitStack
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,14 @@ class Watch:
         """Until the world ends."""
         while not self.world.complaints:
             await asyncio.sleep(SECONDS)
-            self.look()
+            try:
+                with ExitStack() as disks:
+                    for node in self.world.nodes.values():
+                        disks.enter_context(node.disk.checked())
+                    self.look()
+            except Exception as error:
+                self.world.complain(f"the checks ended with {error!r}")
+                raise
 
     def _applied(self, session_id: int, ops: Any) -> Any:
         """At most one controller writes: the states in the tree are of the present epoch."""
