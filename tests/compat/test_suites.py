@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
+from tests.compat.suites import run
 from tests.compat.suites.features import NAMES
-from tests.compat.suites.kept import last_result, save
 from tests.compat.suites.model import ROOT, Result, Suite, read_output, read_suites
 from tests.compat.suites.report import (
     counted,
@@ -18,6 +18,7 @@ from tests.compat.suites.report import (
     share_groups,
     summary,
 )
+from tests.compat.suites.results import last_result, save
 from tests.compat.suites.security import SECURED
 
 SUITES = read_suites()
@@ -142,6 +143,27 @@ def test_what_differs_between_the_brokers(tmp_path: Path) -> None:
     assert len(differences([ours], [ours])) == 1
     not_run = Result(example, not_run="no such program")
     assert len(differences([ours], [not_run])) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "kinds"),
+    [((), [OTTLA]), (("--kafka",), [KAFKA]), (("--both",), [OTTLA, KAFKA]), (("--page",), [])],
+)
+def test_a_run_is_kept_for_its_broker(
+    option: tuple[str, ...], kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_suite(each: Suite, kind: str) -> Result:
+        return finished(each, f"on {kind}", "".join(f"ok {name}\n" for name in each.allowed()))
+
+    kept: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(run, "run_suite", run_suite)
+    monkeypatch.setattr(run, "save", lambda it, kind: kept.append((it.suite.name, kind, it.day)))
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["run", *option, "kcat"])
+    (tmp_path / "docs").mkdir()
+    assert run.main() == 0
+    assert kept == [("kcat", kind, f"on {kind}") for kind in kinds]
+    assert (tmp_path / "docs" / "compatibility.md").read_text().startswith("# Compatibility")
 
 
 def test_the_page_has_the_kept_results() -> None:

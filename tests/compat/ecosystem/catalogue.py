@@ -59,7 +59,7 @@ NOT_RUN: tuple[tuple[str, str], ...] = (
 #: who asks, for what, what Kafka does in ZooKeeper mode, what Ottla does.
 WANTED: tuple[tuple[str, str, str, str], ...] = (
     (
-        "Kafka Streams 4 with `group.protocol=streams`; kafka-streams-groups",
+        "Kafka Streams 4 with `group.protocol=streams`",
         "the group protocol of Streams (KIP-1071)",
         "not listed in ApiVersions: UnsupportedVersionException",
         "the same",
@@ -74,7 +74,7 @@ WANTED: tuple[tuple[str, str, str, str], ...] = (
     (
         "`KafkaShareConsumer`, `ShareConsumer` of confluent-kafka, kafka-share-groups",
         "share groups (KIP-932)",
-        "not listed in ApiVersions: UnsupportedVersionException",
+        "not listed in ApiVersions",
         "the same, unless `group.coordinator.rebalance.protocols` has `share`",
     ),
     (

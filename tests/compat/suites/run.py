@@ -18,7 +18,6 @@ from pathlib import Path
 from tests.compat.comparison import today
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA, TITLES
 from tests.compat.suites.features import NAMES
-from tests.compat.suites.kept import last_result, save
 from tests.compat.suites.model import (
     FAILED,
     ROOT,
@@ -28,6 +27,7 @@ from tests.compat.suites.model import (
     read_suites,
 )
 from tests.compat.suites.report import render, summary
+from tests.compat.suites.results import last_result, save
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
 
