@@ -30,7 +30,7 @@ test-compiled: $(STAMP) ## the record modules compiled with mypyc (C compiler) u
 test-fast: $(STAMP) ## unit tests only, no Java, no other process
 	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy
 
-compat: $(STAMP) ## pinned real clients against a broker; writes docs/compatibility.md
+compat: $(STAMP) ## pinned real clients; writes docs/compatibility.md (ARGUMENTS=--both: on Apache Kafka 3.9.1, too)
 	@$(RUN) -m tests.compat.suites.run $(ARGUMENTS)
 
 test-console: $(STAMP) ## the web console in headless Chromium, where there is one

@@ -54,3 +54,39 @@ NOT_RUN: tuple[tuple[str, str], ...] = (
     ("Logstash", "not in Debian and not on Maven Central"),
     ("rdkafka-ruby", "not in Debian; no registry of gems is reached. ruby-kafka stands for it"),
 )
+
+#: What programs and clients of these pages ask for that a broker in ZooKeeper mode does not have:
+#: who asks, for what, what Kafka does in ZooKeeper mode, what Ottla does.
+WANTED: tuple[tuple[str, str, str, str], ...] = (
+    (
+        "Kafka Streams 4 with `group.protocol=streams`",
+        "the group protocol of Streams (KIP-1071)",
+        "not listed in ApiVersions: UnsupportedVersionException",
+        "the same",
+    ),
+    (
+        "`group.protocol=consumer` of the Java clients, confluent-kafka and "
+        "confluent-kafka-javascript, `groupProtocol: 'consumer'` of @platformatic/kafka",
+        "the new group protocol (KIP-848)",
+        "UNSUPPORTED_VERSION",
+        "the same, unless `group.coordinator.rebalance.protocols` has `consumer`",
+    ),
+    (
+        "`KafkaShareConsumer`, `ShareConsumer` of confluent-kafka, kafka-share-groups",
+        "share groups (KIP-932)",
+        "not listed in ApiVersions",
+        "the same, unless `group.coordinator.rebalance.protocols` has `share`",
+    ),
+    (
+        "clients that push metrics, such as the Java clients; kafka-client-metrics",
+        "client telemetry (KIP-714)",
+        "not listed in ApiVersions; clients do without",
+        "the same, unless `ottla.metrics.address` is set",
+    ),
+    (
+        "kafka-topics --describe, and other users of the Java admin client",
+        "DescribeTopicPartitions (KIP-966)",
+        "not listed in ApiVersions; the admin client sends Metadata",
+        "listed",
+    ),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.compat.ecosystem.catalogue import NOT_RUN
+from tests.compat.ecosystem.catalogue import NOT_RUN, WANTED
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 from tests.compat.ecosystem.model import Program
 from tests.compat.ecosystem.results import Results
@@ -28,6 +28,16 @@ not edit. [Compatibility](compatibility.md) has the client libraries.
 
 A run fails when a check passes on Kafka and not on Ottla.
 """
+_WANTED_HEAD = (
+    "## What a broker in ZooKeeper mode does not have",
+    "",
+    "These ask for something that Kafka has in KRaft mode or in later versions only. The",
+    "other programs of this page work without it. Telegraf fetches as a client of Kafka 0.10.2",
+    "unless its `version` is set; both brokers serve that.",
+    "",
+    f"| who asks | for what | Kafka {KAFKA_VERSION} in ZooKeeper mode | Ottla |",
+    "|---|---|---|---|",
+)
 _MARKS = {True: "yes", False: "**no**", None: "-"}
 
 
@@ -50,6 +60,7 @@ def render(rows: Sequence[tuple[Program, Results]]) -> str:
     for program, results in rows:
         if results.runs:
             lines += _section(program, results)
+    lines += [*_WANTED_HEAD, *(f"| {' | '.join(row)} |" for row in WANTED), ""]
     if NOT_RUN:
         lines += ["## Not run", "", "| program | reason |", "|---|---|"]
         lines += [f"| {title} | {reason} |" for title, reason in NOT_RUN]

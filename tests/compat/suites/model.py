@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tomllib
 from dataclasses import dataclass, field
@@ -76,24 +75,6 @@ class Result:
         """Features that passed and are not listed yet."""
         allowed = set(self.suite.allowed())
         return [name for name in NAMES if self.states.get(name) == OK and name not in allowed]
-
-
-def save(result: Result) -> None:
-    """Keeps what a run gave, beside the client's build: the document shows the last run of each."""
-    path = result.suite.build / "result.json"
-    path.write_text(json.dumps({"day": result.day, "states": result.states}))
-
-
-def last_result(suite: Suite) -> Result:
-    """The last run of this suite at this version on this machine; "not run" without one."""
-    path = suite.build / "result.json"
-    missing = suite.missing()
-    if missing:
-        return Result(suite, not_run=f"no {' and no '.join(missing)} on this machine")
-    if not path.exists():
-        return Result(suite, not_run="never run on this machine")
-    found = json.loads(path.read_text())
-    return Result(suite, states=found["states"], day=found["day"])
 
 
 def read_suites(folder: Path = FOLDER) -> list[Suite]:

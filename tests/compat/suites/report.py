@@ -7,15 +7,18 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compat.suites.features import FEATURES
+from tests.compat.suites.features import FEATURES, NAMES
 from tests.compat.suites.model import FAILED, FOLDER, OK, Result
 from tests.compat.suites.security import SECURED
+from tests.doubles.apache_kafka import KAFKA_VERSION
 
-HEAD = """# Compatibility
+HEAD = f"""# Compatibility
 
-The features of Ottla that work with each client. `make compat` generates this page: it runs a
-program of each client ([tests/compat/suites](../tests/compat/suites/README.md)) against a broker.
-Do not edit. [Programs around a broker](ecosystem.md) has Connect, MirrorMaker, Streams and others.
+The features of Ottla that work with each client, and what is different with Apache Kafka
+{KAFKA_VERSION}. `make compat` generates this page: it runs a program of each client
+([tests/compat/suites](../tests/compat/suites/README.md)) against a broker, and with
+`ARGUMENTS=--both` the same program also against Kafka in ZooKeeper mode. Do not edit.
+[Programs around a broker](ecosystem.md) has Connect, MirrorMaker, Streams and others.
 
 **yes**: works, the result is checked. **no**: fails (see *Findings*). **-**: the client does not
 have the feature, or its suite does not test it. **not run**: the machine lacked what the client
@@ -30,16 +33,25 @@ SAME = dict.fromkeys(("confluent-kafka", "confluent-kafka-javascript", "kcat"), 
 # What `tests.compat.share.features` found.
 SHARE_GROUPS = FOLDER.parent / "share" / "kept.json"
 
+ON_KAFKA = f"Apache Kafka {KAFKA_VERSION}"
+
+# Why a feature works on one of the brokers only.
+WHY = {
+    "group-consumer-protocol": f"{ON_KAFKA} has the new group protocol in KRaft mode only.",
+}
+
 MARKS = {OK: "yes", FAILED: "**no**"}
 
 
-def render(results: Sequence[Result]) -> str:
-    """The whole document."""
+def render(results: Sequence[Result], on_kafka: Sequence[Result]) -> str:
+    """The whole document, from the runs of all suites on Ottla and of the same ones on Kafka."""
     lines = [f"{HEAD}{counted(results)}\n"]
-    lines += ["| client | version | result | run on |", "|---|---|---|---|"]
-    for each in results:
-        suite = each.suite
-        lines.append(f"| {suite.title} | {suite.version} | {summary(each)} | {each.day or '-'} |")
+    lines += [f"| client | version | Ottla | run on | {ON_KAFKA} | run on |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for each, other in zip(results, on_kafka, strict=True):
+        cells = (each.suite.title, each.suite.version, *_summary_and_day(each))
+        lines.append(f"| {' | '.join((*cells, *_summary_and_day(other)))} |")
+    lines += ["", *differences(results, on_kafka)]
     for group, features in FEATURES.items():
         lines += ["", f"## {group}", ""]
         lines.append(f"| | {' | '.join(each.suite.title for each in results)} |")
@@ -54,6 +66,39 @@ def render(results: Sequence[Result]) -> str:
         if text:
             lines += [f"**{each.suite.title}**", "", text, ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _summary_and_day(result: Result) -> tuple[str, str]:
+    return summary(result), result.day or "-"
+
+
+def differences(results: Sequence[Result], on_kafka: Sequence[Result]) -> list[str]:
+    """The features with different results on the two brokers, and why where it is known.
+
+    A client that was not run on one of them has no row.
+    """
+    rows = [
+        (name, each, other)
+        for name in NAMES
+        for each, other in zip(results, on_kafka, strict=True)
+        if each.not_run is None and other.not_run is None
+        if mark(each, name) != mark(other, name)
+    ]
+    same = f"same result on Ottla and on {ON_KAFKA}, with each client that was run on both"
+    if not rows:
+        return [f"Every feature gives the {same}."]
+    texts = {name: text for group in FEATURES.values() for name, text in group.items()}
+    lines = [
+        f"Every other feature gives the {same}:",
+        "",
+        f"| feature | client | Ottla | {ON_KAFKA} |",
+        "|---|---|---|---|",
+    ]
+    for name, each, other in rows:
+        marks = f"{mark(each, name)} | {mark(other, name)}"
+        lines.append(f"| {texts[name]} | {each.suite.title} | {marks} |")
+    reasons = [WHY[name] for name in dict.fromkeys(name for name, _, _ in rows) if name in WHY]
+    return [*lines, "", *reasons] if reasons else lines
 
 
 def counted(results: Sequence[Result]) -> str:

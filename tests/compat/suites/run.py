@@ -1,4 +1,4 @@
-"""Runs the suites: `python -m tests.compat.suites.run [--kafka] [--accept] [SUITE ...]`.
+"""Runs the suites: `python -m tests.compat.suites.run [--kafka | --both] [--accept] [SUITE ...]`.
 
 Exit code 1 when a feature of an allow-list does not pass, or a suite could not be built.
 """
@@ -6,7 +6,6 @@ Exit code 1 when a feature of an allow-list does not pass, or a suite could not 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import subprocess
 import sys
@@ -16,18 +15,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.compat.comparison import today
+from tests.compat.ecosystem.clusters import KAFKA, OTTLA, TITLES
 from tests.compat.suites.features import NAMES
 from tests.compat.suites.model import (
     FAILED,
     ROOT,
     Result,
     Suite,
-    last_result,
     read_output,
     read_suites,
-    save,
 )
 from tests.compat.suites.report import render, summary
+from tests.compat.suites.results import last_result, save
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
 
@@ -49,9 +49,9 @@ class NotBuiltError(Exception):
 
 
 @contextmanager
-def broker(directory: Path, kafka: bool) -> Iterator[str]:
+def broker(directory: Path, kind: str) -> Iterator[str]:
     """Address of a broker for one suite."""
-    if kafka:
+    if kind == KAFKA:
         with start_kafka(directory) as other:
             yield other.bootstrap
         return
@@ -77,7 +77,7 @@ def prepare(suite: Suite) -> None:
             raise NotBuiltError((done.stdout + done.stderr).strip()[-2000:])
 
 
-def run_suite(suite: Suite, kafka: bool) -> Result:
+def run_suite(suite: Suite, kind: str) -> Result:
     """One suite against a fresh broker."""
     result = Result(suite)
     missing = suite.missing()
@@ -87,7 +87,7 @@ def run_suite(suite: Suite, kafka: bool) -> Result:
     prepare(suite)
     with tempfile.TemporaryDirectory(prefix="ottla-compat-") as name:
         directory = Path(name)
-        with broker(directory, kafka) as bootstrap:
+        with broker(directory, kind) as bootstrap:
             environment = {
                 **os.environ,
                 "COMPAT_BOOTSTRAP": bootstrap,
@@ -98,9 +98,7 @@ def run_suite(suite: Suite, kafka: bool) -> Result:
             }
             output = _output(suite, environment)
     read_output(result, output)
-    result.day = datetime.datetime.now(datetime.UTC).date().isoformat()
-    if not kafka:
-        save(result)
+    result.day = today()
     return result
 
 
@@ -124,9 +122,10 @@ def _output(suite: Suite, environment: dict[str, str]) -> str:
         return sink.read()
 
 
-def show(result: Result, verbose: bool) -> None:
+def show(result: Result, kind: str, verbose: bool) -> None:
+    """Prints what a run gave. The allow-lists are of Ottla, and a guide for Kafka."""
     suite = result.suite
-    print(f"{suite.title} {suite.version}: {summary(result)}", flush=True)
+    print(f"{suite.title} {suite.version} on {TITLES[kind]}: {summary(result)}", flush=True)
     for name, state in result.states.items():
         if state == FAILED:
             print(f"  does not work: {name}: {result.reasons[name]}")
@@ -150,32 +149,38 @@ def accept(result: Result) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", help="names of folders; none means all")
-    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka 3.9.1")
+    brokers = parser.add_mutually_exclusive_group()
+    brokers.add_argument("--kafka", action="store_true", help="against Apache Kafka 3.9.1")
+    brokers.add_argument("--both", action="store_true", help="against Ottla, then against Kafka")
     parser.add_argument("--accept", action="store_true", help="add what passes to the allow-lists")
     parser.add_argument("--verbose", action="store_true", help="print what the programs print")
+    parser.add_argument("--page", action="store_true", help="only write the page")
     chosen = parser.parse_args()
     suites = read_suites()
     unknown = set(chosen.suites) - {suite.name for suite in suites}
     if unknown:
         parser.error(f"no such suite: {', '.join(sorted(unknown))}")
     wrong = False
+    kinds = [KAFKA] if chosen.kafka else [OTTLA, KAFKA] if chosen.both else [OTTLA]
     for suite in suites:
-        if chosen.suites and suite.name not in chosen.suites:
+        if chosen.page or (chosen.suites and suite.name not in chosen.suites):
             continue
-        try:
-            result = run_suite(suite, chosen.kafka)
-        except NotBuiltError as error:
-            print(f"{suite.title} {suite.version}: could not be built\n{error}")
-            result = Result(suite, not_run="its client could not be built")
-            wrong = True
-        show(result, chosen.verbose)
-        if chosen.accept and not chosen.kafka:
-            accept(result)
-        wrong = wrong or bool(result.regressions())
-    if not chosen.kafka:
-        path = ROOT / "docs" / "compatibility.md"
-        path.write_text(render([last_result(suite) for suite in suites]))
-        print(f"written: {path.relative_to(ROOT)}")
+        for kind in kinds:
+            try:
+                result = run_suite(suite, kind)
+            except NotBuiltError as error:
+                print(f"{suite.title} {suite.version}: could not be built\n{error}")
+                result = Result(suite, not_run="its client could not be built")
+                wrong = True
+            show(result, kind, chosen.verbose)
+            save(result, kind)
+            if kind == OTTLA:
+                if chosen.accept:
+                    accept(result)
+                wrong = wrong or bool(result.regressions())
+    path = ROOT / "docs" / "compatibility.md"
+    path.write_text(render(*([last_result(suite, kind) for suite in suites] for kind in TITLES)))
+    print(f"written: {path.relative_to(ROOT)}")
     return int(wrong)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.ecosystem.catalogue import PROGRAMS
+from tests.compat.ecosystem.catalogue import PROGRAMS, WANTED
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 from tests.compat.ecosystem.model import Check, Program, Script
 from tests.compat.ecosystem.page import PAGE, render
@@ -55,6 +55,11 @@ def test_a_program_that_was_not_run_has_a_row_and_no_section(tmp_path: Path) -> 
     page = render([(_program(), Results("tool", tmp_path))])
     assert "| A tool | 1.0 | - | not run | not run | - |" in page
     assert "## A tool" not in page
+
+
+def test_the_page_says_who_wants_what_zookeeper_mode_does_not_have() -> None:
+    rows = [line for line in render([]).splitlines() if "KIP-" in line]
+    assert [tuple(row.strip("| ").split(" | ")) for row in rows] == list(WANTED)
 
 
 def test_each_program_has_a_name_of_its_own() -> None:
