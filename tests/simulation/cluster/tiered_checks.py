@@ -153,7 +153,7 @@ class TieredChecks:
             key
             for each in segments
             if each.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
-            for key in storage.keys.keys(each)
+            for key in storage.keys.of(each)
         }
         for each in storage.store.list(""):
             if each.key not in live:
