@@ -48,13 +48,15 @@ ACKNOWLEDGED_ATTEMPTS = 20
 
 
 class LateRequest:
-    """The next request of a kind between two brokers that names a topic. It is under way until it
-    `arrives`, and so is all that its connection has after it; other connections are well."""
+    """A request of a kind between two brokers that names a topic: the next one, or the one after
+    the next ones. It is under way until it `arrives`, and so is all that its connection has after
+    it; other connections are well."""
 
-    def __init__(self, network: Network, source: str, target: str, kind: int) -> None:
+    def __init__(self, network: Network, source: str, target: str, kind: int, earlier: int) -> None:
         self._network = network
         self._hosts = source, target
         self._kind = kind.to_bytes(2, "big")
+        self._earlier = earlier
         self._pipe: Pipe | None = None
         network.on_send = self._sent
 
@@ -65,8 +67,10 @@ class LateRequest:
     def _sent(self, pipe: Pipe, data: bytes) -> None:
         hosts = pipe.source.host, pipe.target.host
         if hosts == self._hosts and data[4:6] == self._kind and PASSING_TOPIC.encode() in data:
-            self._pipe, pipe.is_held = pipe, True
-            self._network.on_send = None
+            self._earlier -= 1
+            if self._earlier < 0:
+                self._pipe, pipe.is_held = pipe, True
+                self._network.on_send = None
 
     def arrives(self) -> None:
         self._network.on_send = None
@@ -97,7 +101,9 @@ class DeletionTroubles:
         is_creation = kind == ApiKey.UPDATE_METADATA and self.random.random() < 0.5
         if not is_creation and not await self._create():
             return
-        late = LateRequest(self.world.network, controller.host, target.host, kind)
+        # The first StopReplica of a deletion stops the replicas, the second one deletes them.
+        earlier = self.random.randrange(2) if kind == ApiKey.STOP_REPLICA else 0
+        late = LateRequest(self.world.network, controller.host, target.host, kind, earlier)
         if is_creation:
             await self.admin.recreate(replicas=3)
         else:
