@@ -41,7 +41,7 @@ DELETED_SECONDS = 20
 SENT_SECONDS = 3
 # What is lost after a late request is lost soon.
 ARRIVED_SECONDS = 3
-# Tombstones that found no space are tried again after 5 s.
+# Tombstones that found no space are retried after 5 s.
 FORGOTTEN_SECONDS = 20
 POLL_SECONDS = 0.05
 ACKNOWLEDGED_ATTEMPTS = 20
