@@ -125,11 +125,12 @@ class StrayCheck:
             await self._rename(earlier)
 
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
-        """The replicas that the request deletes with their topics, which are not being deleted.
+        """The replicas that the request stops to delete their topics, which are not being deleted.
 
-        The controller sends a request again when no response comes, and closes the connection; the
-        first one may still arrive, when the topic was created again. The request does not say which
-        topic it means. Usually nothing is read: metadata without the topic come before.
+        The first StopReplica of a deletion only stops them, the next one deletes. The controller
+        sends a request again when no response comes, and closes the connection; the first one may
+        still arrive, when the topic was created again. The request does not say which topic it
+        means. Usually nothing is read: metadata without the topic come before.
         """
         doubtful = await run_in_slices(self._doubtful_deletions(request))
         topics = list(dict.fromkeys(key.topic for key in doubtful))
@@ -138,7 +139,7 @@ class StrayCheck:
         try:
             found = await self._store.get_many([znodes.delete_topic_path(each) for each in topics])
         except StoreError as error:
-            logger.warning("Deleting no replicas of %s, as ZooKeeper is away: %s", topics, error)
+            logger.warning("Stopping no replicas of %s, as ZooKeeper is away: %s", topics, error)
             return set(doubtful)
         kept = {topic for topic, node in zip(topics, found, strict=True) if node is None}
         if kept:
@@ -158,8 +159,7 @@ class StrayCheck:
                     yield
                 key = TopicPartition(topic.topic_name, state.partition_index)
                 if (
-                    state.delete_partition
-                    and state.leader_epoch == EPOCH_DURING_DELETE
+                    state.leader_epoch == EPOCH_DURING_DELETE
                     and self._metadata.snapshot.partition(*key)
                     and self._logs.get(*key)
                 ):

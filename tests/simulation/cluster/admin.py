@@ -172,6 +172,10 @@ class Admin:
     async def recreate(self, replicas: int = 0) -> None:
         """Deletes a topic and creates it again at once, with any number of replicas for 0."""
         await self.delete()
+        await self.create(replicas)
+
+    async def create(self, replicas: int = 0) -> None:
+        """Creates that topic, as soon as the one of this name is deleted."""
         brokers = min(3, len(self.world.nodes))
         replicas = min(replicas, brokers) or self.random.randint(1, brokers)
         topic = CreatableTopic(PASSING_TOPIC, 2, replicas)

@@ -38,16 +38,18 @@ class Pipe:
 
     def __init__(self, network: Network, source: Endpoint, target: Endpoint) -> None:
         self._network = network
-        self._source = source
-        self._target = target
+        self.source = source
+        self.target = target
         self.window = network.random.randint(*WINDOW_BYTES)
         self.under_way = 0
         self._last_arrival = 0.0
         self._queue: deque[bytes | None] = deque()
-        self._moving = False
+        self._moving = self.is_held = False
 
     def send(self, data: bytes | None) -> None:
         """None is the end of the stream."""
+        if self._network.on_send is not None:
+            self._network.on_send(self, data or b"")
         self._queue.append(data)
         self.under_way += len(data) if data else 0
         if not self._moving:
@@ -66,19 +68,19 @@ class Pipe:
 
     def _arrive(self) -> None:
         network = self._network
-        if network.is_cut(self._source.host, self._target.host):
+        if self.is_held or network.is_cut(self.source.host, self.target.host):
             network.loop.call_later(0.05, self._arrive, context=network.context)
             return
         data = self._queue.popleft()
-        if not self._target.closed and not self._target.silent:
+        if not self.target.closed and not self.target.silent:
             if data is None:
-                self._target.on_end()
+                self.target.on_end()
             else:
-                self._target.on_bytes(data)
+                self.target.on_bytes(data)
         elif data is not None:
             self.under_way -= len(data)
-            if self._target.closed and not self._target.silent:
-                self._source.on_reset()
+            if self.target.closed and not self.target.silent:
+                self.source.on_reset()
         if self._queue:
             self._schedule()
         else:
@@ -360,6 +362,7 @@ class Network:
         self.context = contextvars.copy_context()
         self._cuts: set[frozenset[str]] = set()
         self._without_descriptors = ""
+        self.on_send: Callable[[Pipe, bytes], None] | None = None  # before it is under way
         #: How many requests clients and brokers have sent; each is written as a whole.
         self.requests = 0
         self._listening: dict[tuple[str, int], ListeningSocket] = {}

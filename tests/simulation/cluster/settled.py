@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
 
 TOPICS_PATH = "/brokers/topics/"
 DELETIONS_PATH = "/admin/delete_topics"
+# A cluster in calm agrees after this long: session timeout, log directories, retries.
+SETTLED_SECONDS = 60
+
+
+async def settles(world: World) -> str | None:
+    """Waits until all agree; returns what is wrong when they do not."""
+    reason: str | None = ""
+    for _ in range(SETTLED_SECONDS * 2):
+        reason = unsettled(world)
+        if reason is None:
+            break
+        await asyncio.sleep(0.5)
+    return reason
 
 
 def unsettled(world: World) -> str | None:

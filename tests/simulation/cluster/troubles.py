@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from tests.simulation.cluster.admin import Admin
+from tests.simulation.cluster.deletion_troubles import DeletionTroubles
 from tests.simulation.cluster.disk_troubles import DiskTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
 from tests.simulation.cluster.node import Node
-from tests.simulation.cluster.settled import unsettled
+from tests.simulation.cluster.settled import settles
 from tests.simulation.cluster.unfinished_troubles import UnfinishedTroubles
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ TOGETHER_SHARE = 0.3
 # Between which versions the brokers are upgraded and downgraded.
 PROTOCOL_VERSIONS = ("3.9-IV0", "3.4-IV0", "3.2-IV0")
 READY_SECONDS = 60
-# A cluster in calm agrees after this long: session timeout, log directories, retries.
-SETTLED_SECONDS = 60
 
 
 class Troubles:
@@ -66,6 +65,7 @@ class Troubles:
         self.disks = DiskTroubles(world, self.admin)
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
+        self.deletions = DeletionTroubles(world, self.admin, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
         self.count = 0
 
@@ -104,6 +104,8 @@ class Troubles:
             await getattr(self.leaders, kind)(node)
         elif hasattr(self.unfinished, kind):
             await getattr(self.unfinished, kind)(node)
+        elif hasattr(self.deletions, kind):
+            await getattr(self.deletions, kind)(node)
         elif hasattr(self.tiered, kind):
             await getattr(self.tiered, kind)(node)
         else:
@@ -111,13 +113,9 @@ class Troubles:
 
     async def _calm(self, _node: Node) -> None:
         """Nothing, until all agree. What is wrong now, later troubles would repair by chance."""
-        reason: str | None = ""
-        for _ in range(SETTLED_SECONDS * 2):
-            reason = unsettled(self.world)
-            if reason is None:
-                return
-            await asyncio.sleep(0.5)
-        self.world.complain(f"the cluster does not settle: {reason}")
+        reason = await settles(self.world)
+        if reason is not None:
+            self.world.complain(f"the cluster does not settle: {reason}")
 
     async def _kill(self, node: Node) -> None:
         node.kill()

@@ -14,10 +14,11 @@ from ottla.broker.transactions.state import TransactionState
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.topics import TopicPartition
-from tests.simulation.cluster.admin import PAIR_TOPIC
+from tests.simulation.cluster.admin import PAIR_TOPIC, TOPIC
 from tests.simulation.cluster.clients import Producer
-from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.disk import SYNCING, WRITING, Faults
 from tests.simulation.cluster.node import Node
+from tests.simulation.cluster.settled import state_of
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ PROPOSED_SECONDS = 5
 SHRINK_SECONDS = 15
 # A request that was cut off times out, and so does the next connection.
 REFUSED_JOIN_SECONDS = 20
+# Until a broker has written to a log directory, and until it has fetched what it lacks.
+FAILED_SECONDS = 5
+JOINED_SECONDS = 30
 # Until a leader has handled the controller's response.
 COMMITTED_SECONDS = 0.5
 
@@ -134,6 +138,45 @@ class UnfinishedTroubles:
         back()
         await asyncio.sleep(self.random.uniform(0.5, 4))
         self._heal()
+
+    async def failed_target(self, _node: Node) -> None:
+        """A leader that is away alone moves a replica to its other log directory, which fails, and
+        truncates when it is back: the replica itself is on a disk that is well."""
+        index = self.random.randrange(self.world.shape.partitions)
+        where, node = TopicPartition(TOPIC, index), self.leaders.leader(index)
+        log = None if node is None else _log(node, where)
+        if node is None or log is None:
+            return
+        source = log.log_directory.path
+        target = next(each for each in node.log_directories if each != source)
+        node.disk.faults = Faults(FULL, frozenset(("rename",)), "-future")  # copied, not replaced
+        back = self.leaders.cut_off(node)
+        writing = asyncio.get_running_loop().create_task(self.leaders.write_alone(node))
+        await self.admin.move_away(node, index)
+        await asyncio.sleep(SESSION_TIMEOUT_SECONDS + self.random.uniform(1, 4))
+        writing.cancel()
+        node.may_lose_all_disks = True
+        node.disk.faults = Faults({errno.EIO: 1_000_000}, WRITING | SYNCING, f"{target}/")
+        await self._until(lambda: target in _offline(node), FAILED_SECONDS)
+        back()
+        await asyncio.sleep(self.random.uniform(0.5, 2))
+
+        def has_joined() -> bool:
+            state = state_of(self.world, where)
+            return state is not None and node.broker_id in state.isr
+
+        if not await self._until(has_joined, JOINED_SECONDS):
+            log = _log(node, where)
+            path = None if log is None else log.log_directory.path
+            if path == source and source not in _offline(node):
+                self.world.complain(
+                    f"{node.host} does not join the ISR of {where} for {JOINED_SECONDS} s, and its "
+                    f"log directory is well"
+                )
+        node.kill()
+        self._heal()
+        node.may_lose_all_disks = False
+        node.start()
 
     async def assigned(self, node: Node) -> None:
         """A broker gets new replicas while it lacks descriptors, inodes or space."""
@@ -241,11 +284,27 @@ class UnfinishedTroubles:
         for each in self.world.nodes.values():
             each.disk.heal()
 
-    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         for _ in range(int(seconds / POLL_SECONDS)):
             if condition():
-                return
+                return True
             await asyncio.sleep(POLL_SECONDS)
+        return False
+
+
+def _log(node: Node, where: TopicPartition) -> Any:
+    """The log of a replica, None without one."""
+    server: Any = node.server
+    if not node.ready or server is None:
+        return None
+    found = server.parts.replicas.manager.partitions.get(where)
+    return None if found is None else found.log
+
+
+def _offline(node: Node) -> list[str]:
+    """The log directories of a broker that have failed."""
+    server: Any = node.server
+    return [] if server is None else list(server.parts.base.logs.offline_directories)
 
 
 def _pair(node: Node) -> Any:

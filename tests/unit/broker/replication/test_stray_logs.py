@@ -318,7 +318,7 @@ async def test_a_replica_of_a_topic_that_is_not_deleted_is_kept(
     kept = back.check.not_being_deleted
     assert await kept(request()) == {key}
     assert await kept(request(epoch=7)) == set(), "it was assigned to others"
-    assert await kept(request(delete=False)) == set()
+    assert await kept(request(delete=False)) == {key}, "it would not lead or fetch any more"
     monkeypatch.setattr(back.store, "get_many", _lost)
     assert await kept(request()) == {key}, "ZooKeeper is away, so it waits"
     monkeypatch.undo()

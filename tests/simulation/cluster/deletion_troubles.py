@@ -1,0 +1,237 @@
+"""What is done to topics that are deleted, and created again: to requests about them that the
+network delivers late, and to offsets that groups have committed in them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.controller.tree import znodes
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import CoordinatorOf, Versions
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.table import ApiKey
+from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.admin import PASSING_TOPIC
+from tests.simulation.cluster.clients import Producer, TransactionalProducer
+from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.network import Network, Pipe
+from tests.simulation.cluster.settled import settles
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.admin import Admin
+    from tests.simulation.cluster.leader_troubles import LeaderTroubles
+    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.world import World
+
+AnyProducer = TypeVar("AnyProducer", bound=Producer)
+
+WHERE = TopicPartition(PASSING_TOPIC, 0)
+OFFSETS_PART = "/__consumer_offsets-"
+# The request is sent again after its time-out, and the deletion ends after the response to that.
+DELETED_SECONDS = 20
+SENT_SECONDS = 3
+# What is lost after a late request is lost soon.
+ARRIVED_SECONDS = 3
+# Tombstones that found no space are retried after 5 s.
+FORGOTTEN_SECONDS = 20
+POLL_SECONDS = 0.05
+ACKNOWLEDGED_ATTEMPTS = 20
+
+
+class LateRequest:
+    """A request of a kind between two brokers that names a topic: the next one, or the one after
+    the next ones. It is under way until it `arrives`, and so is all that its connection has after
+    it; other connections are well."""
+
+    def __init__(self, network: Network, source: str, target: str, kind: int, earlier: int) -> None:
+        self._network = network
+        self._hosts = source, target
+        self._kind = kind.to_bytes(2, "big")
+        self._earlier = earlier
+        self._pipe: Pipe | None = None
+        network.on_send = self._sent
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._pipe is not None
+
+    def _sent(self, pipe: Pipe, data: bytes) -> None:
+        hosts = pipe.source.host, pipe.target.host
+        if hosts == self._hosts and data[4:6] == self._kind and PASSING_TOPIC.encode() in data:
+            self._earlier -= 1
+            if self._earlier < 0:
+                self._pipe, pipe.is_held = pipe, True
+                self._network.on_send = None
+
+    def arrives(self) -> None:
+        self._network.on_send = None
+        if self._pipe is not None:
+            self._pipe.is_held = False
+
+
+class DeletionTroubles:
+    """One method for each; they are played with `--kinds` only."""
+
+    def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
+        self.world = world
+        self.admin = admin
+        self.leaders = leaders
+        self.random = Random(f"deletion troubles {world.seed}")
+        self._number = 0
+        self._group = ""
+
+    async def late_deletion(self, _node: Node) -> None:
+        """The controller sends a request about a topic again, as the first one is lost on the way.
+        That arrives when the topic is deleted, and created again."""
+        controller = self.leaders.controller()
+        others = [each for each in self.world.nodes.values() if each is not controller]
+        if controller is None or not others:
+            return
+        target = self.random.choice(others)
+        kind = self.random.choice([ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA])
+        is_creation = kind == ApiKey.UPDATE_METADATA and self.random.random() < 0.5
+        if not is_creation and not await self._create():
+            return
+        # The first StopReplica of a deletion stops the replicas, the second one deletes them.
+        earlier = self.random.randrange(2) if kind == ApiKey.STOP_REPLICA else 0
+        late = LateRequest(self.world.network, controller.host, target.host, kind, earlier)
+        if is_creation:
+            await self.admin.recreate(replicas=3)
+        else:
+            await self.admin.delete()
+        await self._until(lambda: late.is_under_way, SENT_SECONDS)
+        self.world.note(f"request {kind} to {target.host} is late: {late.is_under_way}")
+        if is_creation:
+            await self._settle()
+            await self.admin.delete()
+        if await self._until(lambda: not self._exists(), DELETED_SECONDS) and await self._create():
+            written = await self._write()
+            committed = await self._commit(f"late-{self._number}")
+            late.arrives()
+            await asyncio.sleep(ARRIVED_SECONDS)
+            await self._settle()
+            self._check(written, committed)
+        late.arrives()
+
+    async def _create(self) -> bool:
+        """Whether the topic is new, and all brokers know it."""
+        await self.admin.recreate(replicas=3)
+        return self._exists() and await self._settle()
+
+    async def _settle(self) -> bool:
+        reason = await settles(self.world)
+        if reason is not None:
+            self.world.complain(f"the cluster does not settle: {reason}")
+        return reason is None
+
+    def _exists(self) -> bool:
+        return znodes.topic_path(PASSING_TOPIC) in self.world.ensemble.tree.nodes
+
+    async def _write(self) -> int:
+        """Records with acks=all; returns the end of what is acknowledged."""
+        producer = self._client(Producer, f"late-{self._number}")
+        self._number += 1
+        end = 0
+        for _ in range(ACKNOWLEDGED_ATTEMPTS):
+            values = producer.values()
+            code, offset = await self._of_client(producer.produce(0, values)) or (-1, -1)
+            if code == ErrorCode.NONE:
+                end = offset + len(values)
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        producer.close()
+        return end
+
+    async def _commit(self, group: str) -> int:
+        """A group without members commits an offset; returns it, or -1."""
+        offset = self.world.next_commit()
+        rows = [OffsetCommitRequestPartition(WHERE.partition, offset)]
+        request = OffsetCommitRequest(
+            group, -1, "", topics=[OffsetCommitRequestTopic(WHERE.topic, rows)]
+        )
+        self.world.history.offset_sent(group, *WHERE, offset)
+        for _ in range(ACKNOWLEDGED_ATTEMPTS):
+            response = await self.admin.send(request, CoordinatorOf(group), Versions(2, 7))
+            if response is not None and not response.topics[0].partitions[0].error_code:
+                self._group = group
+                return offset
+            await asyncio.sleep(POLL_SECONDS)
+        return -1
+
+    def _check(self, written: int, committed: int) -> None:
+        """What was acknowledged in the new topic is there."""
+        if self.world.complaints:
+            return
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            found = server.parts.replicas.manager.partitions.get(WHERE)
+            if found is not None and found.log.log_end_offset < written:
+                self.world.complain(
+                    f"{node.host}: {WHERE} ends at {found.log.log_end_offset}, and {written} were "
+                    f"acknowledged"
+                )
+        offsets = self.world.checks.all_committed_offsets()
+        if committed >= 0 and offsets.get((self._group, str(WHERE))) != committed:
+            self.world.complain(f"{self._group}: the offset {committed} of {WHERE} is gone")
+
+    async def deleted_offsets(self, _node: Node) -> None:
+        """A topic is deleted in which groups have offsets, one of them in a transaction that ends
+        later. There may be no space for the records that remove them, for a while."""
+        if not await self._create():
+            return
+        producer = self._client(TransactionalProducer, f"deleted-{self._number}")
+        self._number += 1
+        await self._commit(f"deleted-{self._number}")
+        is_open = await self._of_client(self._begin(producer))
+        if self.random.random() < 0.5:
+            full = Faults({errno.ENOSPC: 1_000_000}, frozenset(("pwrite",)), OFFSETS_PART)
+            for each in self.world.nodes.values():
+                each.disk.faults = full
+        await self.admin.delete()
+        await self._until(lambda: not self._exists(), DELETED_SECONDS)
+        await asyncio.sleep(self.random.uniform(0.5, 4))
+        for each in self.world.nodes.values():
+            each.disk.heal()
+        if is_open:
+            await self._of_client(producer.end(committed=True))
+        producer.close()
+        if not await self._until(lambda: not self._left(), FORGOTTEN_SECONDS):
+            self.world.complain(
+                f"{self._left()[0]} has an offset of {PASSING_TOPIC}, which is gone"
+            )
+
+    async def _begin(self, producer: TransactionalProducer) -> bool:
+        await producer.begin_at_last()
+        return await producer.commit_offsets()
+
+    def _left(self) -> list[str]:
+        """The groups with an offset in the topic, which was deleted."""
+        found = self.world.checks.all_committed_offsets()
+        return [group for group, where in found if where.rpartition("-")[0] == PASSING_TOPIC]
+
+    def _client(self, kind: type[AnyProducer], name: str) -> AnyProducer:
+        return self.world.clients.context.run(kind, self.world, name, PASSING_TOPIC, 2)
+
+    async def _of_client(self, work: Any) -> Any:
+        """What a client does, in its process; None when it has failed."""
+        task = self.world.loop.create_task(work, context=self.world.clients.context)
+        try:
+            return await task
+        except (ClientError, KafkaError):
+            return None
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        for _ in range(int(seconds / POLL_SECONDS)):
+            if condition():
+                return True
+            await asyncio.sleep(POLL_SECONDS)
+        return condition()
