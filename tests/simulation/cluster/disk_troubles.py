@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,9 @@ SECONDS = 30
 RESTART_SHARE = 0.4
 # Where a process dies. A rename is one of a directory.
 DEADLY = ("pwrite", "sync", "sync_directory", "replace", "rename", "rename", "truncate", "remove")
+
+#: By partition, the members.
+Proposals = Mapping[TopicPartition, frozenset[int]]
 
 
 class DiskTroubles:
@@ -181,10 +184,11 @@ class DiskTroubles:
         also as the leader or the controller: another member of the ISR must lead then.
         """
         is_quick = self.random.random() < 0.5
+        proposed = self._proposed_by(node)
         node.kill(power=True, loses_unsynced=self.world.shape.power_loss)
         await asyncio.sleep(1)  # for what it has sent to the controller
         if is_quick:
-            may_erase = self.has_survivors(node)
+            may_erase = self._survives(node, {node.broker_id}, proposed)
         else:
             may_erase = await self._until(lambda: not self._has_isrs(node))
         epochs: dict[TopicPartition, int] = {}
@@ -200,9 +204,10 @@ class DiskTroubles:
 
     async def new_disk(self, node: Node) -> None:
         """The machine comes back at once, with empty disks if other brokers have all it has."""
+        proposed = self._proposed_by(node)
         node.kill(power=True, loses_unsynced=self.world.shape.power_loss)
         await asyncio.sleep(0.3)  # for what it has sent
-        if self.has_survivors(node):
+        if self._survives(node, {node.broker_id}, proposed):
             self.world.note(f"{node.host} has empty disks")
             node.disk.erase()
         node.start()
@@ -210,16 +215,32 @@ class DiskTroubles:
     def has_survivors(self, node: Node, *lost: Node) -> bool:
         """Whether another broker can lead where the node is in the ISR, without those of `lost`."""
         without = {each.broker_id for each in (node, *lost)}
-        return all(self._has_survivor(state, node, without) for _, state in self._states())
+        return self._survives(node, without, self._proposed_by(node))
 
-    def _has_survivor(self, state: dict[str, Any], node: Node, without: set[int]) -> bool:
-        isr, tree = state["isr"], self.world.ensemble.tree.nodes
-        return node.broker_id not in isr or any(
-            each not in without
-            and self.world.nodes[each].ready
-            and znodes.broker_path(each) in tree
-            for each in isr
+    def _survives(self, node: Node, without: set[int], proposed: Proposals) -> bool:
+        tree = self.world.ensemble.tree.nodes
+        return all(
+            node.broker_id not in state["isr"]
+            or any(
+                each not in without
+                and self.world.nodes[each].ready
+                and znodes.broker_path(each) in tree
+                for each in proposed.get(where, frozenset(state["isr"])).intersection(state["isr"])
+            )
+            for where, state in self._states()
         )
+
+    @staticmethod
+    def _proposed_by(node: Node) -> Proposals:
+        """The ISRs that it has proposed as the leader: the controller may write them when it is
+        dead, and it may be the only member."""
+        server: Any = node.server
+        partitions = {} if server is None else server.parts.replicas.manager.partitions
+        return {
+            where: each.pending_isr
+            for where, each in partitions.items()
+            if each.is_leader and each.pending_isr is not None
+        }
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
         for _ in range(SECONDS * 10):
