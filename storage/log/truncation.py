@@ -178,8 +178,7 @@ class LogTruncator:
         found by the leader epochs: they are kept in the same write that removes the others."""
         start = min(offset, self._offsets.log_start_offset)
         epochs = [(epoch, first) for epoch, first in self._epochs.entries if first < offset]
-        state = RemoteLogState(epochs if start < offset else [], None, now_ms=0)
-        self.truncate_fully_and_start_at(offset, start, state)
+        self.truncate_fully_and_start_at(offset, start, RemoteLogState(epochs, None, now_ms=0))
 
     def truncate_fully_and_start_at(
         self,

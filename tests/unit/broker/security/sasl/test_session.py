@@ -285,6 +285,24 @@ async def test_requests_in_the_middle_get_an_error() -> None:
         assert await client.is_closed()
 
 
+async def test_requests_with_many_elements_before_the_authentication_are_not_decoded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They would hold the event loop, and their sender is unknown."""
+    async with scene() as (_, network):
+        client = await network.connect()
+        await handshake(client)
+        client.send(metadata_request(*("t" for _ in range(2_500))))
+        assert await client.is_closed()
+        assert "more than 64 elements, and its sender is not authenticated" in caplog.text
+        caplog.clear()
+        client = await network.connect()
+        tags = {number: b"" for number in range(1_000, 3_000)}
+        client.send(ApiVersionsRequest(unknown_tagged_fields=tags), 3)
+        assert await client.is_closed()
+        assert "more than 64 elements, and its sender is not authenticated" in caplog.text
+
+
 async def test_unauthenticated_clients_get_no_big_buffers() -> None:
     async with scene() as (_, network):
         client = await network.connect()
