@@ -297,7 +297,7 @@ async def test_requests_with_many_elements_before_the_authentication_are_not_dec
         assert "more than 64 elements, and its sender is not authenticated" in caplog.text
         caplog.clear()
         client = await network.connect()
-        tags = {number: b"" for number in range(1_000, 3_000)}
+        tags = dict.fromkeys(range(1000, 3000), b"")
         client.send(ApiVersionsRequest(unknown_tagged_fields=tags), 3)
         assert await client.is_closed()
         assert "more than 64 elements, and its sender is not authenticated" in caplog.text
