@@ -1,6 +1,7 @@
 """The store of one group's offsets."""
 
 from ottla.broker.groups.offsets import CommittedOffset, GroupOffsets
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.helpers import T0, T1
 
 
@@ -106,3 +107,13 @@ def test_what_is_read_or_under_way_does_not_expire() -> None:
     assert offsets.expired(9, 1, base_timestamp_ms=0, subscribed_topics=topics) == []
     offsets.begin([T0])
     assert offsets.expired(9, 1, base_timestamp_ms=0, subscribed_topics=frozenset()) == []
+
+
+def test_which_partitions_have_offsets() -> None:
+    offsets = GroupOffsets()
+    offsets.replay(T0, value(1, 5), 5)
+    offsets.replay_transactional(7, T1, value(2, 6))
+    assert offsets.partitions() == {T0, T1}
+    assert offsets.among({T0}) == {T0}
+    assert offsets.among({T1}) == {T1}
+    assert offsets.among({TopicPartition("other", 0)}) == set()
