@@ -235,6 +235,10 @@ class TieredChecks:
                 problem = repr(error)
                 await asyncio.sleep(0.2)
                 continue
+            if not response.responses:  # by a quota: the response has no topics
+                problem = f"throttled for {response.throttle_time_ms} ms"
+                await asyncio.sleep(response.throttle_time_ms / 1000)
+                continue
             part = response.responses[0].partitions[0]
             problem = f"error {part.error_code}"
             if part.error_code:
