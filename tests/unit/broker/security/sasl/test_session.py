@@ -292,15 +292,13 @@ async def test_requests_with_many_elements_before_the_authentication_are_not_dec
     async with scene() as (_, network):
         client = await network.connect()
         await handshake(client)
-        client.send(metadata_request(*("t" for _ in range(2_500))))
+        client.send(metadata_request(*["t"] * 2_500))
         assert await client.is_closed()
-        assert "more than 64 elements, and its sender is not authenticated" in caplog.text
-        caplog.clear()
         client = await network.connect()
-        tags = dict.fromkeys(range(1000, 3000), b"")
+        tags = dict.fromkeys(range(1_000, 3_000), b"")
         client.send(ApiVersionsRequest(unknown_tagged_fields=tags), 3)
         assert await client.is_closed()
-        assert "more than 64 elements, and its sender is not authenticated" in caplog.text
+        assert caplog.text.count("elements, and its sender is not authenticated") == 2
 
 
 async def test_unauthenticated_clients_get_no_big_buffers() -> None:
