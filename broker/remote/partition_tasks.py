@@ -117,11 +117,17 @@ class PartitionTasks:
         log.offsets.highest_remote_offset = highest_remote_offset(cache, epochs, end)
 
     def _advance_log_start(self, log: Log) -> None:
-        """An earlier leader may have deleted remote segments and ended before this log knew it."""
+        """To the first record that is left, in remote storage or on the local disk.
+
+        An earlier leader may have deleted remote segments and ended before this log knew it, or a
+        power loss took from this broker that the log start had advanced.
+        """
         cache = self._expiring.metadata.cache(self.partition)
-        start = remote_log_start_offset(cache, log.leader_epochs.entries)
-        first = log.local_log_start_offset if start is None else start
-        if log.log_start_offset < first <= log.local_log_start_offset:
+        first = log.local_log_start_offset
+        remote_start = remote_log_start_offset(cache, log.leader_epochs.entries)
+        if remote_start is not None:
+            first = min(first, remote_start)
+        if log.log_start_offset < first:
             log.delete_records_before(min(first, log.high_watermark))
 
     async def _run(self, task: str, run: Callable[[Log], Awaitable[float | None]]) -> float:

@@ -111,10 +111,11 @@ class SessionPartition:
         )
         self.returned_log_start_offset = data.log_start_offset
         self.returned_last_stable_offset = data.last_stable_offset
-        # After an error the next response has to have the partition even if no offset changed: it
-        # shows the client that the error is gone.
-        failed = data.error_code != ErrorCode.NONE
-        self.is_settled = not (failed or data.records or data.diverging_epoch is not None)
+        # The next response has to have the partition even if no offset changed: after an error it
+        # shows the client that the error is gone, and of a response with a diverging epoch a
+        # follower takes only that, not the offsets.
+        failed = data.error_code != ErrorCode.NONE or data.diverging_epoch is not None
+        self.is_settled = not (failed or data.records)
         self.returned_high_watermark = -1 if failed else data.high_watermark
         return changed
 

@@ -281,6 +281,7 @@ class Cleaner:
     def forget(self, topic: str, partition: int) -> None:
         """The log was deleted: removes its checkpoint and its uncleanable mark."""
         self.cancel(topic, partition)
+        self._unsynced.pop((topic, partition), None)
         self.uncleanable.pop((topic, partition), None)
         for path, offsets in self._offsets.items():
             if offsets.pop((topic, partition), None) is not None:

@@ -126,6 +126,13 @@ class TieredChecks:
             starts = {each: log.log_start_offset for each, log in zip(replicas, logs, strict=True)}
             if where.topic in CHECKED_TOPICS and len(set(starts.values())) > 1:
                 return f"{where} has log start offsets {starts}"
+            leader = self._leader(where)
+            if leader is None:
+                return f"{where} has no leader"
+            if where.topic in CHECKED_TOPICS and leader.log_start_offset < (
+                first := self._first_offset(leader)
+            ):
+                return f"{where} starts at {leader.log_start_offset}, without records to {first}"
         current = set(self._known.values())
         for each in self.tiered.metadata.segments():
             partition = each.segment_id.topic_id_partition
@@ -201,7 +208,14 @@ class TieredChecks:
 
     async def _read(self, where: TopicPartition) -> None:
         """All records, as a consumer gets them from the log start on, across the boundary."""
-        leader = self._leader(where)
+        for _ in range(SETTLED_SECONDS):
+            leader = self._leader(where)
+            if leader is not None:
+                break
+            await asyncio.sleep(1)  # preferred leaders are elected
+        else:
+            self.world.complain(f"{where} has no leader")
+            return
         start, end = leader.log_start_offset, leader.high_watermark
         requested = self.world.deleted_before.get(where, 0)
         if where.topic == TOPIC and start > requested:
@@ -264,7 +278,16 @@ class TieredChecks:
             found = server.parts.replicas.manager.partitions.get(where)
             if found is not None and found.is_leader:
                 return found.log
-        raise AssertionError(f"{where} has no leader")
+        return None
+
+    def _first_offset(self, log: Any) -> int:
+        """The first offset on the leader's local disk or in the store."""
+        starts = [log.local_log_start_offset]
+        for each in self.tiered.metadata.segments():
+            partition = each.segment_id.topic_id_partition
+            if (partition.topic_id.bytes, partition.partition) == (log.topic_id, log.partition):
+                starts.append(each.start_offset)
+        return min(starts)
 
     def _compare(self, where: TopicPartition, start: int, found: dict[int, bytes]) -> None:
         if where.topic == TOPIC:

@@ -109,3 +109,19 @@ async def test_a_new_leader_starts_where_remote_storage_does(scene: Scene) -> No
     await scene.tasks().expire()
     assert scene.log.log_start_offset == 2
     assert len(scene.storage.objects) == 2
+
+
+async def test_the_log_starts_at_its_first_record_on_the_local_disk(scene: Scene) -> None:
+    """After a power loss: local segments are there again, and the log start before them was not
+    durable. What was before them, and their own copies, had expired."""
+    scene.append(4)
+    await scene.copy()
+    scene.expire_locally()
+    scene.append(4)
+    await scene.copy()
+    for each in scene.metadata.cache(PARTITION).segments():
+        if each.start_offset < 10:
+            await scene.remote.delete(each)
+    assert (scene.log.log_start_offset, scene.log.local_log_start_offset) == (0, 6)
+    await scene.tasks().expire()
+    assert scene.log.log_start_offset == 6

@@ -9,6 +9,7 @@ from ottla.broker.replication.fetch_sessions import (
 from ottla.broker.runtime.clock import ManualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
+    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -63,7 +64,7 @@ class Cache:
         fetch_request: FetchRequest,
         version: int = VERSION,
         follower: bool = False,
-        **fields: int | bytes,
+        **fields: int | bytes | EpochEndOffset,
     ) -> tuple[int, int, list[tuple[str | None, int]]]:
         """(error, session id, the partitions in the response), with the same data for each."""
         context = self.context(fetch_request, version, follower)
@@ -80,8 +81,8 @@ class Cache:
         return session_id
 
 
-def data(index: int, **fields: int | bytes) -> PartitionData:
-    values: dict[str, int | bytes] = {
+def data(index: int, **fields: int | bytes | EpochEndOffset) -> PartitionData:
+    values: dict[str, int | bytes | EpochEndOffset] = {
         "high_watermark": 5,
         "last_stable_offset": 5,
         "log_start_offset": 0,
@@ -176,6 +177,20 @@ def test_offsets_are_returned_again_after_a_change_of_the_leader_epoch() -> None
         fetch_request.topics[0].partitions[0].current_leader_epoch = leader_epoch
         returned.append(len(cache.response(fetch_request)[2]))
     assert returned == [1, 0, 1, 0], "the first one had no leader epoch"
+
+
+def test_offsets_are_returned_again_after_a_diverging_epoch() -> None:
+    """The follower takes only the epoch of that response, and truncates. Nothing may be appended
+    for a long time, and it has to learn the high watermark and the log start offset."""
+    cache = Cache()
+    session_id = cache.open(("one", 0, 5))
+    diverging = EpochEndOffset(epoch=0, end_offset=5)
+    news = {"high_watermark": 6, "log_start_offset": 2}
+    row = [("one", 0)]
+    fetch_request = request(session=(session_id, 1))
+    assert cache.response(fetch_request, diverging_epoch=diverging, **news)[2] == row
+    assert cache.response(request(session=(session_id, 2)), **news)[2] == row
+    assert cache.response(request(session=(session_id, 3)), **news)[2] == []
 
 
 def test_who_got_records_is_read_last_next_time() -> None:

@@ -122,6 +122,7 @@ def test_checkpoints_survive_a_restart_and_follow_truncation() -> None:
     assert cleaner.checkpoint_of(log) is None
     cleaner.write_checkpoints()
     assert fs.content("/disk/cleaner-offset-checkpoint") == b"0\n0\n"
+    assert cleaner._unsynced == {}, "the compaction has the offset map of the deleted log"
 
 
 def test_a_checkpoint_outside_of_the_log_is_not_used() -> None:
