@@ -157,46 +157,27 @@ class MetadataCache:
                 self._waiters.remove(entry)
                 future.set_result(None)
 
-    def drop_late(self, request: UpdateMetadataRequest) -> bool:
-        """Removes deleted topics from the request; returns whether it is late.
-
-        After a time-out the controller sends a request again, and the first one may arrive when the
-        topic is gone, or was created again with another id. One that deletes it, which is dropped
-        all the same, may also come of a new controller.
-        """
-        deleted = self._deleted_ids
-        known = [topic for topic in request.topic_states if topic.topic_id in deleted]
-        if known:
-            request.topic_states = [
-                topic for topic in request.topic_states if topic.topic_id not in deleted
-            ]
-        return any(
-            state.leader != LEADER_DURING_DELETE
-            for topic in known
-            for state in topic.partition_states
-        )
-
     def forget_deleted(self) -> None:
         """After a registration: no earlier request is taken, and the ensemble may be a restored
         one, where deleted topics are back."""
         self._deleted_ids.clear()
 
-    def update(
-        self, request: UpdateMetadataRequest, *, is_late: bool = False
-    ) -> list[TopicPartition]:
+    def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
         """Publishes the next snapshot; returns the partitions that the request deleted.
 
         Topics that the request does not name stay as they are (the controller sends differences).
         So do partitions of which this controller has published a later state: after a time-out it
         sends a request again over a new connection, and the first one may arrive after the next.
+        Topics that were deleted since are removed from a late request.
         """
-        return run_at_once(self.update_in_steps(request, is_late=is_late))
+        return run_at_once(self.update_in_steps(request))
 
     def update_in_steps(
-        self, request: UpdateMetadataRequest, *, is_late: bool = False
+        self, request: UpdateMetadataRequest
     ) -> Generator[None, None, list[TopicPartition]]:
         """`update` for requests with very many partitions. The snapshot changes with the last step;
-        until then there must be no other update. `is_late`: the brokers stay as they are."""
+        until then there must be no other update."""
+        is_late = self._drop_late(request)  # the brokers stay as they are, then
         old = self.snapshot
         topics = old.topics
         topic_names = old.topic_names
@@ -252,6 +233,25 @@ class MetadataCache:
         if self._waiters:
             self._wake_waiters()
         return deleted
+
+    def _drop_late(self, request: UpdateMetadataRequest) -> bool:
+        """Removes deleted topics from the request; returns whether it is late.
+
+        After a time-out the controller sends a request again, and the first one may arrive when the
+        topic is gone, or was created again with another id. One that deletes it, which is dropped
+        all the same, may also come of a new controller.
+        """
+        deleted = self._deleted_ids
+        known = [topic for topic in request.topic_states if topic.topic_id in deleted]
+        if known:
+            request.topic_states = [
+                topic for topic in request.topic_states if topic.topic_id not in deleted
+            ]
+        return any(
+            state.leader != LEADER_DURING_DELETE
+            for topic in known
+            for state in topic.partition_states
+        )
 
     def _remember_deleted(self, topic_id: bytes) -> None:
         if topic_id != ZERO_UUID:

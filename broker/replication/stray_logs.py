@@ -113,16 +113,26 @@ class StrayCheck:
         StopReplica was lost with a controller, may be here until the next look, or longer if its
         topic is deleted before.
         """
-        earlier = [
-            log
-            for topic in request.topic_states
-            for state in topic.partition_states
-            if (log := self._logs.get(topic.topic_name, state.partition_index)) is not None
-            and log.topic_id not in (None, topic.topic_id)
-            and topic.topic_id != ZERO_UUID
-        ]
+        earlier = await run_in_slices(self._of_earlier_topics(request))
         if earlier:
             await self._rename(earlier)
+
+    def _of_earlier_topics(self, request: LeaderAndIsrRequest) -> Generator[None, None, list[Log]]:
+        found = []
+        count = 0
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                count += 1
+                if count % _LOGS_PER_STEP == 0:
+                    yield
+                log = self._logs.get(topic.topic_name, state.partition_index)
+                if (
+                    log is not None
+                    and log.topic_id not in (None, topic.topic_id)
+                    and topic.topic_id != ZERO_UUID
+                ):
+                    found.append(log)
+        return found
 
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
         """The replicas that the request stops to delete their topics, which are not being deleted.

@@ -153,8 +153,7 @@ class ReplicaControl:
         refused = self._refuse_update(request)
         if refused is not None:
             return refused
-        is_late = self._metadata.drop_late(request)
-        deleted = self._metadata.update(request, is_late=is_late)
+        deleted = self._metadata.update(request)
         run_at_once(self._applier.step_down_where_replaced(request))
         self._on_metadata(deleted)
         return UpdateMetadataResponse()
@@ -166,9 +165,7 @@ class ReplicaControl:
             refused = self._refuse_update(request)
             if refused is not None:
                 return refused
-            is_late = self._metadata.drop_late(request)
-            steps = self._metadata.update_in_steps(request, is_late=is_late)
-            deleted = await run_in_slices(steps)
+            deleted = await run_in_slices(self._metadata.update_in_steps(request))
             await run_in_slices(self._applier.step_down_where_replaced(request))
             self._on_metadata(deleted)
         return UpdateMetadataResponse()
