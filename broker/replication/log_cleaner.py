@@ -9,6 +9,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 from ottla.storage.cleaner.cleaner import Cleaner
 
@@ -124,16 +125,34 @@ class LogCleaner:
         del self._tasks[number]
 
     async def _clean_logs(self) -> None:
-        while True:
-            compaction = self.cleaner.next_compaction(self._clock.now_ms())
-            if compaction is None:
-                break
-            await self._workers.run(compaction.run)
-            self.cleaner.finish(compaction, self._clock.now_ms())
-            if compaction.has_replaced:
-                await self._workers.run(compaction.sync)
-            if compaction.error is not None:
-                break
+        while await self._clean_dirtiest():
+            pass
         # Also of deleted logs: after a restart a new log of the same name would start with them.
         if self.cleaner.has_changed_checkpoints:
             await self._workers.run(self.cleaner.write_checkpoints)
+
+    async def _clean_dirtiest(self) -> bool:
+        """Compacts the logs that are dirty now, until it is time to see which they are then.
+
+        False if there is none, or a compaction has failed. What another task has compacted
+        meanwhile is left out.
+        """
+        cleaner, clock = self.cleaner, self._clock
+        dirty = await run_in_slices(cleaner.dirty_logs(clock.now_ms()))
+        order_is_old_at = clock.monotonic() + self._config.log_cleaner_backoff_ms / 1000
+        has_cleaned = False
+        for log in dirty:
+            compaction = cleaner.begin(log, clock.now_ms())
+            if compaction is None:
+                await asyncio.sleep(0)
+                continue
+            await self._workers.run(compaction.run)
+            cleaner.finish(compaction, clock.now_ms())
+            if compaction.has_replaced:
+                await self._workers.run(compaction.sync)
+            if compaction.error is not None:
+                return False
+            has_cleaned = True
+            if clock.monotonic() >= order_is_old_at:
+                break
+        return has_cleaned

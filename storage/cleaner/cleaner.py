@@ -1,14 +1,17 @@
 """Which log is compacted next, and up to which offset. Kafka's `LogCleanerManager`.
 
-The broker calls `next_compaction`, runs the result in a worker thread and passes it to `finish`.
+The broker calls `dirty_logs` and, for each of them, `begin`, runs the compaction in a worker thread
+and passes it to `finish`.
 The first dirty offset of each log is in `cleaner-offset-checkpoint` of its log directory.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from itertools import pairwise
+from threading import Lock
 from typing import NamedTuple
 
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, Throttle, finish_swap
@@ -28,6 +31,7 @@ logger = logging.getLogger("ottla.storage")
 
 DEFAULT_MEMORY_BYTES = 128 << 20
 Key = tuple[str, int]
+_LOGS_PER_STEP = 4  # about 0.1 ms, with some segments each
 
 
 class CleanableRange(NamedTuple):
@@ -70,6 +74,7 @@ class Cleaner:
         self._offsets: dict[str, Offsets] = {}
         self._directories: dict[str, LogDirectory] = {}
         self._changed: set[str] = set()
+        self._writing = Lock()  # cleaner threads share the files
         self._running: dict[Key, Compaction] = {}
         # Those that have replaced segments, until their new names are durable.
         self._unsynced: dict[Key, Compaction] = {}
@@ -103,20 +108,33 @@ class Cleaner:
         return bool(self._changed)
 
     def write_checkpoints(self) -> None:
-        """Writes the changed checkpoints. Synced. May run in a worker thread."""
+        """Writes the changed checkpoints. Synced. May run in worker threads."""
         retry: set[str] = set()
-        while self._changed:
-            path = self._changed.pop()
-            directory = self._directories[path]
-            if directory.is_offline:
-                continue
-            try:
-                target = f"{path}/{CLEANER_CHECKPOINT}"
-                write_offset_checkpoint(directory.fs, target, dict(self._offsets[path]))
-            except OSError as error:
-                directory.write_failed(error)
-                retry.add(path)
+        with self._writing:
+            while self._changed:
+                directory = self._directories[self._changed.pop()]
+                if directory.is_offline:
+                    continue
+                try:
+                    self._write(directory)
+                except OSError as error:
+                    directory.write_failed(error)
+                    retry.add(directory.path)
         self._changed |= retry
+
+    def _write_first_checkpoint(self, directory: LogDirectory) -> None:
+        """In a worker thread. Raises OSError; a log must have no gap before it is written."""
+        with self._writing:
+            self._changed.discard(directory.path)
+            try:
+                self._write(directory)
+            except OSError:
+                self._changed.add(directory.path)
+                raise
+
+    def _write(self, directory: LogDirectory) -> None:
+        target = f"{directory.path}/{CLEANER_CHECKPOINT}"
+        write_offset_checkpoint(directory.fs, target, dict(self._offsets[directory.path]))
 
     # --- selecting ---------------------------------------------------------------------------
 
@@ -153,41 +171,54 @@ class Cleaner:
         cleanable = sum(segment.size for segment in dirty)
         return CleanableRange(first_dirty, uncleanable, clean, cleanable, overdue)
 
-    def next_compaction(self, now_ms: int) -> Compaction | None:
-        """A compaction of the log with the highest dirty ratio; None if none needs it."""
-        best: tuple[float, Log, CleanableRange] | None = None
-        for log in self._logs():
-            key = (log.topic, log.partition)
-            if not log.config.compact or key in self._running or key in self.uncleanable:
-                continue
-            if log.log_directory.append_error is not None or log.is_closed:
-                continue
-            try:
-                if not self._finish_names(log):
-                    continue
-                dirt = self.cleanable_range(log, now_ms)
-            except LogDirectoryOffline:
-                continue
-            except OSError as error:
-                if is_exhausted(error):
-                    log.log_directory.exhausted(error)  # the log is checked again later
-                else:
-                    self._mark_uncleanable(log, error)
-                continue
-            except Exception as error:  # an error in one log must not stop the others
-                self._mark_uncleanable(log, error)
-                continue
-            wanted = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
-            if dirt.cleanable_bytes and wanted and (best is None or dirt.ratio > best[0]):
-                best = (dirt.ratio, log, dirt)
-        if best is None:
+    def dirty_logs(self, now_ms: int) -> Generator[None, None, list[Log]]:
+        """The logs that need a compaction, those with the highest dirty ratio first, in steps."""
+        found = []
+        for count, log in enumerate(self._logs(), 1):
+            dirt = self._needed(log, now_ms)
+            if dirt is not None:
+                found.append((dirt.ratio, log))
+            if count % _LOGS_PER_STEP == 0:
+                yield
+        found.sort(key=lambda each: each[0], reverse=True)
+        return [log for _, log in found]
+
+    def _needed(self, log: Log, now_ms: int) -> CleanableRange | None:
+        """What is to be compacted; None if it is not enough, or not possible now."""
+        key = (log.topic, log.partition)
+        if not log.config.compact or key in self._running or key in self.uncleanable:
             return None
-        _, log, dirt = best
+        if log.log_directory.append_error is not None or log.is_closed:
+            return None
+        try:
+            if not self._finish_names(log):
+                return None
+            dirt = self.cleanable_range(log, now_ms)
+        except LogDirectoryOffline:
+            return None
+        except OSError as error:
+            if is_exhausted(error):
+                log.log_directory.exhausted(error)  # the log is checked again later
+            else:
+                self._mark_uncleanable(log, error)
+            return None
+        except Exception as error:  # an error in one log must not stop the others
+            self._mark_uncleanable(log, error)
+            return None
+        wanted = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+        return dirt if dirt.cleanable_bytes and wanted else None
+
+    def begin(self, log: Log, now_ms: int) -> Compaction | None:
+        """A compaction of one of the `dirty_logs`; None if it needs none any more."""
+        dirt = self._needed(log, now_ms)
+        if dirt is None:
+            return None
+        prepare = None
         if self.checkpoint_of(log) is None:
             # Before the first gap in the log: recovery takes gaps for lost records in a log that
             # was never compacted.
             self._set_checkpoint(log, dirt.first_dirty_offset)
-            self.write_checkpoints()
+            prepare = partial(self._write_first_checkpoint, log.log_directory)
         compaction = Compaction(
             log,
             first_dirty_offset=dirt.first_dirty_offset,
@@ -195,6 +226,7 @@ class Cleaner:
             memory_bytes=self.memory_bytes,
             now_ms=now_ms,
             throttle=self._throttle,
+            prepare=prepare,
         )
         self._running[log.topic, log.partition] = compaction
         return compaction
@@ -232,8 +264,12 @@ class Cleaner:
         If it has replaced segments, the log is not compacted again before `Compaction.sync`.
         """
         log = compaction.log
-        self._running.pop((log.topic, log.partition), None)
+        key = (log.topic, log.partition)
+        self._running.pop(key, None)
         error = compaction.error
+        if error is not None and compaction.is_first:
+            # The log has no gap. The next one has to write the first checkpoint, if that failed.
+            self._checkpoints(log.log_directory).pop(key, None)
         if isinstance(error, CompactionCancelled | FileNotFoundError):
             # FileNotFoundError: retention deleted a segment. The compaction is retried later.
             logger.info("%s: Compaction stopped: %s", log.name, error)
@@ -253,7 +289,7 @@ class Cleaner:
             return False
         committed = compaction.commit(now_ms)
         if compaction.has_replaced:
-            self._unsynced[log.topic, log.partition] = compaction
+            self._unsynced[key] = compaction
         if not committed:
             return False
         self._set_checkpoint(log, compaction.end_offset)

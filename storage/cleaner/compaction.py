@@ -86,6 +86,7 @@ class Compaction:
         "_last_records",
         "_map",
         "_now_ms",
+        "_prepare",
         "_results",
         "_sources",
         "_throttle",
@@ -108,12 +109,13 @@ class Compaction:
         memory_bytes: int,
         now_ms: int,
         throttle: Throttle = lambda _: None,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         """Compacts the segments below `uncleanable_offset`, a base offset.
 
         Everything below `first_dirty_offset` was compacted before. Everything below
         `uncleanable_offset` must be flushed: a record is removed because of a newer one, which a
-        power failure must not remove.
+        power failure must not remove. `run` begins with `prepare`, whose error ends it.
         """
         self.log = log
         self.stats = CompactionStats()
@@ -129,6 +131,7 @@ class Compaction:
         self._uncleanable_offset = uncleanable_offset
         self._now_ms = now_ms
         self._throttle = throttle
+        self._prepare = prepare
         self._map = OffsetMap(memory_bytes)
         self._cancelled = False
         self._files = OpenFiles()
@@ -148,6 +151,11 @@ class Compaction:
         }
 
     @property
+    def is_first(self) -> bool:
+        """Whether the log was never compacted, and `run` writes its first checkpoint."""
+        return self._prepare is not None
+
+    @property
     def end_offset(self) -> int:
         """The first dirty offset of the next compaction."""
         return self._map.latest_offset + 1
@@ -161,6 +169,8 @@ class Compaction:
     def run(self) -> None:
         """Writes the compacted segments. Stores an error in `error`. Safe in a worker thread."""
         try:
+            if self._prepare is not None:
+                self._prepare()
             self._build_map()
             keep = Filter(
                 self._map,

@@ -16,6 +16,7 @@ from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, manager_on, records_in
@@ -136,7 +137,7 @@ class CompactedLife(Life):
 
     def compact(self) -> None:
         cleaner = Cleaner(self.manager.logs)
-        compaction = cleaner.next_compaction(NOW_MS)
+        compaction = next_compaction(cleaner, NOW_MS)
         if compaction is None:
             return
         compaction.run()

@@ -33,6 +33,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from tests.doubles.apache_kafka import dump_log_segments, start_kafka, start_zookeeper
+from tests.doubles.compactions import next_compaction
 from tests.doubles.eventually import eventually
 from tests.doubles.kafka_traffic import (
     SECONDS,
@@ -335,7 +336,7 @@ def test_our_compaction_keeps_what_kafkas_keeps(cluster: tuple[Path, str]) -> No
     ours = LogManager([copied], config)
     ours.load(START_MS)
     cleaner = Cleaner(lambda: [log_of(ours, "twice")])
-    compaction = cleaner.next_compaction(START_MS)
+    compaction = next_compaction(cleaner, START_MS)
     assert compaction is not None
     compaction.run()
     assert compaction.error is None

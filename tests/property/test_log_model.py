@@ -19,6 +19,7 @@ from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
 from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_entry import AppendOrigin
+from tests.doubles.compactions import next_compaction
 from tests.doubles.log_model import Model, Row
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.seeds import seeds
@@ -188,7 +189,7 @@ class Machine:
         assert self.log.recovery_point == self.model.end
 
     def compact(self) -> None:
-        compaction = self.cleaner.next_compaction(self.clock)
+        compaction = next_compaction(self.cleaner, self.clock)
         if compaction is None:
             return
         compaction.run()

@@ -98,6 +98,21 @@ async def test_logs_are_compacted_and_it_is_written_down() -> None:
     assert all(len(records_in(log)) < 40 for log in manager.logs())
 
 
+async def test_all_logs_are_checked_twice_however_many_are_dirty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With thousands of dirty logs, a check of all of them for each one would take minutes."""
+    manager = compactable(MemoryFileSystem(), 20)
+    work = work_on(manager, BrokerConfig({"log.cleaner.backoff.ms": "100"}))
+    checks = []
+    original = work.cleaner.dirty_logs
+    monkeypatch.setattr(work.cleaner, "dirty_logs", lambda now: checks.append(1) or original(now))
+    await work._clean_logs()
+    assert all(work.cleaner.checkpoint_of(log) for log in manager.logs())
+    assert len(checks) == 2, "the second one finds that none is dirty any more"
+    await work.stop()
+
+
 async def test_the_number_of_loops_follows_the_setting_and_shares_the_memory() -> None:
     config = BrokerConfig({**SETTINGS, "log.cleaner.dedupe.buffer.size": "4000000"})
     work = work_on(manager_on(MemoryFileSystem()), config)

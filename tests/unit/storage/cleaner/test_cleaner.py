@@ -1,15 +1,19 @@
 """Which log is compacted, and what happens when that fails."""
 
 import errno
+from threading import Thread
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.layout import CLEANER_CHECKPOINT
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.log import Log
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, manager_on
+from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 
 HOUR = 3_600_000
 
@@ -32,7 +36,7 @@ def fill(log: Log, count: int, timestamp: int = NOW_MS) -> None:
 
 
 def clean(cleaner: Cleaner, now_ms: int = NOW_MS) -> bool:
-    compaction = cleaner.next_compaction(now_ms)
+    compaction = next_compaction(cleaner, now_ms)
     if compaction is None:
         return False
     compaction.run()
@@ -51,10 +55,10 @@ def test_the_dirtiest_log_comes_first_and_each_once() -> None:
     fill(second, 40)
     assert cleaner.cleanable_range(second, NOW_MS).ratio == 1.0
     assert cleaner.cleanable_range(third, NOW_MS).ratio == 0.0
-    running = cleaner.next_compaction(NOW_MS)
+    running = next_compaction(cleaner, NOW_MS)
     assert running is not None
     assert running.log is second
-    other = cleaner.next_compaction(NOW_MS)
+    other = next_compaction(cleaner, NOW_MS)
     assert other is None or other.log is first
 
 
@@ -100,7 +104,7 @@ def test_open_transactions_and_the_high_watermark_hold_it_back() -> None:
 def test_plain_logs_are_not_compacted() -> None:
     manager = manager_with(MemoryFileSystem(), cleanup_policy=("delete",))
     fill(manager.logs()[0], 40)
-    assert Cleaner(manager.logs).next_compaction(NOW_MS) is None
+    assert next_compaction(Cleaner(manager.logs), NOW_MS) is None
 
 
 def test_checkpoints_survive_a_restart_and_follow_truncation() -> None:
@@ -163,7 +167,7 @@ def test_the_files_of_a_new_log_are_no_reason_against_its_compaction() -> None:
     cleaner = Cleaner(manager.logs)
     (old,) = manager.logs()
     fill(old, 41)
-    compaction = cleaner.next_compaction(NOW_MS)
+    compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     manager.delete_async("t", 0, NOW_MS)
     log = manager.get_or_create("t", 0, config=old.config, now_ms=NOW_MS)
@@ -211,7 +215,7 @@ def test_a_failing_disk_goes_offline() -> None:
     fs.fail("pread", errno.EIO)
     assert not clean(cleaner)
     assert log.log_directory.is_offline
-    assert cleaner.next_compaction(NOW_MS) is None
+    assert next_compaction(cleaner, NOW_MS) is None
     cleaner._set_checkpoint(log, 5)
     cleaner.write_checkpoints()
 
@@ -221,7 +225,7 @@ def test_cancelling_is_retried_later() -> None:
     cleaner = Cleaner(manager.logs)
     (log,) = manager.logs()
     fill(log, 40)
-    compaction = cleaner.next_compaction(NOW_MS)
+    compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     cleaner.cancel("t", 0)
     compaction.run()
@@ -254,3 +258,67 @@ def test_what_is_not_on_disk_yet_is_left_alone() -> None:
     assert clean(cleaner)
     # Recovery has to know that the gaps are not lost records, whatever was written down before.
     assert b"t 0 %d" % flushed in fs.content("/disk/recovery-point-offset-checkpoint")
+
+
+def test_many_logs_are_checked_in_steps() -> None:
+    manager = manager_with(MemoryFileSystem(), 40)
+    steps = Cleaner(manager.logs).dirty_logs(NOW_MS)
+    assert sum(1 for _ in steps) == 10
+
+
+def test_a_log_that_is_not_dirty_any_more_is_left_out() -> None:
+    """Another thread has compacted it since the logs were checked, or it was deleted."""
+    manager = manager_with(MemoryFileSystem(), 2)
+    cleaner = Cleaner(manager.logs)
+    for log in manager.logs():
+        fill(log, 40)
+    first, second = run_at_once(cleaner.dirty_logs(NOW_MS))
+    assert clean(cleaner)
+    assert cleaner.begin(first, NOW_MS) is None
+    manager.delete_async(second.topic, second.partition, NOW_MS)
+    assert cleaner.begin(second, NOW_MS) is None
+
+
+def test_nothing_is_compacted_before_the_first_checkpoint_is_written() -> None:
+    """Recovery takes gaps for lost records in a log that was never compacted."""
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 40)
+    fs.fail("replace", errno.ENOSPC, path_part=CLEANER_CHECKPOINT)
+    assert not clean(cleaner)
+    assert len(records_in(log)) == 40
+    assert manager.offline_directories == []
+    manager.check_free_bytes()
+    assert clean(cleaner)
+    assert len(records_in(log)) < 40
+    assert fs.exists(f"/disk/{CLEANER_CHECKPOINT}")
+
+
+def test_two_threads_do_not_write_a_checkpoint_file_at_once() -> None:
+    """Both would write the same temporary file, and the second one would not find it."""
+    other_done = []
+
+    class OtherThread(MemoryFileSystem):
+        def replace(self, source: str, target: str) -> None:
+            if target.endswith(CLEANER_CHECKPOINT) and not threads:
+                cleaner._set_checkpoint(log, 3)
+                threads.append(Thread(target=cleaner.write_checkpoints))
+                threads[0].start()
+                threads[0].join(0.1)
+                other_done.append(not threads[0].is_alive())
+            super().replace(source, target)
+
+    threads: list[Thread] = []
+    fs = OtherThread()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 4)
+    cleaner._set_checkpoint(log, 2)
+    cleaner.write_checkpoints()
+    threads[0].join()
+    assert other_done == [False]
+    assert manager.offline_directories == []
+    assert fs.content(f"/disk/{CLEANER_CHECKPOINT}") == b"0\n1\nt 0 3\n"

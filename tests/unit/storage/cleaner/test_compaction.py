@@ -12,6 +12,7 @@ from ottla.storage.cleaner.offset_map import BYTES_PER_KEY
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, NewRecord, append, fetched, manager_on, records_in
 
@@ -185,7 +186,7 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     fill(log, 90, keys=40)
     log.flush()
     before = newest(log)
-    compaction = cleaner.next_compaction(NOW_MS)
+    compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     compaction.run()
     fs.fail("replace", errno.ENOSPC, path_part=".swap", after=step, times=1000)
@@ -197,7 +198,7 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     assert newest(log) == before
     assert [path for path in fs.paths() if path.endswith(".swap")]
     assert not [path for path in fs.paths() if path.endswith(".cleaned")]
-    assert cleaner.next_compaction(NOW_MS) is None  # its files would look like the other's
+    assert next_compaction(cleaner, NOW_MS) is None  # its files would look like the other's
     if truncated:
         log.truncate_to(2)
         before = newest(log)
@@ -211,7 +212,7 @@ def test_no_space_for_the_last_name_is_no_failure_of_the_disk(step: int, truncat
     if truncated:
         assert finish_swap(log) is None
     else:
-        retried = cleaner.next_compaction(NOW_MS)
+        retried = next_compaction(cleaner, NOW_MS)
         assert retried is not None
         retried.run()
         # Also if only some of the new names were durable before its files: none is lost.
@@ -232,21 +233,21 @@ def test_a_log_is_not_compacted_again_before_the_new_names_are_synced(fails: boo
     cleaner = Cleaner(manager.logs)
     fill(log)
     log.flush()
-    compaction = cleaner.next_compaction(NOW_MS)
+    compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     compaction.run()
     assert cleaner.finish(compaction, NOW_MS)
     fill(log)
     log.flush()
-    assert cleaner.next_compaction(NOW_MS) is None
+    assert next_compaction(cleaner, NOW_MS) is None
     if fails:
         fs.fail("sync_directory", errno.EMFILE, times=2)
         compaction.sync()
-        assert cleaner.next_compaction(NOW_MS) is None
+        assert next_compaction(cleaner, NOW_MS) is None
     else:
         compaction.sync()
     synced = fs.calls.count(("sync_directory", log.path))
-    assert cleaner.next_compaction(NOW_MS) is not None
+    assert next_compaction(cleaner, NOW_MS) is not None
     assert fs.calls.count(("sync_directory", log.path)) - synced == (1 if fails else 0)
 
 
@@ -261,7 +262,7 @@ def test_names_that_cannot_be_synced_take_the_directory_offline() -> None:
     assert not compaction.commit(NOW_MS)
     fs.heal()
     fs.fail("sync_directory", errno.EIO)
-    assert cleaner.next_compaction(NOW_MS) is None
+    assert next_compaction(cleaner, NOW_MS) is None
     assert log.log_directory.is_offline
 
 
@@ -275,7 +276,7 @@ def test_a_failure_of_the_disk_at_the_last_name_takes_the_directory_offline() ->
     fs.fail("replace", errno.ENOSPC, path_part=".swap")
     assert not compaction.commit(NOW_MS)
     fs.fail("replace", errno.EIO, path_part=".swap")
-    assert cleaner.next_compaction(NOW_MS) is None
+    assert next_compaction(cleaner, NOW_MS) is None
     assert log.log_directory.is_offline
     assert cleaner.uncleanable == {}
 
@@ -362,7 +363,7 @@ def test_too_many_keys_are_compacted_in_several_runs() -> None:
     before = newest(log)
     cleaner = Cleaner(manager.logs, memory_bytes=20 * BYTES_PER_KEY)
     ends = []
-    while (compaction := cleaner.next_compaction(NOW_MS)) is not None:
+    while (compaction := next_compaction(cleaner, NOW_MS)) is not None:
         compaction.run()
         assert compaction.error is None
         assert cleaner.finish(compaction, NOW_MS)

@@ -17,6 +17,7 @@ from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.inspection.fsck import PartitionCheck
 from ottla.storage.log.flush import Flush
 from ottla.storage.log.log import Log
+from tests.doubles.compactions import next_compaction
 from tests.doubles.storage_logs import NOW_MS, append, records_in
 
 ROUNDS = 400
@@ -66,7 +67,7 @@ def test_compacting_while_appending(tmp_path: Path) -> None:
             if number % 50 == 0:
                 log.flush()
             if running is None:
-                compaction = cleaner.next_compaction(NOW_MS)
+                compaction = next_compaction(cleaner, NOW_MS)
                 if compaction is not None:
                     running = compaction, pool.submit(compaction.run)
             elif running[1].done():

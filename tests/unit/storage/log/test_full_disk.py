@@ -14,6 +14,7 @@ from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhauste
 from ottla.storage.files.checkpoints import read_offset_checkpoint
 from ottla.storage.files.layout import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -224,7 +225,7 @@ def test_a_compaction_without_room_for_the_recovery_point_is_made_again() -> Non
     log.flush()
     cleaner = Cleaner(manager.logs)
     for is_full in (True, False):
-        compaction = cleaner.next_compaction(NOW_MS)
+        compaction = next_compaction(cleaner, NOW_MS)
         assert compaction is not None
         if is_full:
             fs.fail("pwrite", errno.ENOSPC, path_part=RECOVERY_POINT_CHECKPOINT)

@@ -8,6 +8,7 @@ import pytest
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.errors import DiskFull, LogClosed, LogDirectoryOffline
 from ottla.storage.log.local_log import LocalLog
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on, new_log
 
@@ -102,6 +103,6 @@ def test_a_record_older_than_the_max_compaction_lag_becomes_compactable() -> Non
     for number in range(3):
         append(log, [(NOW_MS + number * 400, b"k", b"", [])])
     log.flush()
-    compaction = Cleaner(manager.logs).next_compaction(NOW_MS + 1000)
+    compaction = next_compaction(Cleaner(manager.logs), NOW_MS + 1000)
     assert compaction is not None
     assert compaction.log is log

@@ -17,6 +17,7 @@ from ottla.storage.log.batch_times import BatchTimes, ReadBudgetExceeded, read_t
 from ottla.storage.log.log import Log
 from ottla.storage.log.segment import Segment
 from ottla.storage.records.validation_budget import ValidationBudget
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -301,7 +302,7 @@ def test_a_timestamp_that_is_left_in_a_header_only_is_not_found() -> None:
     log.roll(NOW_MS)
     log.flush()
     cleaner = Cleaner(manager.logs)
-    compaction = cleaner.next_compaction(NOW_MS)
+    compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     compaction.run()
     assert cleaner.finish(compaction, NOW_MS)
@@ -363,7 +364,7 @@ def test_batches_go_on_after_compaction_has_merged_their_segments(at: int) -> No
     cleaner = Cleaner(manager.logs)
     log.update_config(log.config.replace(segment_bytes=10_000, min_cleanable_dirty_ratio=0.0))
     segments = len(log.segments)
-    compaction = cleaner.next_compaction(NOW_MS)
+    compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
     compaction.run()
     assert cleaner.finish(compaction, NOW_MS)

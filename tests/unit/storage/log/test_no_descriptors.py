@@ -14,6 +14,7 @@ from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogDirectoryOffline, ResourceExhausted
 from ottla.storage.log.log import Log
 from ottla.storage.log.segment import Segment
+from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -184,10 +185,10 @@ def test_a_log_that_cannot_be_checked_now_is_compacted_later(
     with monkeypatch.context() as patch:
         lacking = OSError(errno.EMFILE, "Too many open files")
         patch.setattr(Segment, "rolling_timestamp", Mock(side_effect=lacking))
-        assert cleaner.next_compaction(NOW_MS + 1000) is None
+        assert next_compaction(cleaner, NOW_MS + 1000) is None
     assert cleaner.uncleanable == {}
     assert manager.offline_directories == []
-    assert cleaner.next_compaction(NOW_MS + 1000) is not None
+    assert next_compaction(cleaner, NOW_MS + 1000) is not None
 
 
 def test_a_failed_directory_does_not_keep_others_from_their_checkpoints() -> None:
