@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.listeners import LISTENERS
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.server.control_assembly import controller_settings
 from ottla.protocol.errors import KafkaError
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from ottla.broker.server.security_assembly import SecurityParts
 
 logger = logging.getLogger("ottla.broker")
+
+# About 0.1 ms if each is of another topic that has settings of its own.
+_LOGS_PER_STEP = 2
 
 
 class ConfigChanges:
@@ -41,6 +47,12 @@ class ConfigChanges:
         self._security = security
         self._tls = tls
         self._listeners = listeners
+        loop = asyncio.get_running_loop()
+
+        def defer(callback: Callable[[], None]) -> None:
+            loop.call_soon(callback)
+
+        self._jobs = SlicedJobs(defer)
 
     def topic_changed(self, topic: str) -> None:
         """Applies throttles, an unclean leader election, and the settings of the topic's logs."""
@@ -68,13 +80,11 @@ class ConfigChanges:
     def broker_changed(self, names: list[str]) -> None:
         """Applies the settings of all logs, throttles, limits, keys and the controller."""
         base, config = self._base, self._base.config
-        for log in base.logs.logs():
-            log.update_config(base.dynamic_config.log_config(log.topic))
+        self._jobs.start(self._update_logs())
         self._replicas.throttles.apply_broker(self._replicas.mover.throttle)
         base.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
         base.logs.set_producer_expiration(config.producer_id_expiration_ms)
         self._replicas.compaction.settings_changed()
-        self._apply_remote_storage(None)
         if self._replicas.remote_logs is not None:
             self._replicas.remote_logs.update_quotas(config)
         remote_fetches = self._replicas.manager.remote_fetches
@@ -87,6 +97,13 @@ class ConfigChanges:
         self._tls.settings_changed(names)
         if not set(LISTENERS).isdisjoint(names):
             self._listeners.changed()
+
+    def _update_logs(self) -> Generator[None, None, None]:
+        for count, log in enumerate(self._base.logs.logs(), 1):
+            log.update_config(self._base.dynamic_config.log_config(log.topic))
+            if count % _LOGS_PER_STEP == 0:
+                yield
+        self._apply_remote_storage(None)
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         """Applies the SCRAM credentials and the quotas of a user, client or ip."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,6 +19,7 @@ from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
+from ottla.storage.directories.placement import Placement
 from ottla.storage.directories.replaced_logs import choose_current, rename_to_current
 from ottla.storage.directories.retirements import Retirements
 from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
@@ -85,8 +85,7 @@ class LogManager:
         self._future: dict[Key, Log] = {}
         #: Of logs that are opened from now on; None: appends flush as `flush.messages` requires.
         self.flush_later: FlushLater | None = None
-        # The directory for a partition that does not exist yet (AlterReplicaLogDirs).
-        self._preferred: dict[Key, str] = {}
+        self._placement = Placement(self.directories, self._every_log)
         self._checkpoints = OffsetCheckpoints(self.directories, self._logs)
         #: Whether `load` found a directory without the clean shutdown file, which a crash, a power
         #: failure and a new disk have in common: acknowledged records may be missing.
@@ -175,7 +174,7 @@ class LogManager:
         Syncing may take long, less with a `run_all` that runs in worker threads. Writes the clean
         shutdown file into the directories that are online.
         """
-        close_logs([*self._logs.values(), *self._future.values()], run_all)
+        close_logs(self._every_log(), run_all)
         self.checkpoint_all()
         self.directories.mark_clean(broker_epoch)
         self.directories.unlock()
@@ -185,7 +184,7 @@ class LogManager:
 
         The next start recovers the logs, with every append that has returned.
         """
-        for log in (*self._logs.values(), *self._future.values()):
+        for log in self._every_log():
             log.release()
         self.directories.unlock()
 
@@ -234,12 +233,12 @@ class LogManager:
             offline = self.offline_directories
             if offline and not is_new:
                 raise LogDirectoryOffline(offline[0], f"{topic}-{partition} may be there")
-            directory = self._place(key)
+            directory = self._placement.choose(key)
             path = f"{directory.path}/{partition_directory_name(topic, partition)}"
             self._retirements.finish_all_of(topic, partition)
             self._checkpoints.forget(directory, key)
             log = self._create(directory, path, key, config, now_ms)
-            self._preferred.pop(key, None)
+            self._placement.created(key, directory)
             self._logs[key] = log
         log.log_directory.check_online()
         if topic_id is not None:
@@ -296,13 +295,6 @@ class LogManager:
                 f"{log.path} belongs to topic id {log.topic_id.hex()}, not to {topic_id.hex()}"
             )
 
-    def _place(self, key: Key) -> LogDirectory:
-        if len(online := self.directories.online()) == 1:
-            return online[0]  # saves counting thousands of logs for each new one
-        logs = (*self._logs.values(), *self._future.values())
-        used = Counter(log.log_directory.path for log in logs)
-        return self.directories.choose(used, self._preferred.get(key))
-
     def delete_async(
         self, topic: str, partition: int, now_ms: int = 0, *, stray: bool = False
     ) -> None:
@@ -318,13 +310,14 @@ class LogManager:
             self.abandon_future(topic, partition, now_ms)
         log = self._logs.pop(key, None)
         if log is not None:
+            self._placement.changed()
             self._retirements.retire(log, now_ms, stray=stray)
 
     # --- moving between directories ----------------------------------------------------------
 
     def prefer_directory(self, topic: str, partition: int, directory: str) -> None:
         """Sets the directory in which the partition will be created. Raises ValueError."""
-        self._preferred[topic, partition] = self.directories.find(directory).path
+        self._placement.prefer((topic, partition), directory)
 
     def get_future(self, topic: str, partition: int) -> Log | None:
         """The future log: the copy of a log that is being moved to another directory."""
@@ -361,12 +354,14 @@ class LogManager:
                 self.fs.remove_tree(path)  # the next attempt has another name
             raise
         self._future[key] = log
+        self._placement.changed()
         return log
 
     def abandon_future(self, topic: str, partition: int, now_ms: int) -> None:
         """Deletes the future log, if there is one."""
         future = self._future.pop((topic, partition), None)
         if future is not None:
+            self._placement.changed()
             self._retirements.retire(future, now_ms)
 
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
@@ -391,6 +386,7 @@ class LogManager:
         rename_to_current(future)
         future.update_high_watermark(current.high_watermark)
         self._logs[key] = self._future.pop(key)
+        self._placement.changed()
         # The move is complete even if the old directory fails: `load` finds out which log is newer.
         with suppress(LogDirectoryOffline):
             self._retirements.retire(current, now_ms)
@@ -439,7 +435,7 @@ class LogManager:
     def set_producer_expiration(self, expiration_ms: int) -> None:
         """Changes `producer.id.expiration.ms`."""
         self._producer_expiration_ms = expiration_ms
-        for log in (*self._logs.values(), *self._future.values()):
+        for log in self._every_log():
             log.producer_state.expiration_ms = expiration_ms
 
     def purge(self, now_ms: int) -> int:
@@ -491,8 +487,10 @@ class LogManager:
     def logs_in(self, directory: str) -> list[Log]:
         """The logs of one log directory, future logs included. Raises ValueError."""
         wanted = self.directories.find(directory)
-        every = (*self._logs.values(), *self._future.values())
-        return [log for log in every if log.log_directory is wanted]
+        return [log for log in self._every_log() if log.log_directory is wanted]
+
+    def _every_log(self) -> list[Log]:
+        return [*self._logs.values(), *self._future.values()]
 
     def _online_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if not log.log_directory.is_offline]

@@ -143,7 +143,6 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(
         (
-            "ottla.broker.server.config_changes",
             "ottla.broker.server.control_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",

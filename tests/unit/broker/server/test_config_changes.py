@@ -1,0 +1,45 @@
+"""Changed settings reach the logs. Single settings are tested with whole brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.broker.server.config_changes import ConfigChanges
+from tests.doubles.eventually import eventually_async
+
+LOGS = 500
+
+
+class OneLog:
+    def __init__(self, number: int) -> None:
+        self.topic = f"t{number}"
+        self.config: object = "old"
+
+    def update_config(self, config: object) -> None:
+        self.config = config
+
+
+async def test_changed_settings_reach_thousands_of_logs_in_slices() -> None:
+    logs = [OneLog(each) for each in range(LOGS)]
+    version = ["first"]
+    base = SimpleNamespace(
+        config=BrokerConfig({}),
+        logs=MagicMock(logs=lambda: logs),
+        dynamic_config=MagicMock(log_config=lambda topic: f"{topic}: {version[0]}"),
+    )
+    parts: list[Any] = [MagicMock() for _ in range(6)]
+    changes = ConfigChanges(cast("Any", base), *parts)
+    changes.broker_changed(["log.retention.ms"])
+    done = sum(each.config != "old" for each in logs)
+    assert 0 < done <= 2 * STEPS_PER_SLICE
+    assert not parts[0].remote_logs.settings_changed.called
+    await asyncio.sleep(0)
+    version[0] = "second"
+    changes.broker_changed(["log.retention.ms"])
+    await eventually_async(lambda: parts[0].remote_logs.settings_changed.call_count == 2)
+    assert [each.config for each in logs] == [f"t{each}: second" for each in range(LOGS)]
