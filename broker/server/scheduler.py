@@ -141,13 +141,14 @@ class BrokerScheduler:
                 logger.error("Failed to flush %s, retrying at its next flush: %s", log.name, error)
 
     async def _expire(self) -> None:
-        self._log_manager.remove_expired_producers(self._clock.now_ms())
+        await run_in_slices(self._log_manager.remove_expired_producers(self._clock.now_ms()))
 
     async def _tick(self) -> None:
         self._on_tick()
 
     async def _shrink(self) -> None:
-        self._isr_manager.maybe_shrink(self._replica_manager.led_partitions())
+        led = self._replica_manager.led_partitions()
+        await run_in_slices(self._isr_manager.maybe_shrink(led))
 
 
 async def _repeat(

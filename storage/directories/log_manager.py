@@ -424,11 +424,12 @@ class LogManager:
                 logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted
 
-    def remove_expired_producers(self, now_ms: int) -> int:
-        """Removes producers that have been idle for `producer.id.expiration.ms`."""
+    def remove_expired_producers(self, now_ms: int) -> Generator[None, None, int]:
+        """Removes producers idle for `producer.id.expiration.ms`. Returns their number."""
         removed = 0
         for log in self._online_logs():
-            removed += log.producer_state.remove_expired(now_ms)
+            yield
+            removed += yield from log.producer_state.remove_expired(now_ms)
             log.verifications.remove_expired(now_ms, self._producer_expiration_ms)
         return removed
 

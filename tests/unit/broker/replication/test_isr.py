@@ -6,6 +6,7 @@ import pytest
 
 from ottla.broker.replication.isr import IsrDecision, IsrManager, IsrProposal
 from ottla.broker.replication.partition import Partition
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from tests.doubles.replicas import Replicas
 
@@ -101,7 +102,7 @@ def test_who_lags_too_long_leaves_and_counts_until_the_controller_agrees() -> No
     scene.fetch(2, 2)
     scene.replicas.clock.advance(10_001)
     scene.fetch(2, 2)
-    scene.manager.maybe_shrink([scene.partition])
+    run_at_once(scene.manager.maybe_shrink([scene.partition]))
     assert scene.controller.proposals[0][0].new_isr == [1, 2]
     assert scene.partition.maximal_isr == {1, 2, 3}
     assert scene.replicas.log().high_watermark == 0
@@ -115,7 +116,7 @@ def test_who_has_everything_never_lags() -> None:
     scene.fetch(2, 0)
     scene.fetch(3, 0)
     scene.replicas.clock.advance(60_000)
-    scene.manager.maybe_shrink([scene.partition])
+    run_at_once(scene.manager.maybe_shrink([scene.partition]))
     assert scene.controller.proposals == []
 
 
@@ -146,10 +147,10 @@ def test_records_that_waited_for_a_follower_that_died_before_it_joined_are_commi
     scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
     scene.fetch(2, 0)
     scene.replicas.append(3)
-    scene.manager.maybe_shrink([scene.partition])
+    run_at_once(scene.manager.maybe_shrink([scene.partition]))
     assert scene.replicas.log().high_watermark == 0
     scene.replicas.clock.advance(10_001)  # it does not fetch any more, and nothing is appended
-    scene.manager.maybe_shrink([scene.partition])
+    run_at_once(scene.manager.maybe_shrink([scene.partition]))
     assert scene.replicas.log().high_watermark == 3
     assert scene.completed == ["t"]
 
@@ -263,7 +264,7 @@ def test_what_is_counted() -> None:
     assert counts() == (1, 0, 0)
     scene.replicas.append(1)
     scene.replicas.clock.advance(10_001)
-    scene.manager.maybe_shrink([scene.partition])
+    run_at_once(scene.manager.maybe_shrink([scene.partition]))
     scene.controller.agree()
     assert counts() == (1, 1, 0)
     scene.fetch(2, 1)
@@ -281,7 +282,7 @@ def test_partitions_that_cannot_shrink_do_not_keep_the_others_from_it() -> None:
     for index in (1, 3):
         replicas.append(1, index=index)
     replicas.clock.advance(10_001)
-    scene.manager.maybe_shrink([pending, following, lagging])
+    run_at_once(scene.manager.maybe_shrink([pending, following, lagging]))
     assert [each.partition for each, _ in scene.controller.proposals] == [lagging]
 
 

@@ -130,7 +130,7 @@ async def test_compaction() -> None:
     after = 0
     while await _compacted(after):
         after += 1
-    assert after > 10, "a run and a sync of three logs"
+    assert after > 6, "a run and a sync of three logs"
 
 
 async def test_moves_between_log_directories(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,7 +285,7 @@ def test_a_preparation_for_another_offset_is_not_used() -> None:
     append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
     append(log, 3)
     assert list(log.prepare_truncation(3)) == []
-    log.producer_state.remove_expired(NOW_MS * 2)
+    run_at_once(log.producer_state.remove_expired(NOW_MS * 2))
     log.truncate_to(2)
     assert log.producer_state.is_empty
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.records.batch import read_header
 from ottla.storage.errors import InvalidTransactionState, ProducerError
 from ottla.storage.log.log import Log
@@ -207,9 +208,26 @@ def test_idle_producers_are_forgotten_and_not_loaded(fs: MemoryFileSystem) -> No
     again = ProducerState(fs, "t-0", log.path, fs.list_files(log.path))
     again.reload(0, 1, NOW_MS + day)
     assert again.producers == {}
-    assert state.remove_expired(NOW_MS + day - 1) == 0
-    assert state.remove_expired(NOW_MS + day) == 1
+    assert run_at_once(state.remove_expired(NOW_MS + day - 1)) == 0
+    assert run_at_once(state.remove_expired(NOW_MS + day)) == 1
     append(log, producer_id=1, producer_epoch=0, base_sequence=55)  # unknown: any number will do
+
+
+def test_many_idle_producers_are_forgotten_in_steps(fs: MemoryFileSystem) -> None:
+    log = new_log(fs)
+    for producer_id in range(1_200):
+        append(log, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    state = log.producer_state
+    steps = state.remove_expired(NOW_MS + 86_400_000)
+    next(steps)
+    assert len(state.producers) == 700
+    log.truncate_to(600)  # the producers are others now
+    append(log, [(NOW_MS + 86_400_000, b"k", b"", [])], producer_id=600, producer_epoch=0,
+           base_sequence=0)  # fmt: skip
+    next(steps)
+    assert set(state.producers) & set(range(500, 1_200)) == {600}
+    for _ in steps:
+        pass
 
 
 def test_snapshots_of_segments_and_the_newest_are_kept(fs: MemoryFileSystem) -> None:
