@@ -165,21 +165,21 @@ class DynamicConfig:
         self._watcher.stop()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is deleted: a new one of its name starts from the defaults."""
+        """The topic is deleted, and there is no log of it here any more."""
         self._topics.pop(topic, None)
         self._known.pop(f"{znodes.ENTITY_TOPICS}/{topic}", None)
         self._log_configs.pop(topic, None)
 
     async def load_topics(self, topics: Iterable[str]) -> None:
-        """Reads the settings of topics that are new here, before their first log is opened.
+        """Reads the settings of topics before logs of them are created.
 
         The creation of a topic is announced only when it has settings, and perhaps later than the
-        controller's order to open its logs comes.
+        controller's order to open its logs comes. What is known here may be the settings of an
+        earlier topic of the name, whose deletion is not announced at all.
         """
-        new = [topic for topic in topics if topic not in self._log_configs]
-        if not new:
+        entities = [f"{znodes.ENTITY_TOPICS}/{topic}" for topic in topics]
+        if not entities:
             return
-        entities = [f"{znodes.ENTITY_TOPICS}/{topic}" for topic in new]
         for entity, properties in (await read_configs(self._store, entities)).items():
             self._take(znodes.ENTITY_TOPICS, entity.partition("/")[2], properties)
 

@@ -51,14 +51,22 @@ def build_control(
     """Connects the channel of `cluster` to the controller too."""
     config, metadata = base.config, base.metadata
 
+    def forget_settings(deleted: list[TopicPartition]) -> None:
+        """Of deleted topics without a replica here."""
+        if not deleted:
+            return
+        hosted = {key[0] for key in replicas.manager.partitions}
+        for topic in {partition.topic for partition in deleted} - hosted:
+            base.dynamic_config.forget_topic(topic)
+            replicas.throttles.apply_topic(topic, {})
+
     def replicas_deleted(partitions: list[TopicPartition]) -> None:
         coordinators.on_replicas_deleted(partitions)
-        hosted = {key[0] for key in replicas.manager.partitions}
-        for topic in {partition.topic for partition in partitions} - hosted:
-            base.dynamic_config.forget_topic(topic)
+        forget_settings(partitions)
 
     def metadata_changed(deleted: list[TopicPartition]) -> None:
         coordinators.on_partitions_deleted(deleted)
+        forget_settings(deleted)
         replicas.fetchers.metadata_changed()
         cluster.inter_broker_client.metadata_changed()
 
@@ -100,7 +108,13 @@ def build_control(
 
     strays = StrayCheck(base.logs, base.store, base.broker_id, applier, metadata)
     replica_control = ReplicaControl(
-        applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed, strays
+        applier,
+        metadata,
+        base.dynamic_config,
+        base.broker_epoch,
+        metadata_changed,
+        strays,
+        lambda topic, partition: base.logs.get(topic, partition) is not None,
     )
     registration = BrokerRegistration(
         base.store,

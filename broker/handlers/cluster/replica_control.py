@@ -59,10 +59,13 @@ class ReplicaControl:
         broker_epoch: BrokerEpoch,
         on_metadata: Callable[[list[TopicPartition]], None],
         strays: StrayCheck | None = None,
+        has_log: Callable[[str, int], bool] = lambda topic, partition: False,
     ) -> None:
         """`on_metadata` is called after each change of the metadata, with the partitions that are
         deleted. LeaderAndIsr requests wait for the check of `strays` after a registration: a log
-        of a deleted topic would refuse the new topic of that name."""
+        of a deleted topic would refuse the new topic of that name. `has_log`: whether there is a
+        log of a partition here, which has the settings of its topic."""
+        self._has_log = has_log
         self._strays = strays
         self._broker_epoch = broker_epoch
         self._on_metadata = on_metadata
@@ -106,14 +109,25 @@ class ReplicaControl:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Makes replicas leader or follower, after the settings of new topics have been read."""
+        """Makes replicas leader or follower, after the settings of the topics of new logs have
+        been read."""
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
-        names = {topic.topic_name for topic in request.topic_states}
-        names.update(state.topic_name for state in request.ungrouped_partition_states)
         if self._strays is not None:
             await self._wait_for_stray_check(self._strays, request.broker_epoch)
             await self._strays.make_way_for(request)
+        has_log = self._has_log
+        names = {
+            topic.topic_name
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if not has_log(topic.topic_name, state.partition_index)
+        }
+        names.update(
+            state.topic_name
+            for state in request.ungrouped_partition_states
+            if not has_log(state.topic_name, state.partition_index)
+        )
         await self._load_topic_configs(names)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)

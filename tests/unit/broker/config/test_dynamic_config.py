@@ -36,3 +36,14 @@ async def test_everything_is_read_again_when_changes_were_missed(removed: bool) 
     assert dynamic.group_configs("g") == group
     assert entities.changes.settings == ["log.retention.ms"] * 2
     await entities.stop()
+
+
+async def test_a_new_topic_does_not_get_the_settings_of_an_earlier_one_of_its_name() -> None:
+    """The deletion of a topic is not announced, nor its creation without settings."""
+    entities = await Entities().start()
+    await entities.write("topics/t", {"retention.ms": "1"})
+    assert entities.dynamic.log_config("t").retention_ms == 1
+    await entities.store.delete("/config/topics/t")
+    await entities.dynamic.load_topics(["t"])
+    assert entities.dynamic.log_config("t").retention_ms == 7 * 24 * 3_600_000
+    await entities.stop()

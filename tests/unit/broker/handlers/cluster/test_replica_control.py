@@ -94,6 +94,7 @@ class Scene:
             self.broker_epoch,
             lambda deleted: None,
             cast(Any, self.strays),
+            lambda topic, partition: self.replicas.logs.get(topic, partition) is not None,
         )
 
     def request(self) -> LeaderAndIsrRequest:
@@ -109,6 +110,18 @@ class Scene:
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_control, "_READ_BACKOFF_SECONDS", 0)
+
+
+async def test_topic_configurations_are_read_before_each_new_log() -> None:
+    scene = Scene()
+    for _ in range(2):
+        await scene.control.leader_and_isr(scene.request(), 7)
+    assert scene.configs.reads == [{TOPIC}, set()]
+    key = TopicPartition(TOPIC, 0)
+    scene.replicas.leader_and_isr.remove_strays([key])
+    scene.replicas.logs.delete_async(*key)
+    assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
+    assert scene.configs.reads[2:] == [{TOPIC}]
 
 
 async def test_the_read_of_topic_configurations_is_retried() -> None:
