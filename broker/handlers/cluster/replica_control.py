@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
+from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.requests.refused_requests import (
     leader_and_isr_refused,
     stop_replica_refused,
@@ -24,10 +25,15 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
     from ottla.broker.config.dynamic_config import DynamicConfig
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.broker.replication.stray_logs import StrayCheck
@@ -186,6 +192,33 @@ class ReplicaControl:
             await run_in_slices(self._applier.step_down_where_replaced(request))
             self._on_metadata(deleted)
         return UpdateMetadataResponse()
+
+    async def forget_topics(self, topics: dict[str, TopicMetadata]) -> None:
+        """Takes topics out of the metadata that do not exist any more, as if the controller had
+        said so. One that was created again meanwhile stays."""
+        async with self._updating:
+            snapshot = self._metadata.snapshot
+            states = [
+                UpdateMetadataTopicState(
+                    name,
+                    topic.topic_id,
+                    [
+                        UpdateMetadataPartitionState(
+                            partition_index=index, leader=LEADER_DURING_DELETE
+                        )
+                        for index in snapshot.topics[name].partitions
+                    ],
+                )
+                for name, topic in topics.items()
+                if snapshot.topic_id(name) == topic.topic_id and name in snapshot.topics
+            ]
+            request = UpdateMetadataRequest(
+                controller_id=snapshot.controller_id,
+                controller_epoch=snapshot.controller_epoch,
+                topic_states=states,
+            )
+            steps = self._metadata.update_in_steps(request, is_late=True)
+            self._on_metadata(await run_in_slices(steps))
 
     def _refuse_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse | None:
         """The response to a request with a stale epoch; else notes the controller's epoch."""
