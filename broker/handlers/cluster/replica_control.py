@@ -121,20 +121,7 @@ class ReplicaControl:
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
         if self._strays is not None:
             await self._wait_for_stray_check(self._strays, request.broker_epoch)
-            await self._strays.make_way_for(request)
-        has_log = self._has_log
-        names = {
-            topic.topic_name
-            for topic in request.topic_states
-            for state in topic.partition_states
-            if not has_log(topic.topic_name, state.partition_index)
-        }
-        names.update(
-            state.topic_name
-            for state in request.ungrouped_partition_states
-            if not has_log(state.topic_name, state.partition_index)
-        )
-        await self._load_topic_configs(names)
+        await self._prepare(request)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
         return await self._applier.become_leader_or_follower(request, version)
@@ -150,19 +137,36 @@ class ReplicaControl:
                 *(broker_epoch, _STRAY_CHECK_SECONDS, self._broker_epoch.value),
             )
 
-    async def _load_topic_configs(self, topics: set[str]) -> None:
+    async def _prepare(self, request: LeaderAndIsrRequest) -> None:
         """Retries while ZooKeeper is away: a controller of Kafka does not send a request again
         that was responded to with an error, and the partitions would stay without a leader."""
         for attempt in range(_READ_ATTEMPTS):
             try:
-                await self._dynamic_config.load_topics(topics)
+                if self._strays is not None:
+                    await self._strays.make_way_for(request)
+                await self._dynamic_config.load_topics(self._topics_of_new_logs(request))
                 return
             except StoreError as error:
                 if attempt == _READ_ATTEMPTS - 1:
                     raise
                 if not attempt:
-                    logger.warning("Failed to read topic configurations, retrying: %s", error)
+                    logger.warning("Failed to read topics and their settings, retrying: %s", error)
                 await asyncio.sleep(_READ_BACKOFF_SECONDS)
+
+    def _topics_of_new_logs(self, request: LeaderAndIsrRequest) -> set[str]:
+        has_log = self._has_log
+        names = {
+            topic.topic_name
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if not has_log(topic.topic_name, state.partition_index)
+        }
+        names.update(
+            state.topic_name
+            for state in request.ungrouped_partition_states
+            if not has_log(state.topic_name, state.partition_index)
+        )
+        return names
 
     def update_metadata(
         self, request: UpdateMetadataRequest

@@ -65,6 +65,7 @@ class Strays:
         #: The settings that were read before logs of earlier topics were set aside.
         self.before: list[list[set[str]]] = []
         self.kept: set[TopicPartition] = set()
+        self.failures = 0
 
     async def wait_for(self, broker_epoch: int) -> None:
         self.waited.append(broker_epoch)
@@ -72,6 +73,9 @@ class Strays:
 
     async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
         self.before.append(list(self.configs.reads))
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionLost("", "ZooKeeper gave no response")
 
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
         return self.kept
@@ -122,6 +126,15 @@ async def test_topic_configurations_are_read_before_each_new_log() -> None:
     scene.replicas.logs.delete_async(*key)
     assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
     assert scene.configs.reads[2:] == [{TOPIC}]
+
+
+async def test_setting_aside_the_logs_of_earlier_topics_is_retried() -> None:
+    """They would refuse the new topics, and no request about those may follow for a long time."""
+    scene = Scene()
+    scene.strays.failures = 3
+    assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
+    assert scene.strays.before == [[]] * 4
+    assert scene.configs.reads == [{TOPIC}]
 
 
 async def test_the_read_of_topic_configurations_is_retried() -> None:
