@@ -122,7 +122,7 @@ class Lifecycle:
             ),
             BrokerResend: lambda event: components.broker_changes.on_resend(event.broker_id),
             TopicChange: lambda _: components.process_topic_change(),
-            PartitionModification: lambda event: components.topic_changes.on_partition_modification(
+            PartitionModification: lambda event: components.process_partition_modification(
                 event.topic
             ),
             TopicDeletion: lambda _: components.deletion.on_deletion_requested(),
