@@ -195,6 +195,14 @@ class ControllerComponents:
         if await self.topic_changes.on_topic_change():
             await self.deletion.on_deletion_requested()
 
+    async def process_partition_modification(self, topic: str) -> None:
+        """Handles added partitions of a topic, and a topic that could not be read before: its znode
+        was malformed, or was changed while it got an id."""
+        if topic in self.context.assignments:
+            await self.topic_changes.on_partition_modification(topic)
+        else:
+            await self.process_topic_change()
+
     async def refresh_brokers_if_missing(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
         """Reads the registered brokers if fewer than ``count`` or not all ``ids`` are known.
 

@@ -57,7 +57,8 @@ FIRST_BALANCE_DELAY_MS = 5_000
 RETRY_DELAY_MS = 1_000
 """From a failure of the store to the next attempt to resign and to be elected."""
 RESEND_DELAY_MS = 1_000
-"""From a LeaderAndIsr response with a top-level error to the full state for that broker."""
+"""From a LeaderAndIsr or UpdateMetadata response with a top-level error to the full state for that
+broker."""
 
 _STALE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH)
 
@@ -121,13 +122,13 @@ class Lifecycle:
             ),
             BrokerResend: lambda event: components.broker_changes.on_resend(event.broker_id),
             TopicChange: lambda _: components.process_topic_change(),
-            PartitionModification: lambda event: components.topic_changes.on_partition_modification(
+            PartitionModification: lambda event: components.process_partition_modification(
                 event.topic
             ),
             TopicDeletion: lambda _: components.deletion.on_deletion_requested(),
             TopicDeletionStopReplicaResponseReceived: self._replica_deletion,
             LeaderAndIsrResponseReceived: self._leader_and_isr,
-            UpdateMetadataResponseReceived: self._log_metadata_error,
+            UpdateMetadataResponseReceived: self._metadata_error,
             LogDirEventNotification: lambda _: components.isr_changes.on_log_dir_notification(),
             IsrChangeNotification: lambda _: components.isr_changes.on_isr_notification(),
             PreferredReplicaElection: lambda _: components.elections.on_znode(),
@@ -243,12 +244,15 @@ class Lifecycle:
 
         self.runtime.call_later(RESEND_DELAY_MS, resend)
 
-    async def _log_metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
+    async def _metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
             "Received error %s in UpdateMetadata response from broker %d",
             error_name(event.error_code),
             event.broker_id,
         )
+        if event.error_code not in _STALE:
+            # Later requests have later changes only.
+            self._schedule_resend(event.broker_id)
 
     async def _auto_leader_rebalance(self) -> None:
         settings = self.components.settings

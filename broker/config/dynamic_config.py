@@ -77,7 +77,9 @@ class DynamicConfig:
         self._groups: dict[str, Properties] = {}
         self._cluster: Properties = {}
         self._broker: Properties = {}
-        self._watcher = ConfigChangeWatcher(store, runtime, self._take)
+        # The entities that have settings, by path.
+        self._known: dict[str, None] = {}
+        self._watcher = ConfigChangeWatcher(store, runtime, self._take, self._read_all)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -143,13 +145,18 @@ class DynamicConfig:
     async def start(self) -> None:
         """Reads everything there is and follows changes from then on."""
         await self._watcher.start()
+        await self._read_all()
+
+    async def _read_all(self) -> None:
+        """Also of those that were deleted since the last time."""
         brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in _broker_entities(self._broker_id)]
-        entities = list(brokers)
+        entities = [*brokers, *self._known]
         others = (znodes.ENTITY_CLIENT_METRICS, znodes.ENTITY_GROUPS)
         for kind in (*znodes.ENTITY_TYPES, *others):
             if kind != znodes.ENTITY_BROKERS:
                 entities.extend(await entities_of(self._store, kind))
-        for entity, properties in (await read_configs(self._store, entities)).items():
+        found = await read_configs(self._store, dict.fromkeys(entities))
+        for entity, properties in found.items():
             kind, _, name = entity.partition("/")
             self._take(kind, name, properties)
 
@@ -158,24 +165,29 @@ class DynamicConfig:
         self._watcher.stop()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is deleted: a new one of its name starts from the defaults."""
+        """The topic is deleted, and there is no log of it here any more."""
         self._topics.pop(topic, None)
+        self._known.pop(f"{znodes.ENTITY_TOPICS}/{topic}", None)
         self._log_configs.pop(topic, None)
 
     async def load_topics(self, topics: Iterable[str]) -> None:
-        """Reads the settings of topics that are new here, before their first log is opened.
+        """Reads the settings of topics before logs of them are created.
 
         The creation of a topic is announced only when it has settings, and perhaps later than the
-        controller's order to open its logs comes.
+        controller's order to open its logs comes. What is known here may be the settings of an
+        earlier topic of the name, whose deletion is not announced at all.
         """
-        new = [topic for topic in topics if topic not in self._log_configs]
-        if not new:
+        entities = [f"{znodes.ENTITY_TOPICS}/{topic}" for topic in topics]
+        if not entities:
             return
-        entities = [f"{znodes.ENTITY_TOPICS}/{topic}" for topic in new]
         for entity, properties in (await read_configs(self._store, entities)).items():
             self._take(znodes.ENTITY_TOPICS, entity.partition("/")[2], properties)
 
     def _take(self, kind: str, name: str, properties: Properties) -> None:
+        if properties:
+            self._known[f"{kind}/{name}"] = None
+        else:
+            self._known.pop(f"{kind}/{name}", None)
         if kind == znodes.ENTITY_TOPICS:
             self._take_topic(name, properties)
         elif kind == znodes.ENTITY_BROKERS:

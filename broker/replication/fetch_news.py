@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ottla.protocol.uuids import ZERO_UUID
+
 if TYPE_CHECKING:
     from ottla.broker.purgatory.purgatory import Purgatory
     from ottla.broker.replication.delayed_fetch import FetchParams, PartitionKey
@@ -47,7 +49,7 @@ def with_news(
     """
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
     for item in items:
-        topic, _, position = item
+        topic, topic_id, position = item
         partition, end_offset = partition_of((topic, position.partition)), position.fetch_offset
         if (
             position.is_settled
@@ -57,6 +59,7 @@ def with_news(
             and partition.is_leader
             and not partition.offline
             and partition.leader_epoch == position.current_leader_epoch
+            and topic_id in (partition.topic_id, ZERO_UUID)
             and replica_id in partition.isr
             and (offsets := log.offsets).log_end_offset == end_offset
             and offsets.high_watermark == position.returned_high_watermark == end_offset
@@ -98,9 +101,11 @@ def record_caught_up(
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
     partition_of = manager.partitions.get
     settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
-    for topic, _, position in with_news(settled, partition_of, params, now_ms):
+    for topic, topic_id, position in with_news(settled, partition_of, params, now_ms):
         partition = partition_of((topic, position.partition))
         if partition is None or not partition.is_leader or partition.offline:
+            return None
+        if topic_id not in (partition.topic_id, ZERO_UUID):
             return None
         follower, log = partition.followers.get(replica_id), partition.log
         if follower is None or log is None:

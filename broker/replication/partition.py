@@ -185,6 +185,15 @@ class Partition:
             f"Broker {self.context.broker_id} is not the leader of {self.key}.",
         )
 
+    def check_topic_id(self, topic_id: bytes) -> None:
+        """Raises INCONSISTENT_TOPIC_ID for a reader of an earlier topic of this name; one that
+        fetches by name has the zero id."""
+        if topic_id != self.topic_id and ZERO_UUID not in (topic_id, self.topic_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"The topic of {self.key} was deleted and created again.",
+            )
+
     def log_for(self, leader_epoch: int, leader_only: bool) -> Log:
         """The log for a reader with the current leader epoch `leader_epoch` (-1: none).
 

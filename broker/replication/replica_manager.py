@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ottla.broker.replication.delayed_remote_fetch import RemoteFetches, RemoteStorageFetch
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
-        FetchPosition,
         FetchResult,
         SessionPartition,
     )
@@ -398,7 +397,7 @@ class ReplicaManager:
             data = PartitionData(position.partition, aborted_transactions=None)
             try:
                 taken = self._read_partition(
-                    params, topic, position, data, left, is_first=size == 0, now_ms=now_ms
+                    params, item, data, left, is_first=size == 0, now_ms=now_ms
                 )
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                     immediate = True
@@ -422,8 +421,7 @@ class ReplicaManager:
     def _read_partition(
         self,
         params: FetchParams,
-        topic: str | None,
-        position: FetchPosition,
+        item: FetchItem,
         data: PartitionData,
         left: int,
         *,
@@ -434,9 +432,12 @@ class ReplicaManager:
 
         `now_ms`: None if the fetch says nothing about the follower now.
         """
+        topic, topic_id, position = item
         partition = self.partitions.get((topic, position.partition))
         if partition is None or partition.offline:
             partition = self.partition(topic or "", position.partition)
+        if topic_id != partition.topic_id:
+            partition.check_topic_id(topic_id)
         log = partition.log_for(position.current_leader_epoch, params.leader_only)
         follower = None
         if params.replica_id >= 0:

@@ -104,14 +104,17 @@ class StrayCheck:
         found = await run_in_slices(self._given_to_others())
         again, self._unassigned = found & self._unassigned, found
         if again:
-            await self._rename(sorted((log for log, _ in again), key=_key))
+            try:
+                await self._rename(sorted((log for log, _ in again), key=_key))
+            except StoreError as error:
+                logger.info("Failed to look for stray logs: %s", error)
 
     async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
         """Renames the logs of earlier topics of the same names, which would refuse the new ones.
 
         A deletion waits for all replicas that are assigned. One that was not any more, and whose
         StopReplica was lost with a controller, may be here until the next look, or longer if its
-        topic is deleted before.
+        topic is deleted before. Raises StoreError: it is to be repeated.
         """
         earlier = await run_in_slices(self._of_earlier_topics(request))
         if earlier:
@@ -177,10 +180,7 @@ class StrayCheck:
         return found
 
     async def _rename(self, logs: list[Log]) -> None:
-        try:
-            await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
-        except StoreError as error:
-            logger.info("Failed to look for stray logs: %s", error)
+        await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
 
     def _given_to_others(self) -> Generator[None, None, set[tuple[Log, int]]]:
         found = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.cluster.deleted_topics import DeletedTopicCheck
 from ottla.broker.config.policies import Policies, TopicCreation
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
@@ -36,6 +37,7 @@ class ControlParts(NamedTuple):
     registration: BrokerRegistration
     controller: Controller
     strays: StrayCheck
+    deleted_topics: DeletedTopicCheck
 
 
 class UpkeepParts(NamedTuple):
@@ -51,14 +53,22 @@ def build_control(
     """Connects the channel of `cluster` to the controller too."""
     config, metadata = base.config, base.metadata
 
+    def forget_settings(deleted: list[TopicPartition]) -> None:
+        """Of deleted topics without a replica here."""
+        if not deleted:
+            return
+        hosted = {key[0] for key in replicas.manager.partitions}
+        for topic in {partition.topic for partition in deleted} - hosted:
+            base.dynamic_config.forget_topic(topic)
+            replicas.throttles.apply_topic(topic, {})
+
     def replicas_deleted(partitions: list[TopicPartition]) -> None:
         coordinators.on_replicas_deleted(partitions)
-        hosted = {key[0] for key in replicas.manager.partitions}
-        for topic in {partition.topic for partition in partitions} - hosted:
-            base.dynamic_config.forget_topic(topic)
+        forget_settings(partitions)
 
     def metadata_changed(deleted: list[TopicPartition]) -> None:
         coordinators.on_partitions_deleted(deleted)
+        forget_settings(deleted)
         replicas.fetchers.metadata_changed()
         cluster.inter_broker_client.metadata_changed()
 
@@ -100,7 +110,13 @@ def build_control(
 
     strays = StrayCheck(base.logs, base.store, base.broker_id, applier, metadata)
     replica_control = ReplicaControl(
-        applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed, strays
+        applier,
+        metadata,
+        base.dynamic_config,
+        base.broker_epoch,
+        metadata_changed,
+        strays,
+        lambda topic, partition: base.logs.get(topic, partition) is not None,
     )
     registration = BrokerRegistration(
         base.store,
@@ -129,7 +145,10 @@ def build_control(
         admit_topic=_admit_topic(base.policies),
     )
     cluster.channel.connect(controller)
-    return ControlParts(replica_control, applier, registration, controller, strays)
+    deleted_topics = DeletedTopicCheck(
+        metadata, base.store, base.broker_epoch, replica_control.forget_topics
+    )
+    return ControlParts(replica_control, applier, registration, controller, strays, deleted_topics)
 
 
 def _admit_topic(policies: Policies) -> Admit:
@@ -153,7 +172,7 @@ def build_upkeep(
     cluster: ClusterParts,
     replicas: ReplicaParts,
     coordinators: Coordinators,
-    strays: StrayCheck,
+    control: ControlParts,
     on_all_disks_failed: Callable[[], None],
 ) -> UpkeepParts:
     """`on_all_disks_failed` is called when no log directory is left."""
@@ -166,6 +185,10 @@ def build_upkeep(
         on_all_disks_failed,
         needs_all=control_versions(base.config.inter_broker_protocol_version).leader_and_isr < 1,
     )
+
+    async def look_for_missed_deletions() -> None:
+        await control.strays.look_for_unassigned()
+        await control.deleted_topics.look()
 
     def tick() -> None:
         failures.check()
@@ -180,7 +203,7 @@ def build_upkeep(
         replicas.manager,
         replicas.isr_manager,
         replicas.compaction,
-        strays.look_for_unassigned,
+        look_for_missed_deletions,
         tick,
     )
     return UpkeepParts(failures, scheduler)

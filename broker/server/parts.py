@@ -99,9 +99,7 @@ def build_parts(
         base.dynamic_config.group_configs,
     )
     control = build_control(base, cluster, replicas, coordinators)
-    upkeep = build_upkeep(
-        base, cluster, replicas, coordinators, control.strays, on_all_disks_failed
-    )
+    upkeep = build_upkeep(base, cluster, replicas, coordinators, control, on_all_disks_failed)
     quotas = build_quotas(config)
     security = build_security(base, control.controller)
     network = build_network(base, cluster, replicas, coordinators, control, quotas, security)

@@ -32,7 +32,7 @@ _FLUSH_CHECK_MS = 1_000
 _TICK_MS = 1_000
 _PURGE_MS = 10_000
 # Twice as long after its partition was given to others, a log without StopReplica is renamed.
-_STRAYS_MS = 15_000
+_MISSED_DELETIONS_MS = 15_000
 # What is left free (`ottla.log.dir.min.free.bytes`) has to last from one check to the next.
 _ROOM_CHECK_MS = 1_000
 
@@ -50,11 +50,11 @@ class BrokerScheduler:
         replica_manager: ReplicaManager,
         isr_manager: IsrManager,
         compaction: LogCleaner,
-        look_for_strays: Callable[[], Awaitable[None]],
+        look_for_missed_deletions: Callable[[], Awaitable[None]],
         on_tick: Callable[[], None],
     ) -> None:
-        """`look_for_strays` renames logs that are not assigned to this broker any more, `on_tick`
-        runs once a second, on the loop."""
+        """`look_for_missed_deletions` renames logs that are not assigned to this broker any more,
+        and removes deleted topics from the metadata; `on_tick` runs once a second, on the loop."""
         self._config = config
         self._clock = clock
         self._workers = workers
@@ -63,7 +63,7 @@ class BrokerScheduler:
         self._replica_manager = replica_manager
         self._isr_manager = isr_manager
         self._compaction = compaction
-        self._look_for_strays = look_for_strays
+        self._look_for_missed_deletions = look_for_missed_deletions
         self._on_tick = on_tick
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -102,7 +102,7 @@ class BrokerScheduler:
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
         )
         self._every("tick", _TICK_MS, self._tick)
-        self._every("stray-logs", _STRAYS_MS, self._look_for_strays)
+        self._every("missed-deletions", _MISSED_DELETIONS_MS, self._look_for_missed_deletions)
         # Half of the allowed lag: a replica leaves the in-sync set after 1 to 1.5 times that.
         self._every("isr-shrink", config.replica_lag_time_max_ms // 2, self._shrink)
 

@@ -93,7 +93,7 @@ class TopicChanges:
         )
         for (topic, state), response in zip(wanted.items(), responses, strict=True):
             if isinstance(response, (BadVersion, NoNode)):
-                # Changed or deleted meanwhile; the next event for it reads it again.
+                # Changed or deleted meanwhile; the event of that reads it again.
                 logger.info("Topic %s was changed while its topic id was written", topic)
                 del found[topic]
             elif isinstance(response, StoreError):

@@ -3,6 +3,9 @@
 A change of a configuration or an ACL creates a znode under a parent that all brokers watch; its
 data says what to read again. The znodes stay for a while, for brokers that are disconnected; each
 listener deletes the old ones. Mirrors Kafka's `ZkNodeChangeNotificationListener`.
+
+A broker that was disconnected for longer has missed some: the count of children ever created under
+the parent shows it, and the broker reads everything. (In Kafka it keeps the old state.)
 """
 
 import logging
@@ -11,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ottla.controller.runtime import Runtime
 from ottla.controller.tree.store import (
     NoNode,
+    Stat,
     StoreError,
     WatchEvent,
     WatchHandle,
@@ -30,7 +34,8 @@ Announced = list[tuple[str, bytes]]
 
 
 class ChangeNotifications:
-    """Calls ``handle`` with the new znodes under each parent, in order, one batch at a time.
+    """Calls ``handle`` with the new znodes under each parent, in order, one batch at a time; or
+    ``read_all``, if some of them were deleted before.
 
     ``start`` skips older notifications: read the state after it.
     """
@@ -41,6 +46,7 @@ class ChangeNotifications:
         runtime: Runtime,
         parents: Sequence[str],
         handle: Callable[[Announced], Awaitable[None]],
+        read_all: Callable[[], Awaitable[None]],
         *,
         name: str,
     ) -> None:
@@ -48,8 +54,11 @@ class ChangeNotifications:
         self._store = store
         self._runtime = runtime
         self._handle = handle
+        self._read_all = read_all
         self._name = name
         self._last = dict.fromkeys(parents, -1)
+        # The children that were ever created, up to the last one.
+        self._created = dict.fromkeys(parents, 0)
         self._watches: list[WatchHandle] = []
         self._busy = False
         self._again = False
@@ -58,8 +67,8 @@ class ChangeNotifications:
     async def start(self) -> None:
         for parent in self._last:
             self._watches.append(await self._store.watch_children(parent, self._on_event))
-            names = await children_or_empty(self._store, parent)
-            self._last[parent] = max((_number(name) for name in names), default=-1)
+            created = _created_children(await self._store.exists(parent))
+            self._skip(parent, await children_or_empty(self._store, parent), created)
 
     def stop(self) -> None:
         self._stopped = True
@@ -90,16 +99,30 @@ class ChangeNotifications:
             self._busy = False
 
     async def _process_parent(self, parent: str) -> None:
+        created = _created_children(await self._store.exists(parent))
         names = sorted(await children_or_empty(self._store, parent), key=_number)
         new = [name for name in names if _number(name) > self._last[parent]]
         paths = [f"{parent}/{name}" for name in new]
         nodes = await self._store.get_many(paths)
-        await self._handle(
-            [(path, node[0]) for path, node in zip(paths, nodes, strict=True) if node is not None]
-        )
-        if new:
-            self._last[parent] = _number(new[-1])
+        # With the count of before the names: later ones are among the new.
+        is_complete = 0 <= created - self._created[parent] <= len(new) and None not in nodes
+        if is_complete:
+            await self._handle(
+                [(path, node[0]) for path, node in zip(paths, nodes, strict=True) if node]
+            )
+            self._created[parent] += len(new)
+            if new:
+                self._last[parent] = _number(new[-1])
+        else:
+            # Also if the tree is a restored one, where the numbers start again.
+            logger.info("Reading everything: some of %s were deleted unread", self._name)
+            await self._read_all()
+            self._skip(parent, names, created)
         await self._purge(parent, names)
+
+    def _skip(self, parent: str, names: Sequence[str], created: int) -> None:
+        self._last[parent] = max((_number(name) for name in names), default=-1)
+        self._created[parent] = created
 
     async def _purge(self, parent: str, names: list[str]) -> None:
         """Deletes the expired notifications."""
@@ -115,6 +138,11 @@ class ChangeNotifications:
                 await self._store.delete(path)
             except NoNode:
                 continue
+
+
+def _created_children(parent: Stat | None) -> int:
+    """``cversion`` counts the creations and the deletions of children."""
+    return 0 if parent is None else (parent.cversion + parent.children_count) // 2
 
 
 def _number(name: str) -> int:

@@ -190,17 +190,24 @@ ConfigCallback = Callable[[str, str, dict[str, str]], Awaitable[None] | None]
 
 
 class ConfigChangeWatcher:
-    """Calls back for each configuration change, in order.
+    """Calls back for each configuration change, in order, and ``read_all`` if some were missed.
 
     ``start`` skips older changes: read the configurations before or after it. Errors of the
     callback are logged; later changes are still delivered.
     """
 
-    def __init__(self, store: ZnodeStore, runtime: Runtime, callback: ConfigCallback) -> None:
+    def __init__(
+        self,
+        store: ZnodeStore,
+        runtime: Runtime,
+        callback: ConfigCallback,
+        read_all: Callable[[], Awaitable[None]],
+    ) -> None:
         self.store = store
         self.callback = callback
+        parents = [znodes.CONFIG_CHANGES]
         self._notifications = ChangeNotifications(
-            store, runtime, [znodes.CONFIG_CHANGES], self._process, name="config-changes"
+            store, runtime, parents, self._process, read_all, name="config-changes"
         )
 
     async def start(self) -> None:

@@ -6,12 +6,22 @@ from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic_config import DynamicConfig, Properties
 from ottla.controller.registration import create_persistent_paths
+from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import CreateOp, DeleteOp, ZnodeStore
 from ottla.storage.config import LogConfig
 from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.replicas import Replicas
 
 BROKER = 1
+
+
+async def delete_unread(store: ZnodeStore, prefix: str = znodes.CONFIG_CHANGE_PREFIX) -> None:
+    """A change notification that is deleted in the moment in which it is created."""
+    stat = await store.exists(prefix.rpartition("/")[0])
+    assert stat is not None
+    path = f"{prefix}{(stat.cversion + stat.children_count) // 2:010d}"
+    await store.multi([CreateOp(path), DeleteOp(path)])
 
 
 class NotedChanges:
@@ -20,6 +30,7 @@ class NotedChanges:
     def __init__(self) -> None:
         self.topics: list[str] = []
         self.settings: list[str] = []
+        self.quotas: dict[str, dict[str, str]] = {}
 
     def topic_changed(self, topic: str) -> None:
         self.topics.append(topic)
@@ -28,7 +39,7 @@ class NotedChanges:
         self.settings.extend(names)
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
-        pass
+        self.quotas[f"{kind}/{name}"] = properties
 
     def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
         pass

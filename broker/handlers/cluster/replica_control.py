@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
+from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.requests.refused_requests import (
     leader_and_isr_refused,
     stop_replica_refused,
@@ -24,10 +25,15 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
     from ottla.broker.config.dynamic_config import DynamicConfig
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.broker.replication.stray_logs import StrayCheck
@@ -59,10 +65,13 @@ class ReplicaControl:
         broker_epoch: BrokerEpoch,
         on_metadata: Callable[[list[TopicPartition]], None],
         strays: StrayCheck | None = None,
+        has_log: Callable[[str, int], bool] = lambda topic, partition: False,
     ) -> None:
         """`on_metadata` is called after each change of the metadata, with the partitions that are
         deleted. LeaderAndIsr requests wait for the check of `strays` after a registration: a log
-        of a deleted topic would refuse the new topic of that name."""
+        of a deleted topic would refuse the new topic of that name. `has_log`: whether there is a
+        log of a partition here, which has the settings of its topic."""
+        self._has_log = has_log
         self._strays = strays
         self._broker_epoch = broker_epoch
         self._on_metadata = on_metadata
@@ -106,15 +115,13 @@ class ReplicaControl:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Makes replicas leader or follower, after the settings of new topics have been read."""
+        """Makes replicas leader or follower, after the settings of the topics of new logs have
+        been read."""
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
-        names = {topic.topic_name for topic in request.topic_states}
-        names.update(state.topic_name for state in request.ungrouped_partition_states)
         if self._strays is not None:
             await self._wait_for_stray_check(self._strays, request.broker_epoch)
-            await self._strays.make_way_for(request)
-        await self._load_topic_configs(names)
+        await self._prepare(request)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
         return await self._applier.become_leader_or_follower(request, version)
@@ -130,19 +137,36 @@ class ReplicaControl:
                 *(broker_epoch, _STRAY_CHECK_SECONDS, self._broker_epoch.value),
             )
 
-    async def _load_topic_configs(self, topics: set[str]) -> None:
+    async def _prepare(self, request: LeaderAndIsrRequest) -> None:
         """Retries while ZooKeeper is away: a controller of Kafka does not send a request again
         that was responded to with an error, and the partitions would stay without a leader."""
         for attempt in range(_READ_ATTEMPTS):
             try:
-                await self._dynamic_config.load_topics(topics)
+                if self._strays is not None:
+                    await self._strays.make_way_for(request)
+                await self._dynamic_config.load_topics(self._topics_of_new_logs(request))
                 return
             except StoreError as error:
                 if attempt == _READ_ATTEMPTS - 1:
                     raise
                 if not attempt:
-                    logger.warning("Failed to read topic configurations, retrying: %s", error)
+                    logger.warning("Failed to read topics and their settings, retrying: %s", error)
                 await asyncio.sleep(_READ_BACKOFF_SECONDS)
+
+    def _topics_of_new_logs(self, request: LeaderAndIsrRequest) -> set[str]:
+        has_log = self._has_log
+        names = {
+            topic.topic_name
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if not has_log(topic.topic_name, state.partition_index)
+        }
+        names.update(
+            state.topic_name
+            for state in request.ungrouped_partition_states
+            if not has_log(state.topic_name, state.partition_index)
+        )
+        return names
 
     def update_metadata(
         self, request: UpdateMetadataRequest
@@ -169,6 +193,33 @@ class ReplicaControl:
             await run_in_slices(self._applier.step_down_where_replaced(request))
             self._on_metadata(deleted)
         return UpdateMetadataResponse()
+
+    async def forget_topics(self, topics: dict[str, TopicMetadata]) -> None:
+        """Takes topics out of the metadata that do not exist any more, as if the controller had
+        said so. One that was created again meanwhile stays."""
+        async with self._updating:
+            snapshot = self._metadata.snapshot
+            states = [
+                UpdateMetadataTopicState(
+                    name,
+                    topic.topic_id,
+                    [
+                        UpdateMetadataPartitionState(
+                            partition_index=index, leader=LEADER_DURING_DELETE
+                        )
+                        for index in snapshot.topics[name].partitions
+                    ],
+                )
+                for name, topic in topics.items()
+                if snapshot.topic_id(name) == topic.topic_id and name in snapshot.topics
+            ]
+            request = UpdateMetadataRequest(
+                controller_id=snapshot.controller_id,
+                controller_epoch=snapshot.controller_epoch,
+                topic_states=states,
+            )
+            steps = self._metadata.update_in_steps(request, is_late=True)
+            self._on_metadata(await run_in_slices(steps))
 
     def _refuse_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse | None:
         """The response to a request with a stale epoch; else notes the controller's epoch."""

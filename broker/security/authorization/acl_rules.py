@@ -104,6 +104,10 @@ class AclRules:
             index = self._indexes[resource.resource_type] = TypeIndex()
         index.replace(resource, found)
 
+    def resources(self) -> list[AclResource]:
+        """Those that have ACLs."""
+        return list(self._acls)
+
     def of(self, resource: AclResource) -> frozenset[Acl]:
         return self._acls.get(resource, frozenset())
 

@@ -68,6 +68,7 @@ class AclStore:
             runtime,
             [ACL_CHANGES, EXTENDED_ACL_CHANGES],
             self._reload,
+            self._load_all,
             name="acl-changes",
         )
 
@@ -75,7 +76,11 @@ class AclStore:
         """Read everything there is; changes are followed when it returns."""
         await make_paths(self._store, ACL_PATHS)
         await self._notifications.start()
-        resources: list[AclResource] = []
+        await self._load_all()
+
+    async def _load_all(self) -> None:
+        """Also of the resources whose ACLs were deleted since the last time."""
+        resources = self._rules.resources()
         for root, pattern_type in ((ACLS, LITERAL), (PREFIXED_ACLS, PREFIXED)):
             for kind in RESOURCE_TYPES:
                 names = await children_or_empty(self._store, f"{root}/{kind}")

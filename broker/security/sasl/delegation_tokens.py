@@ -73,7 +73,7 @@ class DelegationTokens:
         # Changes read a token, then write it: one at a time.
         self._changing = asyncio.Lock()
         self._notifications = ChangeNotifications(
-            store, runtime, [TOKEN_CHANGES], self._reload, name="token-changes"
+            store, runtime, [TOKEN_CHANGES], self._reload, self._load_all, name="token-changes"
         )
         self._sweep: Cancellable | None = None
         self._is_controller = is_controller
@@ -89,7 +89,7 @@ class DelegationTokens:
             return
         await make_paths(self._store, DELEGATION_TOKEN_PATHS)
         await self._notifications.start()
-        await self._load(await children_or_empty(self._store, DELEGATION_TOKENS))
+        await self._load_all()
         self._schedule_sweep()
 
     def stop(self) -> None:
@@ -247,6 +247,10 @@ class DelegationTokens:
                 self._keep(decode_token(path, node[0])._replace(token_id=token_id))
             except MalformedZnode as error:
                 logger.error("Ignoring a delegation token that cannot be decoded: %s", error)
+
+    async def _load_all(self) -> None:
+        """Also those that were deleted since the last time."""
+        await self._load([*await children_or_empty(self._store, DELEGATION_TOKENS), *self._tokens])
 
     async def _reload(self, announced: Announced) -> None:
         await self._load(decode_token_change(data) for _, data in announced)

@@ -110,6 +110,7 @@ NEWS: dict[str, Callable[[Scene], object]] = {
     "another leader": lambda scene: scene.replicas.order(3, epoch=1, replicas=[1, FOLLOWER, 3]),
     "no log directory": lambda scene: setattr(scene.partition, "offline", True),
     "a restart of the follower": lambda scene: setattr(scene.params, "replica_epoch", 41),
+    "a new topic of its name": lambda scene: setattr(scene.partition, "topic_id", b"2" * 16),
     "another replica": lambda scene: setattr(scene.params, "replica_id", 3),
     "the ISR": lambda scene: scene.partition.set_isr(frozenset([1])),
     "the high watermark is behind": _high_watermark_behind,

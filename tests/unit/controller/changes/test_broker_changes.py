@@ -309,6 +309,25 @@ async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Clus
     assert cluster.sent == []
 
 
+async def test_metadata_that_a_broker_failed_to_take_are_sent_again(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    life = cluster.controller._lifecycle
+    cluster.sent.clear()
+    life._on_metadata(2, ErrorCode.UNKNOWN_SERVER_ERROR)
+    await settle()
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    found = cluster.requests(UpdateMetadataRequest, 2)
+    assert ["t"] in [[topic.topic_name for topic in each.topic_states] for each in found]
+    cluster.sent.clear()
+    for stale in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH):
+        life._on_metadata(2, stale)
+    await settle()
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    assert cluster.sent == []
+
+
 async def test_response_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 3))
     before = cluster.brokers[2].broker_epoch

@@ -26,6 +26,7 @@ from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.eventually import eventually_async
 from tests.doubles.interrupted_store import AFTER, BEFORE, InterruptedStore
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
+from tests.doubles.znode_entities import delete_unread
 
 
 @pytest.fixture
@@ -148,7 +149,11 @@ class Listener:
         self.runtime = ManualRuntime()
         self.heard: list[tuple[str, str, dict[str, str]]] = []
         self.fail = False
-        self.watcher = ConfigChangeWatcher(store, self.runtime, self.called)
+        self.read_all = 0
+        self.watcher = ConfigChangeWatcher(store, self.runtime, self.called, self.missed)
+
+    async def missed(self) -> None:
+        self.read_all += 1
 
     async def called(self, entity_type: str, name: str, properties: dict[str, str]) -> None:
         self.heard.append((entity_type, name, properties))
@@ -170,10 +175,45 @@ async def test_watcher_hears_of_every_change(ensemble: Ensemble) -> None:
         ("topics", "t", {"a": "1"}),
         ("users", "u/clients/c", {"b": "2"}),
     ]
+    assert listener.read_all == 0
     listener.watcher.stop()
     await write_config(writer, "topics/t", {"a": "2"})
     await listener.runtime.close()
     assert len(listener.heard) == 2
+
+
+async def test_watcher_reads_everything_when_changes_were_deleted_unread(
+    ensemble: Ensemble,
+) -> None:
+    """It was disconnected for longer than they are kept, or another broker's clock is fast."""
+    store, writer = await ensemble.open(), await ensemble.open()
+    await make_paths(store, [znodes.CONFIG_CHANGES])
+    await write_config(writer, "topics/before", {"a": "1"})
+    listener = Listener(store)
+    await listener.watcher.start()
+    await delete_unread(writer)
+    await eventually_async(lambda: listener.read_all == 1)
+    assert listener.heard == []
+    await write_config(writer, "topics/t", {"a": "1"})
+    await eventually_async(lambda: len(listener.heard) == 1)
+    assert listener.read_all == 1
+    listener.watcher.stop()
+    await listener.runtime.close()
+
+
+async def test_watcher_reads_everything_when_the_numbers_start_again() -> None:
+    store, listener = await embedded()
+    await write_config(store, "topics/t", {"a": "1"})
+    await write_config(store, "topics/t", {"a": "2"})
+    await settle()
+    for name in await store.children(znodes.CONFIG_CHANGES):
+        await store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+    await store.delete(znodes.CONFIG_CHANGES)
+    await settle()
+    await write_config(store, "topics/u", {"a": "1"})
+    await settle()
+    assert [name for _, name, _ in listener.heard] == ["t", "u"]
+    assert listener.read_all == 1
 
 
 async def embedded() -> tuple[ZnodeStore, Listener]:

@@ -65,6 +65,7 @@ class Strays:
         #: The settings that were read before logs of earlier topics were set aside.
         self.before: list[list[set[str]]] = []
         self.kept: set[TopicPartition] = set()
+        self.failures = 0
 
     async def wait_for(self, broker_epoch: int) -> None:
         self.waited.append(broker_epoch)
@@ -72,6 +73,9 @@ class Strays:
 
     async def make_way_for(self, request: LeaderAndIsrRequest) -> None:
         self.before.append(list(self.configs.reads))
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionLost("", "ZooKeeper gave no response")
 
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
         return self.kept
@@ -94,6 +98,7 @@ class Scene:
             self.broker_epoch,
             lambda deleted: None,
             cast(Any, self.strays),
+            lambda topic, partition: self.replicas.logs.get(topic, partition) is not None,
         )
 
     def request(self) -> LeaderAndIsrRequest:
@@ -109,6 +114,27 @@ class Scene:
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_control, "_READ_BACKOFF_SECONDS", 0)
+
+
+async def test_topic_configurations_are_read_before_each_new_log() -> None:
+    scene = Scene()
+    for _ in range(2):
+        await scene.control.leader_and_isr(scene.request(), 7)
+    assert scene.configs.reads == [{TOPIC}, set()]
+    key = TopicPartition(TOPIC, 0)
+    scene.replicas.leader_and_isr.remove_strays([key])
+    scene.replicas.logs.delete_async(*key)
+    assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
+    assert scene.configs.reads[2:] == [{TOPIC}]
+
+
+async def test_setting_aside_the_logs_of_earlier_topics_is_retried() -> None:
+    """They would refuse the new topics, and no request about those may follow for a long time."""
+    scene = Scene()
+    scene.strays.failures = 3
+    assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
+    assert scene.strays.before == [[]] * 4
+    assert scene.configs.reads == [{TOPIC}]
 
 
 async def test_the_read_of_topic_configurations_is_retried() -> None:

@@ -243,6 +243,25 @@ def test_a_partition_that_a_followers_session_gets_later_is_looked_for() -> None
     ]
 
 
+@pytest.mark.parametrize("replica", [-1, 2])
+def test_a_session_does_not_read_the_next_topic_of_its_name(replica: int) -> None:
+    """A follower that did not hear of the deletion would count as one that has its records."""
+    path = DataPath()
+    path.lead(replicas=[1, 2])
+    path.append(3)
+    fields = {"replica": replica, "max_wait_ms": 0}
+    session_id = Fetched(path, 2, session_epoch=0, **fields).response.session_id
+    key = path.partition().key
+    path.leader_and_isr.remove_strays([key])
+    path.logs.delete_async(*key)
+    partition = path.lead(replicas=[1, 2], topic_id=b"2" * 16)
+    path.append(3)
+    fetched = Fetched(path, session_id=session_id, session_epoch=1, **fields)
+    assert fetched.row.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert not fetched.row.records
+    assert partition.followers[2].log_end_offset == -1
+
+
 def test_an_unknown_session() -> None:
     fetched = Fetched(DataPath(), 0, session_id=5, session_epoch=1)
     assert fetched.response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -21,11 +21,13 @@ from ottla.controller.tree.znodes_security import (
     PREFIXED,
     Acl,
     AclResource,
+    acl_change_prefix,
     acl_path,
     decode_acls,
     encode_acls,
 )
 from tests.doubles.eventually import eventually_async
+from tests.doubles.znode_entities import delete_unread
 
 TOPIC = AclResource(LITERAL, "Topic", "t")
 PREFIX = AclResource(PREFIXED, "Group", "g")
@@ -62,6 +64,21 @@ async def test_a_change_reaches_every_broker() -> None:
     assert await store.exists(acl_path(TOPIC)) is None
     writer.stop()
     reader.stop()
+    await store.close()
+
+
+async def test_all_acls_are_read_again_when_changes_were_missed() -> None:
+    store = EmbeddedStore(None)
+    await store.connect()
+    acls, rules = await opened(store)
+    for resource in (TOPIC, PREFIX):
+        await acls.update(resource, frozenset((ONE,)).union)
+    await store.delete(acl_path(TOPIC))
+    await store.set(acl_path(PREFIX), encode_acls(frozenset((TWO,))))
+    await delete_unread(store, acl_change_prefix(LITERAL))
+    await until(rules, PREFIX, frozenset((TWO,)))
+    assert rules.of(TOPIC) == frozenset()
+    acls.stop()
     await store.close()
 
 

@@ -16,9 +16,10 @@ from ottla.broker.security.sasl import scram_credentials
 from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
 from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.znodes_security import token_path
+from ottla.controller.tree.znodes_security import TOKEN_CHANGE_PREFIX, token_path
 from ottla.protocol.errors import ErrorCode, KafkaError
 from tests.doubles.eventually import eventually_async
+from tests.doubles.znode_entities import delete_unread
 
 DAY_MS = 24 * 3_600_000
 ANNA, BOB, CARL = "User:anna", "User:bob", "User:carl"
@@ -59,6 +60,18 @@ async def connected() -> EmbeddedStore:
     store = EmbeddedStore(None)
     await store.connect()
     return store
+
+
+async def test_all_tokens_are_read_again_when_changes_were_missed() -> None:
+    store = await connected()
+    tokens = await opened(store)
+    token = await tokens.create(ANNA, BOB, [CARL], 0)
+    await store.delete(token_path(token.token_id))
+    await delete_unread(store, TOKEN_CHANGE_PREFIX)
+    await eventually_async(lambda: tokens.all() == [])
+    assert tokens.login("SCRAM-SHA-256", token.token_id) is None
+    tokens.stop()
+    await store.close()
 
 
 async def test_a_token_is_known_to_every_broker_and_serves_as_a_login() -> None:

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.controller.tree.store import set_or_create
+from ottla.controller.tree.znodes_admin import encode_config
+from tests.doubles.eventually import eventually_async
+from tests.doubles.znode_entities import Entities, delete_unread
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_everything_is_read_again_when_changes_were_missed(removed: bool) -> None:
+    """Also what was removed meanwhile, such as a quota."""
+    entities = await Entities().start()
+    before = {
+        "topics/t": {"retention.ms": "1"},
+        "groups/g": {"consumer.session.timeout.ms": "50000"},
+        "users/u/clients/c": {"producer_byte_rate": "1"},
+        "brokers/1": {"log.retention.ms": "1"},
+    }
+    for entity, properties in before.items():
+        await entities.write(entity, properties)
+    after = {} if removed else {name: "70000" for row in before.values() for name in row}
+    for entity, properties in before.items():
+        found = {name: after[name] for name in properties if after}
+        if removed and entity.startswith("users"):
+            await entities.store.delete(f"/config/{entity}")
+        else:
+            await set_or_create(entities.store, f"/config/{entity}", encode_config(found))
+    await delete_unread(entities.store)
+    value = {} if removed else {"producer_byte_rate": "70000"}
+    await eventually_async(lambda: entities.changes.quotas["users/u/clients/c"] == value)
+    dynamic = entities.dynamic
+    assert dynamic.topic_overrides("t") == ({} if removed else {"retention.ms": "70000"})
+    group = {} if removed else {"consumer.session.timeout.ms": "70000"}
+    assert dynamic.group_configs("g") == group
+    assert entities.changes.settings == ["log.retention.ms"] * 2
+    await entities.stop()
+
+
+async def test_a_new_topic_does_not_get_the_settings_of_an_earlier_one_of_its_name() -> None:
+    """The deletion of a topic is not announced, nor its creation without settings."""
+    entities = await Entities().start()
+    await entities.write("topics/t", {"retention.ms": "1"})
+    assert entities.dynamic.log_config("t").retention_ms == 1
+    await entities.store.delete("/config/topics/t")
+    await entities.dynamic.load_topics(["t"])
+    assert entities.dynamic.log_config("t").retention_ms == 7 * 24 * 3_600_000
+    await entities.stop()
