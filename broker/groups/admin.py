@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.ports import IN_LOG_ERRORS
 from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
@@ -168,7 +169,7 @@ class GroupAdmin:
             )
 
     def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
-        """Marks the group dead, appends tombstones, removes it when they are committed."""
+        """Marks the group dead, appends tombstones, removes it when they are in the log."""
         if group.kind == "consumer":
             assert self._consumer_admin is not None, "consumer groups exist only with it"
             self._consumer_admin.delete(group.group_id, reason, on_result)
@@ -176,13 +177,13 @@ class GroupAdmin:
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
         self._rebalancer.mark_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partitions = sorted(group.offsets.partitions())
+        partitions = sorted(group.offsets.partitions())  # records of pending commits come before
         keys = [offset_key(group.group_id, partition) for partition in partitions]
         if group.generation_id > 0:  # before the first generation it has no record
             keys.append(group_key(group.group_id))
 
-        def committed(error_code: int, base_offset: int) -> None:
-            if error_code:
+        def committed(error_code: int) -> None:
+            if error_code and error_code not in IN_LOG_ERRORS:
                 if self._partitions.is_active(group_partition):
                     group_partition.groups[group.group_id] = group.recreated_empty(
                         self._clock.now_ms()
@@ -193,15 +194,13 @@ class GroupAdmin:
                 "Group %s was removed: %s", group.group_id, reason, extra={"group": group.group_id}
             )
             self._rebalancer.record_event(group, "deleted", reason=reason)
-            for partition in partitions:
-                group_partition.replay_offset(group.group_id, partition, None, base_offset)
             group_partition.groups.pop(group.group_id, None)
-            on_result(ErrorCode.NONE)
+            on_result(offset_error(error_code))
 
         if keys:
             self._appender.append_tombstones(group_partition, keys, committed)
         else:
-            committed(ErrorCode.NONE, -1)
+            committed(ErrorCode.NONE)
 
     def delete_offsets(
         self,
@@ -247,12 +246,10 @@ class GroupAdmin:
         assert group_partition is not None, "the caller has checked it, without an await since"
         known = [partition for partition in partitions if group.offsets.values_of(partition)]
 
-        def committed(error_code: int, base_offset: int) -> None:
+        def committed(error_code: int) -> None:
             if error_code:
                 on_result(error_code)
                 return
-            for partition in known:
-                group_partition.replay_offset(group.group_id, partition, None, base_offset)
             if known:
                 self._rebalancer.record_event(
                     group, "offsets removed", reason=f"{len(known)}: {reason}"
@@ -266,7 +263,7 @@ class GroupAdmin:
             keys = [offset_key(group.group_id, partition) for partition in known]
             self._appender.append_tombstones(group_partition, keys, committed)
         else:
-            committed(ErrorCode.NONE, -1)
+            committed(ErrorCode.NONE)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Topics were deleted: removes the offsets that groups have in them.

@@ -110,8 +110,10 @@ class GroupOffsets:
         return producer_id in self.transactional or producer_id in self.pending_transactional
 
     def partitions(self) -> set[TopicPartition]:
-        """Those with an offset, also in an ongoing transaction."""
-        return set(self.committed).union(*self.transactional.values())
+        """Those with an offset, also in an ongoing transaction or in a commit that is pending."""
+        return set(self.committed).union(
+            self.pending, *self.transactional.values(), *self.pending_transactional.values()
+        )
 
     def among(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
         """Those of `partitions` with an offset, also in an ongoing transaction."""
