@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import IN_LOG_ERRORS
 from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.deleted_topics import DeletedTopics
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
@@ -24,31 +25,12 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.admin import ConsumerAdmin
     from ottla.broker.groups.log.partition import AnyGroup
-    from ottla.broker.groups.offsets import CommittedOffset
     from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.groups")
 
 # To look at a group takes 3 us, to remove its offsets 240.
 _GROUPS_PER_STEP = 32
-RETRY_MS = 5_000
-
-
-class DeletedOffsets(NamedTuple):
-    """The offsets that a group had in a topic when that was deleted."""
-
-    partition: GroupPartition
-    group: AnyGroup
-    values: dict[TopicPartition, list[CommittedOffset]]
-
-    def unchanged(self) -> list[TopicPartition]:
-        """Those without a later commit: the topic may be there again."""
-        values_of = self.group.offsets.values_of
-        return [
-            partition
-            for partition, known in self.values.items()
-            if all(any(value is each for each in known) for value in values_of(partition))
-        ]
 
 
 class GroupAdmin:
@@ -72,11 +54,11 @@ class GroupAdmin:
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._appender = appender
-        self._timer = timer
         self._clock = clock
         self._jobs = jobs
-        # At most one for each group and deleted topic.
-        self._undeleted: list[DeletedOffsets] = []
+        self._deleted_topics = DeletedTopics(
+            partitions, appender, timer, jobs, self._remove_offsets
+        )
         self._is_expiring = False
 
     # DescribeGroups and ListGroups.
@@ -270,35 +252,7 @@ class GroupAdmin:
 
         Offsets that are committed from now on stay: a topic of that name may be created again.
         """
-        deleted = set(partitions)
-        affected: list[DeletedOffsets] = []
-        for partition in self._partitions.active:
-            for group in partition.groups.values():
-                if found := group.offsets.among(deleted):
-                    values = {each: group.offsets.values_of(each) for each in sorted(found)}
-                    affected.append(DeletedOffsets(partition, group, values))
-        if affected:
-            self._jobs.start(self._remove_deleted(affected))
-
-    def _remove_deleted(self, affected: list[DeletedOffsets]) -> Generator[None, None, None]:
-        for each in affected:
-            if self._is_current(each.partition, each.group):
-                on_result = partial(self._deleted_or_retry, each)
-                known = each.unchanged()
-                self._remove_offsets(each.group, known, "the topic was deleted", on_result)
-            yield
-
-    def _deleted_or_retry(self, deleted: DeletedOffsets, error_code: int) -> None:
-        """Not enough replicas, or disk space: nothing else would remove them before they expire,
-        and the groups would continue there when the topic is created again."""
-        if error_code and self._is_current(deleted.partition, deleted.group):
-            if not self._undeleted:
-                self._timer.schedule(RETRY_MS, self._retry_deleted)
-            self._undeleted.append(deleted)
-
-    def _retry_deleted(self) -> None:
-        affected, self._undeleted = self._undeleted, []
-        self._jobs.start(self._remove_deleted(affected))
+        self._deleted_topics.on_deleted(partitions)
 
     def _is_current(self, partition: GroupPartition, group: AnyGroup) -> bool:
         """Whether, after a pause, this broker still has the group."""
@@ -344,7 +298,8 @@ class GroupAdmin:
             is_abandoned = _is_abandoned(group)
         if is_abandoned and not expired:
             self._remove_offsets(group, [], "it has no members and no offsets", _ignore)
-        elif expired:
+            return True
+        if expired:
             logger.info(
                 "Removed %d expired offsets of group %s in __consumer_offsets-%d",
                 len(expired),

@@ -192,6 +192,12 @@ class GroupAppender:
 
         self._log.append(partition.index, batch, on_append, guard)
 
+    def end_offset(self, partition: GroupPartition) -> int:
+        """The log end offset behind all that was to be appended until now."""
+        while partition.index in self._gathered:
+            self._append_batch_of(partition.index)
+        return self._log.log_end_offset(partition.index)
+
     def begin_verification(
         self, partition: GroupPartition, producer_id: int, producer_epoch: int
     ) -> Verification | None:
