@@ -180,9 +180,12 @@ class CoordinatedPartitions(Generic[P]):
     def resign(self, index: int, leader_epoch: int | None = None) -> None:
         """Another broker became leader in `leader_epoch` (None: the replica is deleted here).
 
-        A stale leader epoch is ignored.
+        A stale leader epoch is ignored. After a deletion any leader epoch is new: those of a topic
+        that is created again begin at 0.
         """
-        if leader_epoch is not None:
+        if leader_epoch is None:
+            self._epochs.pop(index, None)
+        else:
             if leader_epoch < self._epochs.get(index, -1):
                 return
             self._epochs[index] = leader_epoch

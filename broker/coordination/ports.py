@@ -109,6 +109,10 @@ UNAVAILABLE_ERRORS = frozenset(
 )
 """Append errors after which the client retries with the same coordinator."""
 
+IN_LOG_ERRORS = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+"""Append errors of records that are in the log, but were not replicated within the timeout: the
+next coordinator replays them, however late they are committed."""
+
 MOVED_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 """Append errors after which the client has to find the coordinator again."""
 

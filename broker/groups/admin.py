@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.ports import IN_LOG_ERRORS
 from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.deleted_topics import DeletedTopics
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
@@ -23,31 +25,12 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.admin import ConsumerAdmin
     from ottla.broker.groups.log.partition import AnyGroup
-    from ottla.broker.groups.offsets import CommittedOffset
     from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.groups")
 
 # To look at a group takes 3 us, to remove its offsets 240.
 _GROUPS_PER_STEP = 32
-RETRY_MS = 5_000
-
-
-class DeletedOffsets(NamedTuple):
-    """The offsets that a group had in a topic when that was deleted."""
-
-    partition: GroupPartition
-    group: AnyGroup
-    values: dict[TopicPartition, list[CommittedOffset]]
-
-    def unchanged(self) -> list[TopicPartition]:
-        """Those without a later commit: the topic may be there again."""
-        values_of = self.group.offsets.values_of
-        return [
-            partition
-            for partition, known in self.values.items()
-            if all(any(value is each for each in known) for value in values_of(partition))
-        ]
 
 
 class GroupAdmin:
@@ -71,11 +54,11 @@ class GroupAdmin:
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._appender = appender
-        self._timer = timer
         self._clock = clock
         self._jobs = jobs
-        # At most one for each group and deleted topic.
-        self._undeleted: list[DeletedOffsets] = []
+        self._deleted_topics = DeletedTopics(
+            partitions, appender, timer, jobs, self._remove_offsets
+        )
         self._is_expiring = False
 
     # DescribeGroups and ListGroups.
@@ -168,7 +151,7 @@ class GroupAdmin:
             )
 
     def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
-        """Marks the group dead, appends tombstones, removes it when they are committed."""
+        """Marks the group dead, appends tombstones, removes it when they are in the log."""
         if group.kind == "consumer":
             assert self._consumer_admin is not None, "consumer groups exist only with it"
             self._consumer_admin.delete(group.group_id, reason, on_result)
@@ -176,13 +159,13 @@ class GroupAdmin:
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
         self._rebalancer.mark_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partitions = sorted(group.offsets.partitions())
+        partitions = sorted(group.offsets.partitions())  # records of pending commits come before
         keys = [offset_key(group.group_id, partition) for partition in partitions]
         if group.generation_id > 0:  # before the first generation it has no record
             keys.append(group_key(group.group_id))
 
-        def committed(error_code: int, base_offset: int) -> None:
-            if error_code:
+        def committed(error_code: int) -> None:
+            if error_code and error_code not in IN_LOG_ERRORS:
                 if self._partitions.is_active(group_partition):
                     group_partition.groups[group.group_id] = group.recreated_empty(
                         self._clock.now_ms()
@@ -193,15 +176,13 @@ class GroupAdmin:
                 "Group %s was removed: %s", group.group_id, reason, extra={"group": group.group_id}
             )
             self._rebalancer.record_event(group, "deleted", reason=reason)
-            for partition in partitions:
-                group_partition.replay_offset(group.group_id, partition, None, base_offset)
             group_partition.groups.pop(group.group_id, None)
-            on_result(ErrorCode.NONE)
+            on_result(offset_error(error_code))
 
         if keys:
             self._appender.append_tombstones(group_partition, keys, committed)
         else:
-            committed(ErrorCode.NONE, -1)
+            committed(ErrorCode.NONE)
 
     def delete_offsets(
         self,
@@ -247,12 +228,10 @@ class GroupAdmin:
         assert group_partition is not None, "the caller has checked it, without an await since"
         known = [partition for partition in partitions if group.offsets.values_of(partition)]
 
-        def committed(error_code: int, base_offset: int) -> None:
+        def committed(error_code: int) -> None:
             if error_code:
                 on_result(error_code)
                 return
-            for partition in known:
-                group_partition.replay_offset(group.group_id, partition, None, base_offset)
             if known:
                 self._rebalancer.record_event(
                     group, "offsets removed", reason=f"{len(known)}: {reason}"
@@ -266,42 +245,14 @@ class GroupAdmin:
             keys = [offset_key(group.group_id, partition) for partition in known]
             self._appender.append_tombstones(group_partition, keys, committed)
         else:
-            committed(ErrorCode.NONE, -1)
+            committed(ErrorCode.NONE)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Topics were deleted: removes the offsets that groups have in them.
 
         Offsets that are committed from now on stay: a topic of that name may be created again.
         """
-        deleted = set(partitions)
-        affected: list[DeletedOffsets] = []
-        for partition in self._partitions.active:
-            for group in partition.groups.values():
-                if found := group.offsets.among(deleted):
-                    values = {each: group.offsets.values_of(each) for each in sorted(found)}
-                    affected.append(DeletedOffsets(partition, group, values))
-        if affected:
-            self._jobs.start(self._remove_deleted(affected))
-
-    def _remove_deleted(self, affected: list[DeletedOffsets]) -> Generator[None, None, None]:
-        for each in affected:
-            if self._is_current(each.partition, each.group):
-                on_result = partial(self._deleted_or_retry, each)
-                known = each.unchanged()
-                self._remove_offsets(each.group, known, "the topic was deleted", on_result)
-            yield
-
-    def _deleted_or_retry(self, deleted: DeletedOffsets, error_code: int) -> None:
-        """Not enough replicas, or disk space: nothing else would remove them before they expire,
-        and the groups would continue there when the topic is created again."""
-        if error_code and self._is_current(deleted.partition, deleted.group):
-            if not self._undeleted:
-                self._timer.schedule(RETRY_MS, self._retry_deleted)
-            self._undeleted.append(deleted)
-
-    def _retry_deleted(self) -> None:
-        affected, self._undeleted = self._undeleted, []
-        self._jobs.start(self._remove_deleted(affected))
+        self._deleted_topics.on_deleted(partitions)
 
     def _is_current(self, partition: GroupPartition, group: AnyGroup) -> bool:
         """Whether, after a pause, this broker still has the group."""
@@ -347,7 +298,8 @@ class GroupAdmin:
             is_abandoned = _is_abandoned(group)
         if is_abandoned and not expired:
             self._remove_offsets(group, [], "it has no members and no offsets", _ignore)
-        elif expired:
+            return True
+        if expired:
             logger.info(
                 "Removed %d expired offsets of group %s in __consumer_offsets-%d",
                 len(expired),

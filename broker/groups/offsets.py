@@ -6,6 +6,7 @@ transaction are kept apart until the marker of the transaction is replayed.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from ottla.protocol.topics import TopicPartition
@@ -110,15 +111,38 @@ class GroupOffsets:
         return producer_id in self.transactional or producer_id in self.pending_transactional
 
     def partitions(self) -> set[TopicPartition]:
-        """Those with an offset, also in an ongoing transaction."""
-        return set(self.committed).union(*self.transactional.values())
+        """Those with an offset, also in an ongoing transaction or in a commit that is pending."""
+        return set(self.committed).union(
+            self.pending, *self.transactional.values(), *self.pending_transactional.values()
+        )
 
-    def among(self, partitions: set[TopicPartition]) -> set[TopicPartition]:
-        """Those of `partitions` with an offset, also in an ongoing transaction."""
-        found = self.committed.keys() & partitions
+    def before(
+        self, partitions: AbstractSet[TopicPartition], end_offset: int
+    ) -> tuple[list[TopicPartition], bool]:
+        """Those of `partitions` all of whose offsets, also in ongoing transactions, are of records
+        below `end_offset`; whether this is not known of others before pending commits and ongoing
+        transactions end."""
+        found = (self.committed.keys() & partitions) | (self.pending.keys() & partitions)
         for offsets in self.transactional.values():
             found |= offsets.keys() & partitions
-        return found
+        for pending in self.pending_transactional.values():
+            found |= pending.keys() & partitions
+        before = []
+        is_pending = False
+        for partition in found:
+            is_before = [value.appended_at < end_offset for value in self.values_of(partition)]
+            if self._is_pending(partition) or (any(is_before) and not all(is_before)):
+                committed = self.committed.get(partition)
+                # What was committed later replaces all that was before.
+                is_pending |= committed is None or committed.appended_at < end_offset
+            elif all(is_before):
+                before.append(partition)
+        return before, is_pending
+
+    def _is_pending(self, partition: TopicPartition) -> bool:
+        return partition in self.pending or any(
+            partition in offsets for offsets in self.pending_transactional.values()
+        )
 
     def values_of(self, partition: TopicPartition) -> list[CommittedOffset]:
         """The offset of the partition, and those in ongoing transactions."""
@@ -127,10 +151,8 @@ class GroupOffsets:
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a commit of this partition is pending or in an ongoing transaction."""
-        return (
-            partition in self.pending
-            or any(partition in offsets for offsets in self.transactional.values())
-            or any(partition in offsets for offsets in self.pending_transactional.values())
+        return self._is_pending(partition) or any(
+            partition in offsets for offsets in self.transactional.values()
         )
 
     def expired(

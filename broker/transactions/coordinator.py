@@ -6,7 +6,7 @@ coordinator or the next one.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from ottla.broker.coordination.ports import (
     Defer,
 )
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender, MarkerTransport
@@ -37,14 +38,12 @@ from ottla.broker.transactions.state import (
     TransactionState,
     TransactionValue,
 )
+from ottla.broker.transactions.upkeep import TransactionUpkeep
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
-
-# Tombstones of expired ids are split into batches, far below a usual max.message.bytes.
-MAX_TOMBSTONES_PER_BATCH = 1_000
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -89,6 +88,11 @@ class TransactionCoordinator:
             self._on_loaded,
             self._on_unloaded,
         )
+        self._marker_jobs = SlicedJobs(defer)
+        self._jobs = SlicedJobs(defer)  # which are not urgent
+        self.upkeep = TransactionUpkeep(
+            settings, self.partitions, log, clock, self._jobs, self._abort_timed_out
+        )
 
     # Start, shutdown and leadership.
 
@@ -100,12 +104,12 @@ class TransactionCoordinator:
         self._repeat(
             "abort",
             settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            self.abort_timed_out,
+            self.upkeep.abort_timed_out,
         )
         self._repeat(
             "expire",
             settings.transaction_remove_expired_transaction_cleanup_interval_ms,
-            self.remove_expired,
+            self.upkeep.remove_expired,
         )
 
     def _repeat(self, name: str, interval_ms: int, job: Callable[[], None]) -> None:
@@ -121,6 +125,8 @@ class TransactionCoordinator:
         for task in self._timers.values():
             task.cancel()
         self._timers.clear()
+        self._marker_jobs.stop()
+        self._jobs.stop()
         self.partitions.stop()
         self.markers.close()
 
@@ -136,9 +142,23 @@ class TransactionCoordinator:
         self.partitions.resign(partition, leader_epoch)
 
     def _on_loaded(self, state_partition: TransactionPartition) -> None:
-        for transaction in list(state_partition.transactions.values()):
-            if transaction.state in COMPLETING:
-                self.markers.start(state_partition, transaction)
+        # Of now: a transaction that is ended later starts its markers itself.
+        completing = [
+            transaction
+            for transaction in state_partition.transactions.values()
+            if transaction.value.state in COMPLETING
+        ]
+        if completing:
+            self._marker_jobs.start(self._start_markers(state_partition, completing))
+
+    def _start_markers(
+        self, state_partition: TransactionPartition, completing: list[Transaction]
+    ) -> Generator[None, None, None]:
+        for transaction in completing:
+            if not self.partitions.is_active(state_partition):
+                return
+            self.markers.start(state_partition, transaction)
+            yield
 
     def _on_unloaded(self, state_partition: TransactionPartition) -> None:
         self.markers.cancel_partition(state_partition.index)
@@ -317,6 +337,12 @@ class TransactionCoordinator:
 
         self._append(state_partition, transaction, value, on_prepared)
 
+    def _abort_timed_out(
+        self, state_partition: TransactionPartition, transaction: Transaction
+    ) -> None:
+        value = transaction.fence(self._clock.now_ms())
+        self._prepare_completion(state_partition, transaction, value, _ignore)
+
     def _on_markers_written(
         self, state_partition: TransactionPartition, transaction: Transaction
     ) -> None:
@@ -347,60 +373,6 @@ class TransactionCoordinator:
         self._timer.schedule(
             RETRY_DELAY_MS, partial(self._on_markers_written, state_partition, transaction)
         )
-
-    # Timeouts and expiration.
-
-    def abort_timed_out(self) -> None:
-        """Aborts transactions that exceeded the transaction timeout of their producer."""
-        now_ms = self._clock.now_ms()
-        for state_partition in self.partitions.active:
-            for transaction in list(state_partition.transactions.values()):
-                if transaction.has_timed_out(now_ms):
-                    logger.info(
-                        "TransactionalId %s: aborting the ongoing transaction after its timeout of "
-                        "%d ms",
-                        transaction.transactional_id,
-                        transaction.value.timeout_ms,
-                        extra={"transactional_id": transaction.transactional_id},
-                    )
-                    self._prepare_completion(
-                        state_partition, transaction, transaction.fence(now_ms), _ignore
-                    )
-
-    def remove_expired(self) -> None:
-        """Removes transactional ids that were not used for transactional.id.expiration.ms."""
-        now_ms = self._clock.now_ms()
-        expiration_ms = self._settings.transactional_id_expiration_ms
-        for state_partition in self.partitions.active:
-            expired = [
-                transaction
-                for transaction in state_partition.transactions.values()
-                if transaction.has_expired(now_ms, expiration_ms)
-            ]
-            for start in range(0, len(expired), MAX_TOMBSTONES_PER_BATCH):
-                self._remove(state_partition, expired[start : start + MAX_TOMBSTONES_PER_BATCH])
-
-    def _remove(self, state_partition: TransactionPartition, expired: list[Transaction]) -> None:
-        now_ms = self._clock.now_ms()
-        for transaction in expired:
-            transaction.prepare_transition(transaction.value._replace(state=TransactionState.DEAD))
-        batch = build_batch(
-            [
-                (now_ms, transaction_key(transaction.transactional_id), None, None)
-                for transaction in expired
-            ]
-        )
-
-        def on_append(error: int, _: int) -> None:
-            if error or not self.partitions.is_active(state_partition):
-                for transaction in expired:
-                    transaction.clear_pending_state()
-                return
-            for transaction in expired:
-                state_partition.replay(transaction.transactional_id, None)
-            logger.info("Removed %d expired transactional ids", len(expired))
-
-        self._log.append(state_partition.index, batch, on_append)
 
     # The log.
 

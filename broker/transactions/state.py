@@ -229,14 +229,14 @@ class Transaction:
         raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
     def fence(self, now_ms: int) -> TransactionValue:
-        """Aborts the ongoing transaction with a bumped epoch, which fences its producer."""
-        if self.value.epoch >= MAX_EPOCH:
-            raise AssertionError(
-                f"Cannot fence producer of {self.transactional_id} with epoch {MAX_EPOCH}"
-            )
+        """Aborts the ongoing transaction with a bumped epoch, which fences its producer.
+
+        No client was given the last epoch. One that uses it all the same is not fenced, but its
+        transaction has to be aborted as others.
+        """
         return self.value._replace(
             state=TransactionState.PREPARE_ABORT,
-            epoch=self.value.epoch + 1,
+            epoch=min(self.value.epoch + 1, MAX_EPOCH),
             last_epoch=NO_PRODUCER_EPOCH,
             update_timestamp_ms=now_ms,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from ottla.broker.groups.consumer.topic_catalog import TopicDescription
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 
 MAX_PATTERNS = 1_000  # regular expressions with the topics that match; then the cache is cleared
+# Names that are matched when topics were created, of all patterns: 10 ms. With more to match each
+# pattern is matched again when it is needed, which takes as long as the first time.
+MAX_MATCHES_PER_CHANGE = 1_000
 
 
 class ClusterTopics:
@@ -38,14 +42,25 @@ class ClusterTopics:
             known = self._snapshot
             self._snapshot = snapshot
             self._version = object()
-            if known is None or known.topics.keys() != snapshot.topics.keys():
-                self._matched.clear()
+            if known is not None and self._matched:
+                self._match_changes(known.topics.keys(), snapshot.topics.keys())
             for broker in snapshot.brokers.values():
                 if broker.rack is None:
                     self._racks.pop(broker.broker_id, None)
                 else:
                     self._racks[broker.broker_id] = broker.rack
         return snapshot
+
+    def _match_changes(self, before: AbstractSet[str], after: AbstractSet[str]) -> None:
+        """Topics were created or deleted: the others need not be matched again."""
+        if before == after:
+            return
+        created, deleted = list(after - before), before - after
+        if len(created) * len(self._matched) > MAX_MATCHES_PER_CHANGE:
+            self._matched.clear()
+            return
+        for pattern, found in self._matched.items():
+            self._matched[pattern] = (found - deleted) | find_matching(pattern, created)
 
     def describe(self, name: str) -> TopicDescription | None:
         """None for a topic that does not exist, or has no id (created before Kafka 2.8)."""

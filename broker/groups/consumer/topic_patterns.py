@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from ottla.broker.groups.consumer.checks import RejectedRequest
 from ottla.broker.groups.patterns.linear import LinearPattern
@@ -22,7 +22,20 @@ MAX_MEMORY_BYTES = 1024 * 1024  # for the program of one pattern; a longer one i
 
 
 class Pattern(Protocol):
-    def fullmatch(self, text: str) -> object: ...
+    def fullmatch(self, text: str) -> bool: ...
+
+
+class _Re2Pattern:
+    """Matches bytes: for a `str` the package of RE2 looks for the places of characters in its
+    bytes, which takes twice as long as the match."""
+
+    __slots__ = ("_fullmatch",)
+
+    def __init__(self, compiled: Any) -> None:
+        self._fullmatch = compiled.fullmatch
+
+    def fullmatch(self, text: str) -> bool:
+        return self._fullmatch(text.encode()) is not None
 
 
 @lru_cache(maxsize=256)  # each pattern takes some kilobytes
@@ -37,12 +50,11 @@ def compile_pattern(text: str) -> Pattern:
     options.never_capture = True
     options.max_mem = MAX_MEMORY_BYTES
     try:
-        compiled: Pattern = re2.compile(text, options)
+        return _Re2Pattern(re2.compile(text, options))
     except re2.error as problem:
         reason = problem.args[0] if problem.args else ""
         message = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise BadPattern(message) from None
-    return compiled
 
 
 def check_pattern(text: str) -> None:

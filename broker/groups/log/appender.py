@@ -3,9 +3,11 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.broker.coordination.ports import (
+    IN_LOG_ERRORS,
     MOVED_ERRORS,
     TOO_LARGE_ERRORS,
     UNAVAILABLE_ERRORS,
@@ -17,6 +19,7 @@ from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import group_key, group_value
+from ottla.broker.groups.log.replay import AFTER_ALL, replay_record
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
@@ -189,6 +192,12 @@ class GroupAppender:
 
         self._log.append(partition.index, batch, on_append, guard)
 
+    def end_offset(self, partition: GroupPartition) -> int:
+        """The log end offset behind all that was to be appended until now."""
+        while partition.index in self._gathered:
+            self._append_batch_of(partition.index)
+        return self._log.log_end_offset(partition.index)
+
     def begin_verification(
         self, partition: GroupPartition, producer_id: int, producer_epoch: int
     ) -> Verification | None:
@@ -198,26 +207,33 @@ class GroupAppender:
         )
 
     def append_tombstones(
-        self, partition: GroupPartition, keys: Sequence[bytes], on_result: AppendResult
+        self, partition: GroupPartition, keys: Sequence[bytes], on_result: Callable[[int], None]
     ) -> None:
-        """Appends tombstones in as many batches as needed.
+        """Appends tombstones in as many batches as needed, and replays those that are in the log: a
+        part of them may fail, or be committed late.
 
-        `on_result` runs once, when all batches have completed, with the first error and the base
-        offset of the last batch.
+        `on_result` runs once, when all batches have completed, with an error of a batch that is not
+        in the log, or else one of `IN_LOG_ERRORS` or 0.
         """
         batches = _batches_of(keys)
         left = len(batches)
-        first_error = ErrorCode.NONE
+        result: int = ErrorCode.NONE
 
-        def on_append(error_code: int, base_offset: int) -> None:
-            nonlocal left, first_error
+        def on_append(batch: list[bytes], error_code: int, base_offset: int) -> None:
+            nonlocal left, result
             left -= 1
-            first_error = first_error or error_code
+            is_late = error_code in IN_LOG_ERRORS
+            if is_late or not error_code:
+                at = AFTER_ALL if is_late else base_offset
+                for key in batch:
+                    replay_record(partition, key, None, at, None, self._clock.now_ms)
+            if not result or (error_code and not is_late):
+                result = error_code
             if left == 0:
-                on_result(first_error, base_offset)
+                on_result(result)
 
         for batch in batches:
-            self.append(partition, [(key, None) for key in batch], on_append)
+            self.append(partition, [(key, None) for key in batch], partial(on_append, batch))
 
     def store_group(
         self, group: Group, assignments: dict[str, bytes], on_result: Callable[[int], None]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.broker.coordination.ports import (
+    IN_LOG_ERRORS,
     MOVED_ERRORS,
     TOO_LARGE_ERRORS,
     UNAVAILABLE_ERRORS,
@@ -18,17 +19,13 @@ from ottla.broker.coordination.ports import (
 )
 from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.log.replay import replay_record
+from ottla.broker.groups.log.replay import AFTER_ALL, replay_record
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.groups")
 
 # Queued requests of one group; each is of a connection of its own.
 MAX_WAITING = 10_000
-
-# The records were appended, but not replicated within the timeout.
-_IN_LOG_ERRORS = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-_AFTER_ALL = 2**63 - 1  # a log offset after every known record
 
 
 class Change(NamedTuple):
@@ -112,11 +109,10 @@ class GroupWriter:
         def on_append(error_code: int, base_offset: int) -> None:
             nonlocal is_done
             is_done = True
-            # The next coordinator replays what is in the log, however late it is committed.
-            is_late = error_code in _IN_LOG_ERRORS
+            is_late = error_code in IN_LOG_ERRORS
             try:
                 if is_late or not error_code:
-                    at = _AFTER_ALL if is_late else base_offset
+                    at = AFTER_ALL if is_late else base_offset
                     for key, value in change.records:
                         replay_record(group_partition, key, value, at, None, self._clock)
                 change.on_result(_error(error_code))

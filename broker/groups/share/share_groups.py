@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.ports import IN_LOG_ERRORS
 from ottla.broker.groups.share import records
 from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
@@ -123,16 +125,16 @@ class ShareGroups:
         """A member joins, stays or leaves; durable on return. Raises KafkaError."""
         _check(request)
         group_id, member_id = request.group_id, request.member_id
-        async with self._locks.locked(group_id):
-            group = self._group_for(group_id, request.member_epoch)
+        async with self._locked(group_id) as partition:
+            group = self._group_for(partition, group_id, request.member_epoch)
             if request.member_epoch == LEAVE_EPOCH:
                 if member_id not in group.members:
                     raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-                await self._remove(group, member_id)
+                await self._remove(partition, group, member_id)
                 return Heartbeat(LEAVE_EPOCH, None)
             topics = self._check_member(group, request)
             member = group.members.get(member_id)
-            await self._initialize(group, topics | _subscribed(group))
+            await self._initialize(partition, group, topics | _subscribed(group))
             changes: list[ShareRecord] = []
             rack_id = request.rack_id if member is None else request.rack_id or member.rack_id
             is_changed = member is None or (
@@ -143,15 +145,22 @@ class ShareGroups:
                 client = (client_id, client_host)
                 changes.append(records.member_record(group_id, member_id, rack_id, client, topics))
             changes += self._assigned(group, {member_id: topics}, is_changed)
-            assigned = await self._store_with_current(group, member_id, changes)
+            assigned = await self._store_with_current(partition, group, member_id, changes)
+            self._check_active(partition)
             self._watch(group_id, member_id)
         is_full = request.member_epoch == 0 or request.subscribed_topic_names is not None
         is_new = member is None or member.epoch != request.member_epoch
         return Heartbeat(assigned.epoch, assigned.assigned if is_full or is_new else None)
 
-    def _group_for(self, group_id: str, member_epoch: int) -> ShareGroup:
-        partition, groups = self._groups_of(group_id)
-        group = groups.get(group_id)
+    @asynccontextmanager
+    async def _locked(self, group_id: str) -> AsyncIterator[GroupPartition]:
+        """One request of a group at a time; gives it the partition of the group as it is loaded
+        now. What the request finds there holds as long as that is active. Raises KafkaError."""
+        async with self._locks.locked(group_id):
+            yield self._groups_of(group_id)[0]
+
+    def _group_for(self, partition: GroupPartition, group_id: str, member_epoch: int) -> ShareGroup:
+        group = (partition.share_groups or {}).get(group_id)
         if group is not None:
             return group
         # As in Kafka an empty group of another type has the name, too: its offsets are kept.
@@ -207,7 +216,11 @@ class ShareGroups:
         return [*changes, records.target_epoch_record(group.group_id, epoch)]
 
     async def _store_with_current(
-        self, group: ShareGroup, member_id: str, changes: list[ShareRecord]
+        self,
+        partition: GroupPartition,
+        group: ShareGroup,
+        member_id: str,
+        changes: list[ShareRecord],
     ) -> ShareMember:
         """Stores the changes and what the member has now; returns the member."""
         after = ShareGroup(group.group_id)
@@ -219,13 +232,13 @@ class ShareGroups:
             epochs = (after.target_epoch, 0 if member is None else member.epoch)
             topics = after.targets.get(member_id, {})
             changes.append(records.current_record(group.group_id, member_id, epochs, topics))
-            await self._store(group.group_id, changes)
-        found = self._groups_of(group.group_id)[1][group.group_id]
-        return found.members[member_id]
+            await self._store(partition, group.group_id, changes)
+        assert partition.share_groups is not None, "share groups are enabled"
+        return partition.share_groups[group.group_id].members[member_id]
 
     # Members that leave.
 
-    async def _remove(self, group: ShareGroup, member_id: str) -> None:
+    async def _remove(self, partition: GroupPartition, group: ShareGroup, member_id: str) -> None:
         group_id = group.group_id
         changes = [
             tombstone_record(kind, group_id, member_id)
@@ -235,7 +248,7 @@ class ShareGroups:
         rest.epoch, rest.initialized = group.epoch, group.initialized
         rest.members = {name: each for name, each in group.members.items() if name != member_id}
         rest.targets = {name: each for name, each in group.targets.items() if name != member_id}
-        await self._store(group_id, changes + self._assigned(rest, {}, True))
+        await self._store(partition, group_id, changes + self._assigned(rest, {}, True))
         timer = self._timers.pop((group_id, member_id), None)
         if timer is not None:
             timer.cancel()
@@ -263,14 +276,22 @@ class ShareGroups:
 
     async def _remove_expired(self, group_id: str, member_id: str) -> None:
         try:
-            async with self._locks.locked(group_id):
-                group = self.find(group_id)
+            async with self._locked(group_id) as partition:
+                group = (partition.share_groups or {}).get(group_id)
                 if group is None or member_id not in group.members:
                     return
                 if (group_id, member_id) not in self._timers:  # else it has come back
-                    await self._remove(group, member_id)
+                    await self._remove(partition, group, member_id)
         except KafkaError:
-            self._watch(group_id, member_id)  # retried, unless another broker coordinates it
+            self._watch_unwatched(group_id)  # retried, unless another broker coordinates it
+
+    def _watch_unwatched(self, group_id: str) -> None:
+        """Starts the sessions of members of a group here that have none."""
+        partition = self._partitions.home_of(group_id)
+        group = None if partition is None else (partition.share_groups or {}).get(group_id)
+        for member_id in () if group is None else group.members:
+            if (group_id, member_id) not in self._timers:
+                self._watch(group_id, member_id)
 
     def on_loaded(self, partition: GroupPartition) -> None:
         """The sessions of all members start when this broker becomes their coordinator."""
@@ -285,17 +306,21 @@ class ShareGroups:
 
     # The state of share partitions.
 
-    async def _initialize(self, group: ShareGroup, names: frozenset[str]) -> None:
+    async def _initialize(
+        self, partition: GroupPartition, group: ShareGroup, names: frozenset[str]
+    ) -> None:
         """Lets the share coordinator create the state of partitions that have none."""
         initialized = await self._states.initialize(group, names)
         if initialized != group.initialized:
-            await self._store(group.group_id, [self._states.record(group.group_id, initialized)])
+            changes = [self._states.record(group.group_id, initialized)]
+            await self._store(partition, group.group_id, changes)
             # A group that is new here was added by the replay of the record.
             group.initialized = initialized
 
-    def _empty_group(self, group_id: str) -> ShareGroup:
+    @staticmethod
+    def _empty_group(partition: GroupPartition, group_id: str) -> ShareGroup:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self.find(group_id)
+        group = (partition.share_groups or {}).get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.members:
@@ -304,12 +329,13 @@ class ShareGroups:
 
     async def delete(self, group_id: str) -> None:
         """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
-        async with self._locks.locked(group_id):
-            group = self._empty_group(group_id)
+        async with self._locked(group_id) as partition:
+            group = self._empty_group(partition, group_id)
             await self._states.delete(group_id, group.initialized)
             self._on_state_replaced(group_id)
             kinds = (records.STATE_PARTITIONS, records.TARGET_EPOCH, records.EPOCH)
-            await self._store(group_id, [tombstone_record(kind, group_id) for kind in kinds])
+            changes = [tombstone_record(kind, group_id) for kind in kinds]
+            await self._store(partition, group_id, changes)
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """The stored start offset of a share partition and its epochs. Raises KafkaError."""
@@ -322,8 +348,8 @@ class ShareGroups:
         with the former state cannot store it. Raises KafkaError: NON_EMPTY_GROUP, and
         GROUP_ID_NOT_FOUND for a group of another type.
         """
-        async with self._locks.locked(group_id):
-            group = self._group_for(group_id, 0)
+        async with self._locked(group_id) as partition:
+            group = self._group_for(partition, group_id, 0)
             if group.members:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
             initialized = await self._states.reset(group, offsets)
@@ -333,23 +359,27 @@ class ShareGroups:
                 if group.epoch == 0:  # a new group
                     changes.append(records.epoch_record(group_id, 1))
                     changes.append(records.target_epoch_record(group_id, 1))
-                await self._store(group_id, changes)
+                await self._store(partition, group_id, changes)
 
     async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
         """Deletes the state of topics of an empty group, which has no offsets there any more.
 
         Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        async with self._locks.locked(group_id):
-            await self._delete_topics(self._empty_group(group_id), frozenset(topic_ids))
+        async with self._locked(group_id) as partition:
+            group = self._empty_group(partition, group_id)
+            await self._delete_topics(partition, group, frozenset(topic_ids))
             self._on_state_replaced(group_id)
 
-    async def _delete_topics(self, group: ShareGroup, topic_ids: frozenset[bytes]) -> None:
+    async def _delete_topics(
+        self, partition: GroupPartition, group: ShareGroup, topic_ids: frozenset[bytes]
+    ) -> None:
         gone = {each: rows for each, rows in group.initialized.items() if each in topic_ids}
         if gone:
             await self._states.delete(group.group_id, gone)
             rest = {each: rows for each, rows in group.initialized.items() if each not in gone}
-            await self._store(group.group_id, [self._states.record(group.group_id, rest)])
+            changes = [self._states.record(group.group_id, rest)]
+            await self._store(partition, group.group_id, changes)
 
     def on_topics_deleted(self, names: AbstractSet[str]) -> None:
         """Topics are gone from the cluster: the state of their share partitions is deleted."""
@@ -372,10 +402,10 @@ class ShareGroups:
     async def _forget_topics(self, affected: list[tuple[str, frozenset[bytes]]]) -> None:
         for group_id, topic_ids in affected:
             try:
-                async with self._locks.locked(group_id):
-                    group = self.find(group_id)
+                async with self._locked(group_id) as partition:
+                    group = (partition.share_groups or {}).get(group_id)
                     if group is not None:
-                        await self._delete_topics(group, topic_ids)
+                        await self._delete_topics(partition, group, topic_ids)
             except KafkaError as error:
                 logger.info(
                     "Share group %s keeps the state of deleted topics until it is deleted: %s",
@@ -393,15 +423,26 @@ class ShareGroups:
             raise KafkaError(code or ErrorCode.NOT_COORDINATOR)
         return partition, partition.share_groups
 
-    async def _store(self, group_id: str, changes: Sequence[ShareRecord]) -> None:
-        """Appends the records; replays them when they are committed."""
-        partition, _ = self._groups_of(group_id)
+    def _check_active(self, partition: GroupPartition) -> None:
+        """Raises NOT_COORDINATOR when the partition has been dropped during a wait, maybe to be
+        loaded again: another coordinator may have changed its groups."""
+        if not self._partitions.is_active(partition):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    async def _store(
+        self, partition: GroupPartition, group_id: str, changes: Sequence[ShareRecord]
+    ) -> None:
+        """Appends the records; replays them when they are committed, or in the log at least, as the
+        next coordinator does. Raises KafkaError."""
+        self._check_active(partition)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def on_result(error_code: int, base_offset: int) -> None:
-            if error_code == ErrorCode.NONE:
+            if error_code == ErrorCode.NONE or error_code in IN_LOG_ERRORS:
                 for record in changes:
                     partition.replay_share_group(record)
+            if error_code in IN_LOG_ERRORS:
+                self._watch_unwatched(group_id)
             if not done.done():
                 done.set_result(error_code)
 

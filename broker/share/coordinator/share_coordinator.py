@@ -115,7 +115,8 @@ class ShareCoordinator:
         self._writes: dict[SharePartitionKey, list[_Write]] = {}
         # Keys with a request in progress.
         self._locks: KeyedLocks[SharePartitionKey] = KeyedLocks()
-        # Keys whose last append has an unknown outcome: the next record is a snapshot.
+        # Keys whose last append failed. Its record can be in the log all the same, and takes effect
+        # with the next load unless the next record is a snapshot.
         self._uncertain: set[SharePartitionKey] = set()
 
     def startup(self, partition_count: int | None) -> None:
@@ -310,7 +311,7 @@ class ShareCoordinator:
         code = await done
         if code == ErrorCode.NONE:
             return
-        if code == ErrorCode.REQUEST_TIMED_OUT:
+        if self.partitions.is_active(partition):
             self._uncertain.add(record.key)
         raise KafkaError(_response_code(code))
 

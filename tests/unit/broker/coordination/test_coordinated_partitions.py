@@ -102,3 +102,18 @@ def test_a_defect_in_what_follows_a_load_does_not_end_the_other_loads() -> None:
     setup.coordinator.on_elected(0, 2)
     setup.run_deferred()
     assert loaded == [0, 1, 2, 0]
+
+
+def test_a_topic_that_is_created_again_is_loaded_in_its_first_leader_epoch() -> None:
+    setup = Setup()
+    setup.elect(5)
+    setup.commit({T0: 1})
+    setup.coordinator.on_resigned(0)  # the topic is deleted
+    setup.log.batches.clear()
+    setup.log.end_offsets.clear()
+    setup.elect(0)
+    assert setup.coordinator.partitions.check(GROUP) == ErrorCode.NONE
+    assert setup.offset() == -1
+    setup.coordinator.on_resigned(0, 1)
+    setup.elect(0)  # stale
+    assert setup.coordinator.partitions.check(GROUP) == ErrorCode.NOT_COORDINATOR

@@ -4,7 +4,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from ottla.broker.groups.admin import RETRY_MS
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.log.records import GroupKey, OffsetKey, read_key
 from ottla.broker.groups.settings import GroupSettings
@@ -226,49 +225,6 @@ def test_offsets_that_cannot_be_deleted_stay() -> None:
     assert setup.offset() == 1
 
 
-def test_deleted_topics_take_their_offsets_along() -> None:
-    setup = Setup()
-    (member,) = setup.stable_group()
-    setup.commit({T0: 1, U0: 2}, member, 1)
-    setup.commit({U0: 2}, group_id="other")
-    setup.coordinator.admin.on_partitions_deleted([U0, T1])
-    assert list(setup.fetch()) == [T0]
-    assert setup.coordinator.partitions.find("other") is None
-
-
-@pytest.mark.parametrize("commits_again", [False, True])
-def test_offsets_of_a_deleted_topic_are_removed_also_if_that_fails(commits_again: bool) -> None:
-    """A new topic of that name has nothing at these offsets, or other records."""
-    setup = Setup()
-    setup.commit({T0: 1, U0: 2})
-    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    setup.coordinator.admin.on_partitions_deleted([U0])
-    assert setup.offset(U0) == 2
-    if commits_again:
-        setup.commit({U0: 7})
-    else:
-        setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
-        setup.timer.advance(RETRY_MS)
-        assert setup.offset(U0) == 2
-    setup.timer.advance(RETRY_MS)
-    assert setup.offset(U0) == (7 if commits_again else -1)
-    assert setup.offset(T0) == 1
-    written = len(tombstones(setup))
-    setup.timer.advance(RETRY_MS * 3)
-    assert len(tombstones(setup)) == written, "all is removed"
-
-
-def test_what_another_coordinator_removes_is_not_retried() -> None:
-    setup = Setup()
-    setup.commit({U0: 2})
-    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    setup.coordinator.admin.on_partitions_deleted([U0])
-    setup.coordinator.on_resigned(0, 1)
-    setup.timer.advance(RETRY_MS)
-    setup.run_deferred()
-    assert tombstones(setup) == []
-
-
 @pytest.mark.parametrize("how", ["topic", "offsets", "group"])
 def test_deleted_offsets_do_not_come_back_with_a_transaction(how: str) -> None:
     setup = Setup()
@@ -306,29 +262,16 @@ def end_transaction(setup: Setup) -> None:
     setup.coordinator.on_transaction_completed(7, 0, committed=True)
 
 
-def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:
+def test_many_groups_without_offsets_are_removed_in_slices() -> None:
     setup = Setup()
-    groups = [f"group-{number}" for number in range(STEPS_PER_SLICE * 3)]
-    for group_id in groups:
-        setup.commit({T0: 1, U0: 2}, group_id=group_id)
-    setup.coordinator.admin.on_partitions_deleted([T0])
-    assert len(setup.deferred) == 1
-    assert len(tombstones(setup)) == STEPS_PER_SLICE
-    # The topic was created again, and this group has read from it.
-    setup.commit({T0: 7}, group_id=groups[-1])
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    for number in range(STEPS_PER_SLICE * 3):
+        partition.find_or_create(f"group-{number}")
+    setup.coordinator.tick(setup.timer.clock.now_ms())
+    assert len(partition.groups) == STEPS_PER_SLICE * 2
     setup.run_deferred()
-    assert [setup.offset(T0, group_id) for group_id in groups] == [-1] * (len(groups) - 1) + [7]
-    assert {setup.offset(U0, group_id) for group_id in groups} == {2}
-
-
-def test_groups_that_moved_away_between_slices_are_left_alone() -> None:
-    setup = Setup()
-    for number in range(STEPS_PER_SLICE + 1):
-        setup.commit({T0: 1}, group_id=f"group-{number}")
-    setup.coordinator.admin.on_partitions_deleted([T0])
-    setup.coordinator.on_resigned(0, 1)
-    setup.run_deferred()
-    assert len(tombstones(setup)) == STEPS_PER_SLICE
+    assert not partition.groups
 
 
 # Expiry.

@@ -114,6 +114,29 @@ def test_which_partitions_have_offsets() -> None:
     offsets.replay(T0, value(1, 5), 5)
     offsets.replay_transactional(7, T1, value(2, 6))
     assert offsets.partitions() == {T0, T1}
-    assert offsets.among({T0}) == {T0}
-    assert offsets.among({T1}) == {T1}
-    assert offsets.among({TopicPartition("other", 0)}) == set()
+    offsets.begin([TopicPartition("t", 2)])
+    offsets.begin([TopicPartition("t", 3)], 7)
+    assert offsets.partitions() == {TopicPartition("t", index) for index in range(4)}
+
+
+def test_what_was_committed_before_a_record_of_the_log() -> None:
+    offsets = GroupOffsets()
+    offsets.replay(T0, value(1, 5), 5)
+    offsets.replay_transactional(7, T1, value(2, 6))
+    both = {T0, T1}
+    assert sorted(offsets.before(both, 7)[0]) == [T0, T1]
+    assert offsets.before(both, 6) == ([T0], False)
+    assert offsets.before(both, 5) == ([], False)
+    assert offsets.before({TopicPartition("other", 0)}, 7) == ([], False)
+    # As long as another transaction is ongoing, it is not known what stays.
+    offsets.replay_transactional(8, T0, value(3, 9))
+    assert offsets.before({T0}, 7) == ([], True)
+    offsets.replay_marker(8, committed=False)
+    assert offsets.before({T0}, 7) == ([T0], False)
+    for producer_id in (None, 9):
+        offsets.begin([T0], producer_id)
+        assert offsets.before({T0}, 7) == ([], True)
+        offsets.finish([T0], producer_id)
+    offsets.begin([T0])
+    offsets.replay(T0, value(4, 10), 10)
+    assert offsets.before({T0}, 7) == ([], False)

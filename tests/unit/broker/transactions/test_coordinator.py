@@ -272,7 +272,7 @@ def test_unused_transactional_ids_are_forgotten() -> None:
     setup.ongoing(T0, transactional_id="open")
     setup.timer.advance(1_060_000)  # times the open one out, which counts as a use
     setup.producer("young")
-    setup.coordinator.remove_expired()
+    setup.coordinator.upkeep.remove_expired()
     assert states_in_log(setup, "old") == ["Empty", "tombstone"]
     assert set(setup.coordinator.partitions.active[0].transactions) == {"open", "young"}
     assert set(Setup(setup.log).coordinator.partitions.active[0].transactions) == {"open", "young"}
@@ -283,7 +283,7 @@ def test_forgetting_that_fails_changes_nothing() -> None:
     producer = setup.producer()
     setup.timer.advance(1_000)
     setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    setup.coordinator.remove_expired()
+    setup.coordinator.upkeep.remove_expired()
     assert setup.add(producer, T0) == ErrorCode.NONE
 
 
@@ -292,7 +292,7 @@ def test_while_an_id_is_being_forgotten_its_producer_waits() -> None:
     producer = setup.producer()
     setup.timer.advance(1_000)
     setup.log.hold = True
-    setup.coordinator.remove_expired()
+    setup.coordinator.upkeep.remove_expired()
     assert setup.add(producer, T0) == ErrorCode.CONCURRENT_TRANSACTIONS
     setup.log.commit_all()
     assert setup.add(producer, T0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -189,6 +189,29 @@ async def test_after_a_timeout_the_next_record_is_a_snapshot() -> None:
     assert partition.states[KEY].snapshot_epoch == 1
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,  # of a flush, after the record was written
+    ],
+)
+async def test_a_record_that_is_in_the_log_although_its_append_failed_has_no_effect(
+    error: int,
+) -> None:
+    """The leader was told that its write failed, and has released the records since."""
+    log, made, first = await held_write()
+    log.hold = False
+    log.time_out_all(error)
+    with pytest.raises(KafkaError):
+        await first
+    await made.write(KEY, update()._replace(batches=(ACCEPTED._replace(state=0),)))
+    stored = await made.read(KEY, 1)
+    assert stored.batches == (ACCEPTED._replace(state=0),)
+    assert await coordinator(log).read(KEY, 1) == stored
+
+
 async def test_requests_for_one_key_wait_for_each_other() -> None:
     log, made, first = await held_write()
     second = spawn(made.write(KEY, update()), name="write")

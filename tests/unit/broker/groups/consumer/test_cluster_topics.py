@@ -1,0 +1,70 @@
+"""The topics of the cluster, and which of them match a pattern as they come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot, TopicMetadata
+from ottla.broker.groups.consumer import cluster_topics
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
+
+
+def snapshot(*names: str) -> MetadataSnapshot:
+    topics = {name: TopicMetadata(name, name.encode().rjust(16), {}) for name in names}
+    return MetadataSnapshot({}, topics, {}, (1, 1))
+
+
+class Scene:
+    """A catalog whose snapshot is replaced by hand; `matched` counts names that were matched."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self.snapshot = snapshot(*names)
+        self.catalog = ClusterTopics(lambda: self.snapshot)
+        self.matched = 0
+        find_matching = cluster_topics.find_matching
+
+        def counted(pattern: str, names: list[str]) -> frozenset[str]:
+            self.matched += len(names)
+            return find_matching(pattern, names)
+
+        monkeypatch.setattr(cluster_topics, "find_matching", counted)
+
+
+def test_only_new_topics_are_matched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{number}" for number in range(1000)]
+    scene = Scene(monkeypatch, *names)
+    assert scene.catalog.matching("t1.*") == {name for name in names if name[1] == "1"}
+    assert scene.matched == 1000
+    scene.snapshot = snapshot(*names[:-1], "t1x", "other")
+    version = scene.catalog.version
+    assert "t1x" in scene.catalog.matching("t1.*")
+    assert "other" not in scene.catalog.matching("t1.*")
+    assert scene.matched == 1002
+    scene.snapshot = snapshot(*(name for name in names if name != "t17"))
+    assert scene.catalog.version is not version
+    assert scene.catalog.matching("t1.*") == {n for n in names if n[1] == "1"} - {"t17"}
+    assert scene.matched <= 1003
+
+
+def test_the_names_that_are_matched_in_one_turn_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_topics, "MAX_MATCHES_PER_CHANGE", 10)
+    scene = Scene(monkeypatch, "a")
+    for pattern in ("a.*", "b.*", "c.*"):
+        scene.catalog.matching(pattern)
+    assert scene.matched == 3
+    scene.snapshot = snapshot("a", "a1", "b1", "c1")
+    assert scene.catalog.matching("b.*") == {"b1"}
+    assert scene.matched == 3 + 9
+    scene.snapshot = snapshot("a", "a1", "b1", "c1", "b2", "b3", "b4", "b5")
+    assert scene.catalog.matching("b.*") == {"b1", "b2", "b3", "b4", "b5"}
+    assert scene.matched == 3 + 9 + 8, "each pattern when it is needed"
+
+
+def test_a_cache_that_is_full_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_topics, "MAX_PATTERNS", 2)
+    scene = Scene(monkeypatch, "a", "b")
+    for pattern in ("a", "b", "[ab]", "a"):
+        scene.catalog.matching(pattern)
+    assert scene.matched == 8

@@ -1,0 +1,132 @@
+"""Share groups whose coordinator changes, or whose append ends late, while a request waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.broker.groups.share.share_groups import Heartbeat
+from ottla.broker.runtime.tasks import running_tasks, spawn
+from ottla.broker.share.persister import SharePartitionKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene, code_of
+
+
+class SlowPersister:
+    """`initialize` and `delete` wait for the gate."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.gate = asyncio.Event()
+        persister = scene.persister
+        initialize, delete = persister.initialize, persister.delete
+
+        async def slow_initialize(key: SharePartitionKey, state_epoch: int, offset: int) -> None:
+            await self.gate.wait()
+            await initialize(key, state_epoch, offset)
+
+        async def slow_delete(key: SharePartitionKey) -> None:
+            await self.gate.wait()
+            await delete(key)
+
+        persister.initialize = slow_initialize  # type: ignore[method-assign]
+        persister.delete = slow_delete  # type: ignore[method-assign]
+
+
+async def other_coordinator(scene: Scene, epoch: int) -> None:
+    """Another broker coordinates the group meanwhile, where member b joins."""
+    scene.coordinator.on_resigned(0, epoch)
+    other = Scene(scene.log)
+    other.catalog = scene.catalog
+    other.persister.start_offsets = dict(scene.persister.start_offsets)
+    assert (await other.beat("b")).member_epoch == 2
+    other.coordinator.on_resigned(0, epoch + 1)
+    scene.coordinator.on_elected(0, epoch + 1)
+
+
+def described(scene: Scene) -> tuple[int, dict[str, int]]:
+    group = scene.groups.find("g")
+    assert group is not None
+    return group.epoch, {member_id: each.epoch for member_id, each in group.members.items()}
+
+
+async def test_a_heartbeat_that_waited_for_another_coordinator_stores_nothing() -> None:
+    """It would take the epochs of the group back, and assign partitions without the members that
+    have joined there."""
+    scene = Scene()
+    await scene.beat("a")
+    scene.catalog.grow("t", 3)
+    slow = SlowPersister(scene)
+    waiting = spawn(scene.beat("c"), name="heartbeat")
+    await asyncio.sleep(0)
+    await other_coordinator(scene, 1)
+    before = described(scene)
+    slow.gate.set()
+    with pytest.raises(KafkaError) as refused:
+        await waiting
+    assert refused.value.code == ErrorCode.NOT_COORDINATOR
+    assert described(scene) == before
+    assert described(Scene(scene.log)) == before
+
+
+async def test_a_deletion_that_waited_for_another_coordinator_keeps_the_group() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    await scene.beat("a", -1)
+    slow = SlowPersister(scene)
+    waiting = spawn(scene.groups.delete("g"), name="delete")
+    await asyncio.sleep(0)
+    scene.coordinator.on_resigned(0, 1)
+    other = Scene(scene.log)
+    await other.beat("b")
+    scene.coordinator.on_elected(0, 2)
+    before = described(scene)
+    slow.gate.set()
+    with pytest.raises(KafkaError) as refused:
+        await waiting
+    assert refused.value.code == ErrorCode.NOT_COORDINATOR
+    assert described(scene) == before
+    assert described(Scene(scene.log)) == before
+
+
+async def test_a_session_that_expires_as_the_coordinator_changes_has_no_timer_any_more() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.timer.advance(46_000)  # the task that removes the member has not run yet
+    scene.coordinator.on_resigned(0, 1)
+    for task in running_tasks():
+        await task
+    scene.timer.advance(46_000)
+    assert not running_tasks()
+
+
+async def test_a_member_whose_removal_fails_is_removed_later() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    for left in ({"a": 1}, {}):
+        scene.timer.advance(46_000)
+        for task in running_tasks():
+            await task
+        assert described(scene)[1] == left
+
+
+async def test_a_change_that_is_committed_late_is_in_memory_as_in_the_log() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.log.hold = True
+    waiting = spawn(scene.beat("b"), name="heartbeat")
+    await asyncio.sleep(0)
+    assert scene.log.held
+    scene.log.time_out_all(ErrorCode.REQUEST_TIMED_OUT)
+    scene.log.hold = False
+    assert await code_of(waiting) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert described(scene) == described(Scene(scene.log)) == (2, {"a": 1, "b": 2})
+    assert await scene.beat("b") == Heartbeat(2, {TOPIC: [1]})
+    # A member that heard of an error only, and does not come back, has a session as others.
+    scene.timer.advance(44_000)
+    await scene.beat("a", 1)
+    scene.timer.advance(2_000)
+    for task in running_tasks():
+        await task
+    assert described(scene) == described(Scene(scene.log)) == (3, {"a": 2})

@@ -1,0 +1,115 @@
+"""Offsets in topics that are deleted."""
+
+import pytest
+
+from ottla.broker.groups.commits import Committer
+from ottla.broker.groups.deleted_topics import RETRY_MS
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.protocol.errors import ErrorCode
+from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
+from tests.unit.broker.groups.test_admin import U0, end_transaction, tombstones
+
+
+def test_deleted_topics_take_their_offsets_along() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.commit({T0: 1, U0: 2}, member, 1)
+    setup.commit({U0: 2}, group_id="other")
+    setup.coordinator.admin.on_partitions_deleted([U0, T1])
+    assert list(setup.fetch()) == [T0]
+    assert setup.coordinator.partitions.find("other") is None
+
+
+@pytest.mark.parametrize("commits_again", [False, True])
+def test_offsets_of_a_deleted_topic_are_removed_also_if_that_fails(commits_again: bool) -> None:
+    """A new topic of that name has nothing at these offsets, or other records."""
+    setup = Setup()
+    setup.commit({T0: 1, U0: 2})
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.coordinator.admin.on_partitions_deleted([U0])
+    assert setup.offset(U0) == 2
+    if commits_again:
+        setup.commit({U0: 7})
+    else:
+        setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        setup.timer.advance(RETRY_MS)
+        assert setup.offset(U0) == 2
+    setup.timer.advance(RETRY_MS)
+    assert setup.offset(U0) == (7 if commits_again else -1)
+    assert setup.offset(T0) == 1
+    written = len(tombstones(setup))
+    setup.timer.advance(RETRY_MS * 3)
+    assert len(tombstones(setup)) == written, "all is removed"
+
+
+def test_what_another_coordinator_removes_is_not_retried() -> None:
+    setup = Setup()
+    setup.commit({U0: 2})
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.coordinator.admin.on_partitions_deleted([U0])
+    setup.coordinator.on_resigned(0, 1)
+    setup.timer.advance(RETRY_MS)
+    setup.run_deferred()
+    assert tombstones(setup) == []
+
+
+def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:
+    setup = Setup()
+    groups = [f"group-{number}" for number in range(STEPS_PER_SLICE * 3)]
+    for group_id in groups:
+        setup.commit({T0: 1, U0: 2}, group_id=group_id)
+    setup.coordinator.admin.on_partitions_deleted([T0])
+    assert len(setup.deferred) == 1
+    assert len(tombstones(setup)) == STEPS_PER_SLICE
+    # The topic was created again, and this group has read from it.
+    setup.commit({T0: 7}, group_id=groups[-1])
+    setup.run_deferred()
+    assert [setup.offset(T0, group_id) for group_id in groups] == [-1] * (len(groups) - 1) + [7]
+    assert {setup.offset(U0, group_id) for group_id in groups} == {2}
+
+
+@pytest.mark.parametrize("producer_id", [None, 7])
+@pytest.mark.parametrize("commits_again", [False, True])
+def test_a_commit_that_is_pending_when_its_topic_is_deleted(
+    producer_id: int | None, commits_again: bool
+) -> None:
+    setup = Setup()
+    setup.commit({T1: 1})
+    setup.log.hold = True
+    setup.commit({T0: 5}, producer_id=producer_id)
+    setup.coordinator.admin.on_partitions_deleted([T0])
+    setup.log.hold = False
+    setup.log.commit_all()
+    if producer_id is not None:
+        end_transaction(setup)
+    if commits_again:  # the topic is there again
+        setup.commit({T0: 0})
+    setup.timer.advance(RETRY_MS)
+    left = {T1: 1} | ({T0: 0} if commits_again else {})
+    assert {each: setup.offset(each) for each in setup.fetch()} == left
+    again = Setup(setup.log)
+    assert {each: again.offset(each) for each in again.fetch()} == left
+    written = len(tombstones(setup))
+    setup.timer.advance(RETRY_MS * 3)
+    assert len(tombstones(setup)) == written, "all is removed"
+
+
+def test_a_commit_of_the_same_turn_is_before_the_deletion_of_its_topic() -> None:
+    setup = Setup()
+    setup.coordinator.commits.commit(
+        Committer(GROUP), {T0: CommittedOffset(5, -1, "", 0)}, lambda results: None
+    )
+    setup.coordinator.admin.on_partitions_deleted([T0])
+    setup.run_deferred()
+    assert setup.offset() == -1
+
+
+def test_groups_that_moved_away_between_slices_are_left_alone() -> None:
+    setup = Setup()
+    for number in range(STEPS_PER_SLICE + 1):
+        setup.commit({T0: 1}, group_id=f"group-{number}")
+    setup.coordinator.admin.on_partitions_deleted([T0])
+    setup.coordinator.on_resigned(0, 1)
+    setup.run_deferred()
+    assert len(tombstones(setup)) == STEPS_PER_SLICE

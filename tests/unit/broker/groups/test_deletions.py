@@ -1,0 +1,102 @@
+"""Deletions of groups and offsets that are interrupted: memory stays as the next coordinator reads
+the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.groups.log import appender
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.topics import TopicPartition
+from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
+
+LATE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+def delete(setup: Setup) -> list[dict[str, int]]:
+    results: list[dict[str, int]] = []
+    setup.coordinator.admin.delete_groups([GROUP], results.append)
+    return results
+
+
+def stored(setup: Setup) -> dict[TopicPartition, int]:
+    """The committed offsets, which are the same after the next load."""
+    found = {partition: each.value.offset for partition, each in setup.fetch().items()}
+    again = Setup(setup.log)
+    assert {partition: each.value.offset for partition, each in again.fetch().items()} == found
+    assert recorded_groups(setup) == recorded_groups(again)
+    return found
+
+
+def recorded_groups(setup: Setup) -> set[str]:
+    """A load can leave empty groups, which the next check for expired offsets removes."""
+    groups = setup.coordinator.admin.all_groups()
+    return {group.group_id for group in groups if group.offsets or group.generation_id}
+
+
+@pytest.mark.parametrize("producer_id", [None, 7])
+def test_a_commit_that_is_pending_is_deleted_with_its_group(producer_id: int | None) -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.hold = True
+    pending = setup.commit({T1: 2}, producer_id=producer_id)
+    assert pending.is_pending
+    results = delete(setup)
+    setup.log.commit_all()
+    assert pending.value == {T1: ErrorCode.NONE}
+    assert results == [{GROUP: ErrorCode.NONE}]
+    if producer_id is not None:
+        setup.log.hold = False
+        marker = end_transaction_marker(
+            committed=True,
+            coordinator_epoch=0,
+            producer_id=producer_id,
+            producer_epoch=0,
+            timestamp_ms=0,
+        )
+        setup.log.append(0, bytes(marker), lambda error, offset: None)
+        setup.coordinator.on_transaction_completed(producer_id, 0, committed=True)
+    assert stored(setup) == {}
+
+
+@pytest.mark.parametrize("error", LATE)
+def test_a_group_whose_tombstones_are_replicated_late_is_deleted(error: int) -> None:
+    setup = Setup()
+    member = setup.stable_group(1)[0]
+    setup.commit({T0: 1}, member, 1)
+    setup.leave((member, None))
+    setup.log.hold = True
+    results = delete(setup)
+    setup.log.time_out_all(error)
+    assert results[0][GROUP] != ErrorCode.NONE
+    assert stored(setup) == {}
+
+
+@pytest.mark.parametrize("error", LATE)
+def test_offsets_whose_tombstones_are_replicated_late_are_deleted(error: int) -> None:
+    setup = Setup()
+    setup.commit({T0: 1, T1: 2})
+    setup.log.hold = True
+    results: list[dict[TopicPartition, int]] = []
+    setup.coordinator.admin.delete_offsets(GROUP, [T0], lambda _, rows: results.append(rows))
+    setup.log.time_out_all(error)
+    assert results[0][T0] != ErrorCode.NONE
+    assert stored(setup) == {T1: 2}
+
+
+def test_a_group_of_whose_tombstones_some_are_stored_keeps_the_other_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appender, "MAX_TOMBSTONE_BATCH_BYTES", 1)
+    setup = Setup()
+    setup.commit({T0: 1, T1: 2})
+    setup.log.hold = True
+    results = delete(setup)
+    setup.log.commit_one()
+    setup.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert results == [{GROUP: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+    assert stored(setup) == {T1: 2}
+    setup.log.hold = False
+    assert delete(setup) == [{GROUP: ErrorCode.NONE}]
+    assert stored(setup) == {}
