@@ -12,6 +12,7 @@ from tests.simulation.cluster.deletion_troubles import DeletionTroubles
 from tests.simulation.cluster.disk_troubles import DiskTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
 from tests.simulation.cluster.node import Node
+from tests.simulation.cluster.reassignment_troubles import ReassignmentTroubles
 from tests.simulation.cluster.settled import settles
 from tests.simulation.cluster.unfinished_troubles import UnfinishedTroubles
 
@@ -66,6 +67,7 @@ class Troubles:
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
         self.deletions = DeletionTroubles(world, self.admin, self.leaders)
+        self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
         self.count = 0
 
@@ -106,6 +108,8 @@ class Troubles:
             await getattr(self.unfinished, kind)(node)
         elif hasattr(self.deletions, kind):
             await getattr(self.deletions, kind)(node)
+        elif hasattr(self.reassignments, kind):
+            await getattr(self.reassignments, kind)(node)
         elif hasattr(self.tiered, kind):
             await getattr(self.tiered, kind)(node)
         else:
