@@ -54,6 +54,8 @@ TOGETHER_SHARE = 0.3
 # Between which versions the brokers are upgraded and downgraded.
 PROTOCOL_VERSIONS = ("3.9-IV0", "3.4-IV0", "3.2-IV0")
 READY_SECONDS = 60
+# Part of the kinds that happen while a log is compacted.
+IN_COMPACTION = "in_compaction"
 
 
 class Troubles:
@@ -69,7 +71,14 @@ class Troubles:
         self.deletions = DeletionTroubles(world, self.admin, self.leaders)
         self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
+        self.compactions = self._compactions() if IN_COMPACTION in world.shape.kinds else None
         self.count = 0
+
+    def _compactions(self) -> Any:
+        # Late: elsewhere a compaction is one piece of work.
+        from tests.simulation.cluster.compaction_troubles import CompactionTroubles
+
+        return CompactionTroubles(self.world, self.admin)
 
     async def one(self) -> None:
         """Does the next thing, sometimes two at a time, and undoes what can be undone."""
@@ -110,6 +119,8 @@ class Troubles:
             await getattr(self.deletions, kind)(node)
         elif hasattr(self.reassignments, kind):
             await getattr(self.reassignments, kind)(node)
+        elif hasattr(self.compactions, kind):
+            await getattr(self.compactions, kind)(node)
         elif hasattr(self.tiered, kind):
             await getattr(self.tiered, kind)(node)
         else:
