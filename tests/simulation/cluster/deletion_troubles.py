@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.controller.tree import znodes
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import CoordinatorOf, Versions
+from ottla.protocol.client.operations import Node as To
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,11 +26,11 @@ from ottla.protocol.messages.offset_commit import (
 )
 from ottla.protocol.messages.table import ApiKey
 from ottla.protocol.topics import TopicPartition
-from tests.simulation.cluster.admin import PASSING_TOPIC
-from tests.simulation.cluster.clients import Producer, TransactionalProducer
+from tests.simulation.cluster.admin import PASSING_TOPIC, REQUEST_MS
+from tests.simulation.cluster.clients import LoneWriter, Producer, TransactionalProducer
 from tests.simulation.cluster.disk import Faults
 from tests.simulation.cluster.network import Network, Pipe
-from tests.simulation.cluster.settled import settles
+from tests.simulation.cluster.settled import assignments, not_deleted, not_led, settles, state_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.admin import Admin
@@ -43,6 +49,11 @@ SENT_SECONDS = 3
 ARRIVED_SECONDS = 3
 # Tombstones that found no space are retried after 5 s.
 FORGOTTEN_SECONDS = 20
+# Session timeout, and an election.
+ELECTED_SECONDS = 15
+JOINED_SECONDS = 30
+# Until a follower that fetches all the time has learned the log start offset.
+LEARNED_SECONDS = 5
 POLL_SECONDS = 0.05
 ACKNOWLEDGED_ATTEMPTS = 20
 
@@ -208,6 +219,55 @@ class DeletionTroubles:
             self.world.complain(
                 f"{self._left()[0]} has an offset of {PASSING_TOPIC}, which is gone"
             )
+
+    async def missed_deletion(self, _node: Node) -> None:
+        """A leader is away alone and is written to, while the next one deletes all records.
+
+        Nothing is written later: what the broker does not learn when it has to truncate, it has to
+        learn without a record.
+        """
+        if not await self._create() or not await self._write():
+            return
+        former = self._leader()
+        if former is None:
+            return
+        back = self.leaders.cut_off(former)
+        await self._until(lambda: self._leader() not in (former, None), ELECTED_SECONDS)
+        leader = self._leader()
+        if leader not in (former, None):
+            await self._write_alone(former)
+            rows = [DeleteRecordsTopic(WHERE.topic, [DeleteRecordsPartition(WHERE.partition, -1)])]
+            await self.admin.send(DeleteRecordsRequest(rows, REQUEST_MS), To(leader.broker_id))
+            self.world.note(f"records of {WHERE} are deleted")
+        back()
+        await self._until(self._is_in_sync, JOINED_SECONDS)
+        # A later election would have the leader send everything again.
+        if self._is_in_sync() and not await self._until(lambda: not self._kept(), LEARNED_SECONDS):
+            self.world.complain(self._kept())
+        await self._settle()
+
+    def _is_in_sync(self) -> bool:
+        state = state_of(self.world, WHERE)
+        return state is not None and len(state.isr) == len(self._replicas())
+
+    def _kept(self) -> str:
+        """What followers have not deleted, "" when it is not known."""
+        replicas = self._replicas()
+        if not replicas or not_led(self.world, WHERE, replicas):
+            return ""
+        return not_deleted(self.world, WHERE, replicas) or ""
+
+    def _replicas(self) -> tuple[int, ...]:
+        return assignments(self.world).get(WHERE, ())
+
+    def _leader(self) -> Node | None:
+        state = state_of(self.world, WHERE)
+        return None if state is None else self.world.nodes.get(state.leader)
+
+    async def _write_alone(self, node: Node) -> None:
+        world = self.world
+        writer = world.clients.context.run(LoneWriter, world, "alone", *WHERE, node.host)
+        await world.loop.create_task(writer.run(), context=world.clients.context)
 
     async def _begin(self, producer: TransactionalProducer) -> bool:
         await producer.begin_at_last()

@@ -165,6 +165,8 @@ class Disk:
         self.slowness: Slowness | None = None
         #: As `slowness`, for reads.
         self.slow_reading: Slowness | None = None
+        #: Is called with the path before a file is opened, and may make its caller wait.
+        self.before_open: Callable[[str], None] | None = None
         self.death: Death | None = None
         #: Whether a failed sync loses what was to be synced, as it does with most kernels.
         self.drops_unsynced = False
@@ -262,6 +264,8 @@ class SimulatedFileSystem:
         return found, name
 
     def open(self, path: str, flags: int) -> int:
+        if self._disk.before_open is not None and not self._disk.is_checked:
+            self._disk.before_open(path)
         self._call("open", path)
         names, name = self._names(path)
         file = names.live.get(name)

@@ -28,6 +28,8 @@ LONE_WRITERS = 3
 # In this time producers append to a partition, or it gets nothing.
 APPENDED_SECONDS = 2
 ABORTING_PRODUCERS = 2
+# Until the controller has begun with a request.
+REQUEST_SECONDS = 0.3
 # The retries of an ISR change that is refused become rare: at most eight in this time, each of
 # which the controller may write twice, together with others and alone.
 THROTTLED_SECONDS = 3
@@ -259,6 +261,44 @@ class LeaderTroubles:
         await asyncio.sleep(self.random.uniform(2, 8))
         if not leader.is_up:
             leader.start()
+
+    async def unheard_restart(self, _node: Node) -> None:
+        """A member of the ISR gets an empty disk while the controller, which leads, is without
+        ZooKeeper. The controller writes a state with that member, and dies before it hears of the
+        restart. The member would be the next leader."""
+        index = self.random.randrange(self.world.shape.partitions)
+        controller = self.controller()
+        others = [each for each in self.world.nodes.values() if each is not controller]
+        if controller is None or len(others) < 2:
+            return
+        member, other = self.random.sample(others, 2)
+        chosen = [controller.broker_id, member.broker_id, other.broker_id]
+        await self.admin.reassign_to(index, chosen)
+        await self._until(lambda: set(self._isr(index)) == set(chosen), 10)
+        await self.admin.elect_preferred()
+        session = self.session(controller)
+        is_spared = not self.disks.has_survivors(member, controller)
+        if session is None or self.leader(index) is not controller or is_spared:
+            return
+        session.cut()
+        reassigning = asyncio.get_running_loop().create_task(
+            self.admin.reassign_to(index, [member.broker_id, other.broker_id, controller.broker_id])
+        )
+        await asyncio.sleep(REQUEST_SECONDS)
+        before = self._registration(member)
+        await self.disks.new_disk(member)
+        await self._until(lambda: self._registration(member) not in (before, 0), 2)
+        session.after_write(znodes.state_path(TopicPartition(TOPIC, index)), controller.kill)
+        session.heal()
+        await reassigning
+        await asyncio.sleep(self.random.uniform(2, 8))
+        if not controller.is_up:
+            controller.start()
+
+    def _registration(self, node: Node) -> int:
+        """The broker epoch of a broker, 0 without one."""
+        found = self.world.ensemble.tree.nodes.get(znodes.broker_path(node.broker_id))
+        return 0 if found is None else found.czxid
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         for _ in range(int(seconds / POLL_SECONDS)):

@@ -32,6 +32,11 @@ def wait(seconds: float) -> None:
     _running[-1].park(seconds)
 
 
+def is_in_thread() -> bool:
+    """Whether the caller is in such a thread, and may `wait`."""
+    return bool(_running)
+
+
 class WaitingEvent:
     """`threading.Event` for threads that wait for each other's requests."""
 

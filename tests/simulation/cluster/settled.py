@@ -46,7 +46,11 @@ def unsettled(world: World) -> str | None:
         if doubled:
             return f"{node.host} has two logs of {doubled[0]}"
     for where, replicas in assigned.items():
-        reason = not_led(world, where, replicas) or not_known(world, where)
+        reason = (
+            not_led(world, where, replicas)
+            or not_known(world, where)
+            or not_deleted(world, where, replicas)
+        )
         if reason:
             return reason
     return _deleted(world, {where.topic for where in assigned})
@@ -92,6 +96,22 @@ def not_known(world: World, where: TopicPartition) -> str | None:
         known = None if found is None else (found.leader, found.leader_epoch, sorted(found.isr))
         if state is None or known != (state.leader, state.leader_epoch, sorted(state.isr)):
             return f"{where} is {known} in the metadata cache of {node.host}, {state} in ZooKeeper"
+    return None
+
+
+def not_deleted(world: World, where: TopicPartition, replicas: tuple[int, ...]) -> str | None:
+    """Why a follower has records that its leader has deleted.
+
+    The other way round is no error: a leader that was killed, or has lost power, may have lost the
+    checkpoint of its log start offset.
+    """
+    hosted = [
+        world.nodes[each].server.parts.replicas.manager.partitions[where] for each in replicas
+    ]  # type: ignore[union-attr]
+    starts = {each.context.broker_id: each.log.log_start_offset for each in hosted}
+    leader = next(each for each in hosted if each.is_leader)
+    if min(starts.values()) < leader.log.log_start_offset:
+        return f"{where} has log start offsets {starts}, {leader.context.broker_id} leads"
     return None
 
 

@@ -12,6 +12,7 @@ from tests.simulation.cluster.deletion_troubles import DeletionTroubles
 from tests.simulation.cluster.disk_troubles import DiskTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
 from tests.simulation.cluster.node import Node
+from tests.simulation.cluster.reassignment_troubles import ReassignmentTroubles
 from tests.simulation.cluster.settled import settles
 from tests.simulation.cluster.unfinished_troubles import UnfinishedTroubles
 
@@ -53,6 +54,8 @@ TOGETHER_SHARE = 0.3
 # Between which versions the brokers are upgraded and downgraded.
 PROTOCOL_VERSIONS = ("3.9-IV0", "3.4-IV0", "3.2-IV0")
 READY_SECONDS = 60
+# Part of the kinds that happen while a log is compacted.
+IN_COMPACTION = "in_compaction"
 
 
 class Troubles:
@@ -66,8 +69,16 @@ class Troubles:
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
         self.deletions = DeletionTroubles(world, self.admin, self.leaders)
+        self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
+        self.compactions = self._compactions() if IN_COMPACTION in world.shape.kinds else None
         self.count = 0
+
+    def _compactions(self) -> Any:
+        # Late: elsewhere a compaction is one piece of work.
+        from tests.simulation.cluster.compaction_troubles import CompactionTroubles
+
+        return CompactionTroubles(self.world, self.admin)
 
     async def one(self) -> None:
         """Does the next thing, sometimes two at a time, and undoes what can be undone."""
@@ -106,6 +117,10 @@ class Troubles:
             await getattr(self.unfinished, kind)(node)
         elif hasattr(self.deletions, kind):
             await getattr(self.deletions, kind)(node)
+        elif hasattr(self.reassignments, kind):
+            await getattr(self.reassignments, kind)(node)
+        elif hasattr(self.compactions, kind):
+            await getattr(self.compactions, kind)(node)
         elif hasattr(self.tiered, kind):
             await getattr(self.tiered, kind)(node)
         else:

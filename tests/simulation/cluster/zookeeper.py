@@ -229,7 +229,14 @@ class Session:
         for ops in batches:
             _check_size(b"".join(getattr(op, "data", b"") for op in ops))
         accepted = [ops for ops in batches if not self._is_throttled(ops)]
-        results = await self._call(lambda: self.inner.multi_many(accepted), write=True)
+
+        async def apply() -> list[list[OpResult] | StoreError]:
+            applied = await self.inner.multi_many(accepted)
+            for ops in accepted:
+                self._written(ops)
+            return applied
+
+        results = await self._call(apply, write=True)
         if len(accepted) == len(batches):
             return results
         self.throttled += len(batches) - len(accepted)
