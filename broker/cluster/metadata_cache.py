@@ -173,11 +173,12 @@ class MetadataCache:
         return run_at_once(self.update_in_steps(request))
 
     def update_in_steps(
-        self, request: UpdateMetadataRequest
+        self, request: UpdateMetadataRequest, *, keep_brokers: bool = False
     ) -> Generator[None, None, list[TopicPartition]]:
         """`update` for requests with very many partitions. The snapshot changes with the last step;
-        until then there must be no other update."""
-        is_late = self._drop_late(request)  # the brokers stay as they are, then
+        until then there must be no other update. `keep_brokers`: those of the request do not count,
+        as if it were late."""
+        is_late = self._drop_late(request) or keep_brokers
         old = self.snapshot
         topics = old.topics
         topic_names = old.topic_names

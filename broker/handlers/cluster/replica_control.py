@@ -218,7 +218,7 @@ class ReplicaControl:
                 controller_epoch=snapshot.controller_epoch,
                 topic_states=states,
             )
-            steps = self._metadata.update_in_steps(request, is_late=True)
+            steps = self._metadata.update_in_steps(request, keep_brokers=True)
             self._on_metadata(await run_in_slices(steps))
 
     def _refuse_update(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse | None:
