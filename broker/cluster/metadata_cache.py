@@ -16,6 +16,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
+    UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
@@ -123,8 +124,8 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = MetadataSnapshot({}, {}, {}, (-1, 0))
-        #: Ids of deleted topics, the last ones.
-        self._deleted_ids: dict[bytes, None] = {}
+        #: Ids of the last deleted topics, with the epochs of the controllers that deleted them.
+        self._deleted_ids: dict[bytes, int] = {}
         # One entry for each request that waits; those are bounded by the connections.
         self._waiters: list[tuple[Callable[[MetadataSnapshot], bool], asyncio.Future[None]]] = []
 
@@ -223,7 +224,7 @@ class MetadataCache:
             else:
                 topics.pop(name, None)
                 topic_names.pop(topic_id, None)
-                self._remember_deleted(topic_id)
+                self._remember_deleted(topic_id, request.controller_epoch)
         brokers = {broker.id: _broker(broker) for broker in request.live_brokers}
         self.snapshot = MetadataSnapshot(
             old.brokers if is_late else brokers,
@@ -240,25 +241,29 @@ class MetadataCache:
 
         After a time-out the controller sends a request again, and the first one may arrive when the
         topic is gone, or was created again with another id. One that deletes it, which is dropped
-        all the same, may also come of a new controller.
+        all the same, may also come of a new controller. To that the topic may exist: its deletion
+        had not ended and was cancelled.
         """
-        deleted = self._deleted_ids
+        deleted, epoch = self._deleted_ids, request.controller_epoch
+        for topic in request.topic_states:
+            if deleted.get(topic.topic_id, epoch) < epoch and not _deletes(topic):
+                del deleted[topic.topic_id]
         known = [topic for topic in request.topic_states if topic.topic_id in deleted]
         if known:
             request.topic_states = [
                 topic for topic in request.topic_states if topic.topic_id not in deleted
             ]
-        return any(
-            state.leader != LEADER_DURING_DELETE
-            for topic in known
-            for state in topic.partition_states
-        )
+        return not all(_deletes(topic) for topic in known)
 
-    def _remember_deleted(self, topic_id: bytes) -> None:
+    def _remember_deleted(self, topic_id: bytes, controller_epoch: int) -> None:
         if topic_id != ZERO_UUID:
-            self._deleted_ids[topic_id] = None
+            self._deleted_ids[topic_id] = controller_epoch
             if len(self._deleted_ids) > _DELETED_MAX:
                 del self._deleted_ids[next(iter(self._deleted_ids))]
+
+
+def _deletes(topic: UpdateMetadataTopicState) -> bool:
+    return all(state.leader == LEADER_DURING_DELETE for state in topic.partition_states)
 
 
 def _by_topic(

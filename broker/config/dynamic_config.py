@@ -79,7 +79,7 @@ class DynamicConfig:
         self._broker: Properties = {}
         # The entities that have settings, by path.
         self._known: dict[str, None] = {}
-        self._watcher = ConfigChangeWatcher(store, runtime, self._take, self._read_all)
+        self._watcher = ConfigChangeWatcher(store, runtime, self._take, self._take_missed)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -145,10 +145,19 @@ class DynamicConfig:
     async def start(self) -> None:
         """Reads everything there is and follows changes from then on."""
         await self._watcher.start()
-        await self._read_all()
+        for kind, name, properties in await self._read_all():
+            self._take(kind, name, properties)
 
-    async def _read_all(self) -> None:
-        """Also of those that were deleted since the last time."""
+    async def _take_missed(self) -> None:
+        """After changes that were not announced to this broker."""
+        for kind, name, properties in await self._read_all():
+            try:
+                self._take(kind, name, properties)
+            except Exception:  # the others are taken
+                logger.exception("Failed to apply the configuration of %s/%s", kind, name)
+
+    async def _read_all(self) -> list[tuple[str, str, Properties]]:
+        """(type, name, settings), also of those that were deleted since the last time."""
         brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in _broker_entities(self._broker_id)]
         entities = [*brokers, *self._known]
         others = (znodes.ENTITY_CLIENT_METRICS, znodes.ENTITY_GROUPS)
@@ -156,9 +165,10 @@ class DynamicConfig:
             if kind != znodes.ENTITY_BROKERS:
                 entities.extend(await entities_of(self._store, kind))
         found = await read_configs(self._store, dict.fromkeys(entities))
-        for entity, properties in found.items():
-            kind, _, name = entity.partition("/")
-            self._take(kind, name, properties)
+        return [
+            (entity.partition("/")[0], entity.partition("/")[2], properties)
+            for entity, properties in found.items()
+        ]
 
     def stop(self) -> None:
         """No change is taken after this."""

@@ -137,6 +137,13 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch >= 0x7FFFFFFF else self._epoch + 1
         return True
 
+    def renew(self) -> None:
+        """A part of a response was ignored: the next request is a full one, which closes the
+        session and opens a new one. The leader takes the offsets of that part for known, and would
+        not return them again before they change."""
+        self._epoch = _OPEN
+        self._known = {}
+
     def reset(self) -> None:
         """Drops the session: the next request is a full one and opens a new session."""
         self._session_id = _NO_SESSION

@@ -298,8 +298,7 @@ class Fetcher:
         self._log_errors()
         # The next fetch reports to the leader that the records are in this log.
         unflushed, self._unflushed = self._unflushed, []
-        if unflushed:
-            await self._group_commit.wait(unflushed)
+        await self._group_commit.wait(unflushed)
 
     # -- responses ------------------------------------------------------------------------------
 
@@ -313,6 +312,7 @@ class Fetcher:
             or log.log_end_offset != fetch_state.fetch_offset
             or partition.topic_id != fetch_state.topic_id
         ):
+            self._session.renew()
             return  # Changed while the request was in flight. The topic id: it was created again.
         code = data.error_code
         try:

@@ -253,13 +253,14 @@ class LogDirMover:
         for epoch, start in log.leader_epochs.entries:
             future.assign_epoch(epoch, start)
         moved = self._log_manager.replace_current_with_future(*key, self._now_ms())
+        self._moving.discard(key)
         partition = self._replica_manager.partitions.get(key)
+        if partition is not None:
+            partition.log = moved  # also if the next call finds the disk of the log failed
         # Records that were deleted during the copy stay deleted.
         moved.delete_records_before(min(log.log_start_offset, moved.high_watermark))
         if partition is not None:
-            partition.log = moved
             self._replica_manager.complete_delayed_requests(partition)
-        self._moving.discard(key)
         logger.info(
             "Replaced current log of %s with the future log in %s",
             key,

@@ -81,9 +81,13 @@ class MarkerWriter:
             results[marker.producer_id][where] = error
             if error == ErrorCode.NONE and where.topic == GROUP_METADATA_TOPIC:
                 # The offsets of a committed transaction become visible.
-                self._on_transaction_completed(
-                    marker.producer_id, where.partition, marker.transaction_result
-                )
+                try:
+                    self._on_transaction_completed(
+                        marker.producer_id, where.partition, marker.transaction_result
+                    )
+                except Exception:
+                    # A defect, and without a response no marker would be sent to this broker.
+                    logger.exception("Unexpected error completing the offsets of a transaction")
             if remaining == 0:
                 response_callback(_response(results))
 

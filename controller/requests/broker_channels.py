@@ -158,9 +158,20 @@ class _RequestSender:
                 if self.items and self.items[0] is item:
                     self.items.popleft()
                 if not self.stopped:
-                    item.callback(response)
+                    self._respond(item, response)
         finally:
             await self._disconnect()
+
+    def _respond(self, item: _Item, response: "Message") -> None:
+        try:
+            item.callback(response)
+        except Exception:
+            # A defect, or a response that is not what it should be: the next requests are sent.
+            logger.exception(
+                "Unexpected error with the response of broker %d to %s",
+                self.broker.broker_id,
+                item.request.NAME,
+            )
 
     async def _send(self, item: _Item) -> "Message":
         """The response; retries until there is one, also for the broker in this process."""

@@ -47,3 +47,20 @@ async def test_a_new_topic_does_not_get_the_settings_of_an_earlier_one_of_its_na
     await entities.dynamic.load_topics(["t"])
     assert entities.dynamic.log_config("t").retention_ms == 7 * 24 * 3_600_000
     await entities.stop()
+
+
+async def test_a_setting_that_cannot_be_applied_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entities = await Entities().start()
+
+    def fail(topic: str) -> None:
+        raise ValueError("a value that is not expected")
+
+    monkeypatch.setattr(entities.changes, "topic_changed", fail)
+    for entity in ("topics/t", "users/u"):
+        path = f"/config/{entity}"
+        await set_or_create(entities.store, path, encode_config({"retention.ms": "1"}))
+    await delete_unread(entities.store)
+    await eventually_async(lambda: "users/u" in entities.changes.quotas)
+    await entities.stop()

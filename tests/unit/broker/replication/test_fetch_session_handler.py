@@ -109,6 +109,16 @@ def test_a_lost_session_is_opened_again(session: FetchSessionHandler, code: int)
     assert positions_in(request) == [(0, 0), (1, 0)]
 
 
+def test_a_renewed_session_closes_the_old_one(session: FetchSessionHandler) -> None:
+    session.renew()
+    request = fill(session, {ZERO: wanted(), ONE: wanted()})
+    assert (request.session_id, request.session_epoch) == (77, 0)
+    assert positions_in(request) == [(0, 0), (1, 0)]
+    assert session.handle_response(0, 78)
+    request = fill(session, {ZERO: wanted(), ONE: wanted()})
+    assert (request.session_id, request.session_epoch, request.topics) == (78, 1, [])
+
+
 def test_a_leader_without_room_for_a_session_is_sent_everything_each_time() -> None:
     session = FetchSessionHandler(1000)
     for _ in range(2):

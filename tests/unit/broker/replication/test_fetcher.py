@@ -411,6 +411,9 @@ def test_a_response_to_an_old_order_is_thrown_away() -> None:
         pair.following.order(LEADER, epoch=1, replicas=BOTH)
         await pair.leader.response()
         assert pair.following.log().log_end_offset == 0
+        request, _ = await pair.next_fetch()
+        assert request.session_id != 0, "the leader closes that session"
+        assert request.session_epoch == 0, "it has noted the high watermark as known"
 
     run(body)
 

@@ -17,7 +17,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import DiskFull
+from ottla.storage.errors import DiskFull, LogDirectoryOffline
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on, plain
@@ -352,6 +352,22 @@ async def test_a_move_waits_for_descriptors(
     moved = await scene.move()
     assert moved.log_end_offset == 10
     assert caplog.text.count("The move of t-0 to another log dir waits") == 1
+
+
+async def test_a_disk_that_fails_at_the_end_of_a_move_has_the_log(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica goes offline with it; with the old log it would append to deleted files."""
+    append(scene.log, 10)
+
+    def fail(log: Log, offset: int) -> bool:
+        log.log_directory.fail(OSError(errno.EIO, "broken"))
+        raise LogDirectoryOffline(log.log_directory.path, "broken")
+
+    monkeypatch.setattr(Log, "delete_records_before", fail)
+    moved = await scene.move()
+    assert moved is not scene.log
+    assert scene.logs.offline_directories == ["/b"]
 
 
 async def test_a_move_from_a_broken_disk_ends(scene: Scene) -> None:

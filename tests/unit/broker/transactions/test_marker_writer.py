@@ -73,6 +73,21 @@ def errors_of(response: WriteTxnMarkersResponse) -> dict[TopicPartition, int]:
     }
 
 
+def test_an_unforeseen_error_of_the_offsets_does_not_withhold_the_response() -> None:
+    """The coordinator sends the next markers to a broker after the response to the last ones."""
+
+    def fail(*arguments: object) -> None:
+        raise KeyError("a defect")
+
+    partitions = Partitions()
+    writer = MarkerWriter(partitions.append, fail, lambda: 1_234)
+    responses: list[WriteTxnMarkersResponse] = []
+    writer.write(request(OFFSETS, T0), responses.append)
+    partitions.response()
+    (response,) = responses
+    assert errors_of(response) == {OFFSETS: 0, T0: 0}
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_marker_is_a_control_batch(committed: bool) -> None:
     partitions = Partitions()

@@ -168,6 +168,20 @@ async def test_failed_request_is_sent_again_over_a_new_connection(setup: Setup) 
     assert [connection.closed for connection in setup.remote.connections] == [True, True, False]
 
 
+async def test_a_response_that_cannot_be_used_does_not_end_the_line(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(response: Message | None) -> None:
+        raise KeyError("a row that is not expected")
+
+    setup.channels.send(2, request(1), 8, fail)
+    setup.send(2, 2)
+    await settle()
+    assert setup.remote.received == [request(1), request(2)]
+    assert setup.responses == [2]
+    assert "Unexpected error with the response of broker 2 to UpdateMetadata" in caplog.text
+
+
 async def test_removed_broker_gets_nothing_more(setup: Setup) -> None:
     setup.remote.failures = [TimeoutError()]
     setup.send(2, 1)

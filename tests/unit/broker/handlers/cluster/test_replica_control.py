@@ -261,6 +261,21 @@ def test_metadata_of_a_deleted_topic_that_come_late_do_not_replace_those_of_the_
     assert scene.replicas.metadata.snapshot.topic_id(TOPIC) == TOPIC_ID
 
 
+def test_a_topic_whose_deletion_was_cancelled_comes_back_with_the_next_controller() -> None:
+    """Its deletion waited for a broker, and the new controller has delete.topic.enable=false."""
+    scene = Scene()
+    alive, deletion = metadata(leader=2, leader_epoch=0), metadata(leader=-2, leader_epoch=-2)
+    for request in (alive, deletion):
+        scene.control.update_metadata(copy.deepcopy(request))
+    alive.controller_epoch = deletion.controller_epoch = alive.controller_epoch + 1
+    scene.control.update_metadata(copy.deepcopy(deletion))
+    assert scene.replicas.metadata.snapshot.topics == {}
+    alive.live_brokers = [UpdateMetadataBroker(id=1)]
+    scene.control.update_metadata(alive)
+    assert scene.replicas.metadata.snapshot.topic_id(TOPIC) == TOPIC_ID
+    assert list(scene.replicas.metadata.snapshot.brokers) == [1]
+
+
 async def test_a_late_deletion_leaves_the_new_topic_alone() -> None:
     scene = Scene()
     scene.replicas.lead()
