@@ -32,7 +32,7 @@ logger = logging.getLogger("ottla.groups")
 
 # To look at a group takes 3 us, to remove its offsets 240.
 _GROUPS_PER_STEP = 32
-_LOOKS_PER_STEP = 128  # where the state is all that is looked at
+_LOOKS_PER_STEP = 128  # where only the state is read
 
 
 class GroupAdmin:

@@ -16,9 +16,11 @@ import pytest
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
+from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
 from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
@@ -32,6 +34,7 @@ from ottla.protocol.message import Message
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -39,6 +42,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import Replicas
 from tests.doubles.request_context import FakeContext
 from tests.hostile.turns import TurnMeter
@@ -224,3 +228,24 @@ async def test_many_transactions_are_listed(meter: TurnMeter) -> None:
     assert isinstance(result, Coroutine)
     assert await in_turns(result) is DEFERRED
     assert cast("Peer", context.connection).sent > 20 * LISTED
+
+
+@pytest.mark.parametrize("version", [7, 8])
+async def test_all_offsets_of_a_group_are_fetched(meter: TurnMeter, version: int) -> None:
+    setup = Setup()
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    offsets = partition.find_or_create("group").offsets
+    for number in range(LISTED):
+        where = TopicPartition(f"topic-{number // 10}", number % 10)
+        offsets.replay(where, CommittedOffset(number, -1, "", 0), number)
+    request = OffsetFetchRequest(group_id="group", topics=None)
+    if version >= 8:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("group", topics=None)])
+    context = context_of(request, version)
+    handler = OffsetFetchHandler(setup.coordinator.commits, cast("Any", None), cast("Any", None))
+    await begin(meter)
+    result = handler.handle(context, request)
+    assert isinstance(result, Coroutine)
+    assert await in_turns(result) is DEFERRED
+    assert cast("Peer", context.connection).sent > 18 * LISTED
