@@ -184,9 +184,9 @@ class GroupCommits:
             group.offsets.finish(accepted, producer_id)
             if not error_code:
                 if opened is None or opened.committed is None:
-                    _replay(group_partition, group_id, accepted, base_offset, producer_id)
+                    _replay(group_partition, group, accepted, base_offset, producer_id)
                 elif opened.committed:
-                    _replay(group_partition, group_id, accepted, base_offset, None)
+                    _replay(group_partition, group, accepted, base_offset, None)
                 # Else the transaction was aborted while the commit was pending.
             elif producer_id is not None:
                 group_partition.leave_transaction(producer_id, group)
@@ -296,14 +296,18 @@ def _share_group_error(partition: GroupPartition, group_id: str) -> int:
 
 def _replay(
     group_partition: GroupPartition,
-    group_id: str,
+    committed_to: AnyGroup,
     offsets: Offsets,
     base_offset: int,
     producer_id: int | None,
 ) -> None:
+    group_id = committed_to.group_id
     group = group_partition.groups.get(group_id)
     if group is not None and group.is_deleted:
         return  # deleted while the commit was pending: its tombstones follow
+    is_other = group is None or group.offsets is not committed_to.offsets
+    if is_other and committed_to.is_deleted:
+        return  # its tombstones were replayed before
     for partition, value in offsets.items():
         offset, leader_epoch, metadata, commit_ms, expire_ms, _ = value
         appended = CommittedOffset(
