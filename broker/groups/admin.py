@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import IN_LOG_ERRORS
@@ -17,7 +18,7 @@ from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import group_key, offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
+from ottla.broker.runtime.slices import SlicedJobs, run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.protocol.topics import TopicPartition
@@ -31,6 +32,7 @@ logger = logging.getLogger("ottla.groups")
 
 # To look at a group takes 3 us, to remove its offsets 240.
 _GROUPS_PER_STEP = 32
+_LOOKS_PER_STEP = 128  # where only the state is read
 
 
 class GroupAdmin:
@@ -97,18 +99,34 @@ class GroupAdmin:
 
         With COORDINATOR_LOAD_IN_PROGRESS the list has the groups of loaded partitions.
         """
+        return run_at_once(self.list_in_steps(states, types))
+
+    def list_in_steps(
+        self, states: Iterable[str], types: Iterable[str]
+    ) -> Generator[None, None, tuple[int, list[AnyGroup]]]:
+        """As `list_groups`, for `run_in_slices`."""
         if not self._partitions.is_running:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
-        groups = [
-            group
-            for group in self.all_groups()
-            if (not wanted_states or group.state.value.lower() in wanted_states)
-            and (not wanted_types or group.kind in wanted_types)
-        ]
+        groups: list[AnyGroup] = []
+        for partition in self._partitions.active:
+            found = iter(list(partition.groups.values()))
+            while step := list(islice(found, _LOOKS_PER_STEP)):
+                groups += (
+                    group
+                    for group in step
+                    if (not wanted_states or group.state.value.lower() in wanted_states)
+                    and (not wanted_types or group.kind in wanted_types)
+                )
+                yield
         is_loading = self._partitions.is_loading
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, groups
+
+    @property
+    def group_count(self) -> int:
+        """How many groups this coordinator has."""
+        return sum(len(partition.groups) for partition in self._partitions.active)
 
     def all_groups(self) -> Iterator[AnyGroup]:
         """Every group of this coordinator, in no particular order."""

@@ -6,7 +6,7 @@ record is below the high watermark of its partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.groups.classic.group import GroupState
@@ -17,6 +17,7 @@ from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import offset_key, offset_value
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
@@ -31,6 +32,7 @@ CommitCallback = Callable[[dict[TopicPartition, int]], None]
 NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
 _GROUP_ID_NOT_FOUND_SINCE = 9  # version of OffsetCommit
+_OFFSETS_PER_STEP = 64
 
 
 class Committer(NamedTuple):
@@ -182,9 +184,9 @@ class GroupCommits:
             group.offsets.finish(accepted, producer_id)
             if not error_code:
                 if opened is None or opened.committed is None:
-                    _replay(group_partition, group_id, accepted, base_offset, producer_id)
+                    _replay(group_partition, group, accepted, base_offset, producer_id)
                 elif opened.committed:
-                    _replay(group_partition, group_id, accepted, base_offset, None)
+                    _replay(group_partition, group, accepted, base_offset, None)
                 # Else the transaction was aborted while the commit was pending.
             elif producer_id is not None:
                 group_partition.leave_transaction(producer_id, group)
@@ -232,6 +234,31 @@ class GroupCommits:
         partition with a pending commit has UNSTABLE_OFFSET_COMMIT. The member epoch of a member of
         a consumer group has to be current, if the request has one.
         """
+        return run_at_once(
+            self.fetch_in_steps(
+                group_id,
+                partitions,
+                require_stable=require_stable,
+                member_id=member_id,
+                member_epoch=member_epoch,
+            )
+        )
+
+    def count_offsets(self, group_id: str) -> int:
+        """How many partitions a fetch of all committed offsets of a group returns."""
+        group = self._partitions.find(group_id)
+        return 0 if group is None else len(group.offsets.committed)
+
+    def fetch_in_steps(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None,
+        member_epoch: int,
+    ) -> Generator[None, None, tuple[int, dict[TopicPartition, FetchedOffset]]]:
+        """As `fetch`, for `run_in_slices`. Offsets may change between the slices."""
         error = self._partitions.check(group_id, allow_empty=True)
         if error:
             return error, {}
@@ -247,7 +274,10 @@ class GroupCommits:
                 return error, {}
         committed = group.offsets.committed
         found = {}
-        for partition in list(committed) if partitions is None else partitions:
+        wanted = list(committed) if partitions is None else partitions
+        for number, partition in enumerate(wanted, 1):
+            if number % _OFFSETS_PER_STEP == 0:
+                yield
             if require_stable and group.offsets.is_unstable(partition):
                 found[partition] = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET)
             else:
@@ -266,14 +296,18 @@ def _share_group_error(partition: GroupPartition, group_id: str) -> int:
 
 def _replay(
     group_partition: GroupPartition,
-    group_id: str,
+    committed_to: AnyGroup,
     offsets: Offsets,
     base_offset: int,
     producer_id: int | None,
 ) -> None:
+    group_id = committed_to.group_id
     group = group_partition.groups.get(group_id)
     if group is not None and group.is_deleted:
         return  # deleted while the commit was pending: its tombstones follow
+    is_other = group is None or group.offsets is not committed_to.offsets
+    if is_other and committed_to.is_deleted:
+        return  # its tombstones were replayed before
     for partition, value in offsets.items():
         offset, leader_epoch, metadata, commit_ms, expire_ms, _ = value
         appended = CommittedOffset(

@@ -1,8 +1,8 @@
 """Removes the committed offsets of deleted topics: a new topic of the name must not be read there.
 
-What was committed before the deletion is told from what is committed later, perhaps in a new topic
-of the name, by the end of the log at that time. So the groups can be looked at in slices, and again
-after a failure.
+The end of the log at the time of the deletion separates what was committed before from what is
+committed later, perhaps in a new topic of the name. So the groups can be checked in slices, and
+again after a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
     from ottla.broker.runtime.timer import DelayQueue
 
-# To look at a group takes 3 us, to remove its offsets 240.
+# To check a group takes 3 us, to remove its offsets 240.
 _GROUPS_PER_STEP = 32
 RETRY_MS = 5_000
 
@@ -53,7 +53,7 @@ class DeletedTopics:
         self._timer = timer
         self._jobs = jobs
         self._remove_offsets = remove_offsets
-        # Groups to look at again: at most one for each group and deletion.
+        # Groups to check again: at most one for each group and deletion.
         self._undone: list[tuple[_Deletion, str]] = []
 
     def on_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:

@@ -13,6 +13,9 @@ from ottla.protocol.topics import TopicPartition
 
 NO_TIMESTAMP = -1
 
+#: A log offset after every known record, for one that is committed late and has none here.
+AFTER_ALL = 2**63 - 1
+
 
 class CommittedOffset(NamedTuple):
     """The committed offset of one partition.
@@ -32,11 +35,14 @@ class CommittedOffset(NamedTuple):
 class GroupOffsets:
     """Committed, pending and transactional offsets."""
 
-    __slots__ = ("committed", "pending", "pending_transactional", "transactional")
+    __slots__ = ("committed", "deleted", "pending", "pending_transactional", "transactional")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.pending: dict[TopicPartition, int] = {}
+        # The tombstones of partitions whose commits were pending: the results of appends that are
+        # committed together come in several turns of the loop.
+        self.deleted: dict[TopicPartition, int] = {}
         # By producer id: the offsets of its ongoing transaction, and those being appended.
         self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         self.pending_transactional: dict[int, dict[TopicPartition, int]] = {}
@@ -58,6 +64,10 @@ class GroupOffsets:
             for offsets in self.transactional.values():
                 if partition in offsets and offsets[partition].appended_at < at:
                     del offsets[partition]
+            if at != AFTER_ALL and self._is_pending(partition):
+                self.deleted[partition] = max(at, self.deleted.get(partition, -1))
+        elif self.deleted and self._is_deleted(partition, at):
+            return
         current = self.committed.get(partition)
         if current is not None and current.appended_at > at:
             return
@@ -71,7 +81,8 @@ class GroupOffsets:
     ) -> None:
         """Replays a commit in a transaction; a commit marker makes it visible."""
         if value is not None:
-            self.transactional.setdefault(producer_id, {})[partition] = value
+            if not (self.deleted and self._is_deleted(partition, value.appended_at)):
+                self.transactional.setdefault(producer_id, {})[partition] = value
         elif producer_id in self.transactional:
             self.transactional[producer_id].pop(partition, None)
 
@@ -80,6 +91,15 @@ class GroupOffsets:
         for partition, value in self.transactional.pop(producer_id, {}).items():
             if committed:
                 self.replay(partition, value, value.appended_at)
+
+    def _is_deleted(self, partition: TopicPartition, at: int) -> bool:
+        """Whether the tombstone of a commit at log offset `at` was replayed before it."""
+        deleted_at = self.deleted.get(partition)
+        if deleted_at is None:
+            return False
+        if not self._is_pending(partition):
+            del self.deleted[partition]  # this is the last one
+        return deleted_at > at
 
     # Commits whose record is being appended.
 

@@ -173,6 +173,10 @@ class PartContext(RequestContext):
         )
         self._response.set_result(response)
 
+    async def respond_in_slices(self, response: Message) -> None:
+        """The response to the whole request is encoded in slices."""
+        self.respond(response)
+
     def close(self, reason: str) -> None:
         if not self._responded:
             self._responded = True

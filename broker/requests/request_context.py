@@ -10,8 +10,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
+from ottla.broker.runtime.slices import in_larger_steps, run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.headers import encode_response
+from ottla.protocol.headers import encode_response, encode_response_in_steps
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class Principal(NamedTuple):
 # Fetch take more bytes and cost less.
 SMALL_FRAME_BYTES_OF_OTHERS = 256
 SMALL_FRAME_BYTES = {0: 32768, 1: 32768}
+
+# Rows that are encoded in one step of a slice: about 0.1 ms.
+_ROWS_PER_STEP = 32
 
 # Every client of a listener without authentication.
 ANONYMOUS = Principal("User", "ANONYMOUS")
@@ -254,21 +258,39 @@ class RequestContext:
                     header.api_key, header.api_version, header.correlation_id, response
                 )
             except Exception as error:
-                # Neither the response nor the text of the error, which quotes values of it, is
-                # logged: there may be a secret among them, such as a token's HMAC.
-                logger.error(
-                    "cannot encode the response to %s version %d from %s:%d: %s in %s",
-                    self.route.entry.name,
-                    header.api_version,
-                    self.client_host,
-                    self.client_port,
-                    type(error).__name__,
-                    _where(error),
-                )
-                self.connection.send_response(self, [])
-                self.connection.close("the response could not be encoded")
+                self._not_encoded(error)
                 return
         self.connection.send_response(self, parts)
+
+    async def respond_in_slices(self, response: Message) -> None:
+        """As `respond`, for a response with very many rows, which is encoded in slices."""
+        if not self.complete(response):
+            return
+        header = self.header
+        steps = encode_response_in_steps(
+            header.api_key, header.api_version, header.correlation_id, response
+        )
+        try:
+            parts = await run_in_slices(in_larger_steps(steps, _ROWS_PER_STEP))
+        except Exception as error:
+            self._not_encoded(error)
+            return
+        self.connection.send_response(self, parts)
+
+    def _not_encoded(self, error: Exception) -> None:
+        # Neither the response nor the text of the error, which quotes values of it, is logged:
+        # there may be a secret among them, such as a token's HMAC.
+        logger.error(
+            "cannot encode the response to %s version %d from %s:%d: %s in %s",
+            self.route.entry.name,
+            self.header.api_version,
+            self.client_host,
+            self.client_port,
+            type(error).__name__,
+            _where(error),
+        )
+        self.connection.send_response(self, [])
+        self.connection.close("the response could not be encoded")
 
     def complete(self, response: Message | None, throttle_time_ms: int = 0) -> bool:
         """Make the response what is sent, and count it against the quota: all of `respond` but the

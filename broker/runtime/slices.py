@@ -41,6 +41,20 @@ def run_at_once(steps: Generator[None, None, T]) -> T:
             return result
 
 
+def in_larger_steps(steps: Generator[None, None, T], size: int) -> Generator[None, None, T]:
+    """`steps` of which `size` are one."""
+    try:
+        while True:
+            for _ in range(size):
+                next(steps)
+            yield
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
 class SlicedJobs:
     """Jobs in slices, one after the other, for components that know the loop as `call_soon` only.
 

@@ -1,12 +1,14 @@
 """DescribeTransactions and ListTransactions (KIP-664)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.state import STATE_NAMES, Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import describe_transactions, list_transactions
+
+_LOOKS_PER_STEP = 64
 
 
 class TransactionQueries:
@@ -48,10 +50,15 @@ class TransactionQueries:
         ]
         return described
 
-    def list_transactions(
+    @property
+    def transaction_count(self) -> int:
+        """How many transactional ids this coordinator has."""
+        return sum(len(partition.transactions) for partition in self._partitions.active)
+
+    def list_in_steps(
         self, states: frozenset[str], producer_ids: frozenset[int], duration_ms: int
-    ) -> list_transactions.ListTransactionsResponse:
-        """The transactional ids of this coordinator that match all filters.
+    ) -> Generator[None, None, list_transactions.ListTransactionsResponse]:
+        """The transactional ids of this coordinator that match all filters; for `run_in_slices`.
 
         A `duration_ms` of 0 or more selects transactions that run for longer than that.
         """
@@ -60,20 +67,23 @@ class TransactionQueries:
         if self._partitions.is_loading:
             return _list_error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._now_ms()
-        return list_transactions.ListTransactionsResponse(
-            unknown_state_filters=sorted(states - STATE_NAMES),
-            transaction_states=[
-                list_transactions.TransactionState(
-                    transaction.transactional_id,
-                    transaction.value.producer_id,
-                    transaction.state.label,
-                )
-                for state_partition in self._partitions.active
-                for transaction in state_partition.transactions.values()
-                if _is_selected(transaction, states, producer_ids)
-                and (duration_ms < 0 or now_ms - transaction.value.start_timestamp_ms > duration_ms)
-            ],
+        response = list_transactions.ListTransactionsResponse(
+            unknown_state_filters=sorted(states - STATE_NAMES)
         )
+        for state_partition in self._partitions.active:
+            for number, transaction in enumerate(list(state_partition.transactions.values())):
+                if number % _LOOKS_PER_STEP == 0:
+                    yield
+                value = transaction.value
+                if _is_selected(transaction, states, producer_ids) and (
+                    duration_ms < 0 or now_ms - value.start_timestamp_ms > duration_ms
+                ):
+                    response.transaction_states.append(
+                        list_transactions.TransactionState(
+                            transaction.transactional_id, value.producer_id, value.state.label
+                        )
+                    )
+        return response
 
 
 def _is_selected(

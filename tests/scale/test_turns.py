@@ -16,14 +16,25 @@ import pytest
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
+from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
+from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
+from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
+from ottla.broker.transactions.state import Transaction, TransactionState, TransactionValue
 from ottla.controller.requests.shared_metadata import SharedMetadata
 from ottla.protocol.codec import raw_encoder
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.message import Message
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -31,13 +42,16 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import Replicas
 from tests.doubles.request_context import FakeContext
 from tests.hostile.turns import TurnMeter
 from tests.unit.broker.groups.helpers import T0, Setup
+from tests.unit.broker.transactions.helpers import Setup as TransactionSetup
 
 TOPICS, PARTITIONS, BROKERS = 5_000, 10, 100
 GROUPS = 5_000
+LISTED = 50_000
 MAX_CALLS = 500_000
 T = TypeVar("T")
 
@@ -164,3 +178,74 @@ async def test_offsets_of_many_groups_are_removed(meter: TurnMeter, reason: str)
         slices += 1
     assert slices >= GROUPS // STEPS_PER_SLICE
     assert list(admin.all_groups()) == []
+
+
+class Peer:
+    """A connection that notes the bytes of its responses."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def send_response(self, context: RequestContext, parts: list[Any]) -> None:
+        self.sent += sum(map(len, parts))
+
+
+def context_of(request: Message, version: int) -> RequestContext:
+    header = RequestHeader(request.API_KEY, version, 1, "client")
+    route = Route(HandlerEntry(request.API_KEY, "List", 0, version, lambda *_: None))
+    return RequestContext(header, request, cast("Any", Peer()), route)
+
+
+async def test_many_groups_are_listed(meter: TurnMeter) -> None:
+    setup = Setup()
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    for number in range(LISTED):
+        partition.find_or_create(f"group-{number}")
+    request = ListGroupsRequest()
+    context = context_of(request, 5)
+    await begin(meter)
+    result = GroupAdminHandlers(setup.coordinator.admin).list_groups(context, request)
+    assert isinstance(result, Coroutine)
+    assert await in_turns(result) is DEFERRED
+    assert cast("Peer", context.connection).sent > 20 * LISTED
+
+
+async def test_many_transactions_are_listed(meter: TurnMeter) -> None:
+    setup = TransactionSetup()
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    for number in range(LISTED):
+        name = f"transaction-{number}"
+        value = TransactionValue(TransactionState.EMPTY, number, 0, 60_000)
+        partition.transactions[name] = Transaction(name, value)
+    request = ListTransactionsRequest()
+    context = context_of(request, 1)
+    await begin(meter)
+    result = TransactionQueryHandlers(setup.queries).list_transactions(context, request)
+    assert isinstance(result, Coroutine)
+    assert await in_turns(result) is DEFERRED
+    assert cast("Peer", context.connection).sent > 20 * LISTED
+
+
+@pytest.mark.parametrize("version", [7, 8])
+async def test_all_offsets_of_a_group_are_fetched(meter: TurnMeter, version: int) -> None:
+    setup = Setup()
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    offsets = partition.find_or_create("group").offsets
+    for number in range(LISTED):
+        where = TopicPartition(f"topic-{number // 10}", number % 10)
+        offsets.replay(where, CommittedOffset(number, -1, "", 0), number)
+    request = OffsetFetchRequest(group_id="group", topics=None)
+    if version >= 8:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("group", topics=None)])
+    context = context_of(request, version)
+    handler = OffsetFetchHandler(setup.coordinator.commits, cast("Any", None), cast("Any", None))
+    await begin(meter)
+    result = handler.handle(context, request)
+    assert isinstance(result, Coroutine)
+    assert await in_turns(result) is DEFERRED
+    assert cast("Peer", context.connection).sent > 18 * LISTED

@@ -54,10 +54,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/consumer/test_migration.py",
     ),
-    "ottla.broker.groups.consumer.cluster_topics": (
-        WHOLE_BROKER,
-        "tests/differential/test_consumer_groups.py",
-    ),
     **dict.fromkeys(
         (
             "ottla.broker.groups.consumer.draft",

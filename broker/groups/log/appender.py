@@ -19,7 +19,8 @@ from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import group_key, group_value
-from ottla.broker.groups.log.replay import AFTER_ALL, replay_record
+from ottla.broker.groups.log.replay import replay_record
+from ottla.broker.groups.offsets import AFTER_ALL
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch

@@ -19,7 +19,8 @@ from ottla.broker.coordination.ports import (
 )
 from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.log.replay import AFTER_ALL, replay_record
+from ottla.broker.groups.log.replay import replay_record
+from ottla.broker.groups.offsets import AFTER_ALL
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.groups")

@@ -29,9 +29,6 @@ LAST_CONSUMER_KEY = 8
 FIRST_SHARE_KEY = 10
 LAST_SHARE_KEY = 15
 
-#: A log offset after every known record, for one that is committed late and has none here.
-AFTER_ALL = 2**63 - 1
-
 
 class ReplayedPartition(Protocol):
     """The groups of one partition of `__consumer_offsets`, as records change them."""

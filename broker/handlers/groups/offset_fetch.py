@@ -3,13 +3,15 @@
 Version 0 reads offsets from ZooKeeper, under `/consumers`. Version 8 and later name several groups.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, Protocol
 
 from ottla.broker.groups.commits import NO_OFFSET, FetchedOffset, GroupCommits
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.handlers.common.topic_rows import Topics
+from ottla.broker.requests.long_responses import respond_in_slices
+from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -24,6 +26,10 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.protocol.topics import TopicPartition
+
+# A row costs 12 us to read, build and encode: a response of these takes 12 ms at once.
+MAX_OFFSETS_AT_ONCE = 1_000
+_ROWS_PER_STEP = 64
 
 
 class ZnodeOffsetReader(Protocol):
@@ -44,58 +50,76 @@ class OffsetFetchHandler:
 
     def handle(
         self, context: RequestContext, request: OffsetFetchRequest
-    ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
+    ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse | Deferred]:
         version = context.header.api_version
         if version == 0:
             return self._fetch_from_znodes(request)
         if version >= 8:
-            return OffsetFetchResponse(
-                groups=[
-                    self._fetch_group(group, request.require_stable) for group in request.groups
-                ]
-            )
+            steps = self._fetch_groups(request)
+            of_all = [group.group_id for group in request.groups if group.topics is None]
+        else:
+            steps = self._fetch_before_v8(request, version)
+            of_all = [request.group_id] if request.topics is None else []
+        if of_all and sum(map(self._commits.count_offsets, of_all)) > MAX_OFFSETS_AT_ONCE:
+            return respond_in_slices(context, steps)
+        return run_at_once(steps)
+
+    def _fetch_before_v8(
+        self, request: OffsetFetchRequest, version: int
+    ) -> Generator[None, None, OffsetFetchResponse]:
         partitions = _partitions_of(request.topics)
-        error, found = self._commits.fetch(
-            request.group_id, partitions, require_stable=request.require_stable
+        error, found = yield from self._commits.fetch_in_steps(
+            request.group_id,
+            partitions,
+            require_stable=request.require_stable,
+            member_id=None,
+            member_epoch=-1,
         )
         if not error or version >= 2:
-            return OffsetFetchResponse(error_code=error, topics=_topics_before_v8(found))
+            topics = yield from _topics_before_v8(found)
+            return OffsetFetchResponse(error_code=error, topics=topics)
         # Version 1 has no error code of the group, only one for each partition.
         failed = {partition: FetchedOffset(error, NO_OFFSET) for partition in partitions or ()}
-        return OffsetFetchResponse(topics=_topics_before_v8(failed))
+        return OffsetFetchResponse(topics=(yield from _topics_before_v8(failed)))
+
+    def _fetch_groups(
+        self, request: OffsetFetchRequest
+    ) -> Generator[None, None, OffsetFetchResponse]:
+        response = OffsetFetchResponse()
+        for group in request.groups:
+            row = yield from self._fetch_group(group, request.require_stable)
+            response.groups.append(row)
+        return response
 
     def _fetch_group(
         self, group: OffsetFetchRequestGroup, require_stable: bool
-    ) -> OffsetFetchResponseGroup:
-        error, found = self._commits.fetch(
+    ) -> Generator[None, None, OffsetFetchResponseGroup]:
+        error, found = yield from self._commits.fetch_in_steps(
             group.group_id,
             _partitions_of(group.topics),
             require_stable=require_stable,
             member_id=group.member_id,
             member_epoch=group.member_epoch,
         )
-        rows: TopicRows[FetchedOffset] = TopicRows()
-        for partition, fetched in found.items():
-            rows.add(partition, fetched)
-        return OffsetFetchResponseGroup(
-            group_id=group.group_id,
-            error_code=error,
-            topics=[
-                OffsetFetchResponseTopics(
-                    name=name,
-                    partitions=[
-                        OffsetFetchResponsePartitions(
-                            partition_index=index,
-                            committed_offset=fetched.value.offset,
-                            committed_leader_epoch=fetched.value.leader_epoch,
-                            metadata=fetched.value.metadata,
-                            error_code=fetched.error_code,
-                        )
-                        for index, fetched in partitions
-                    ],
+        topics: dict[str, OffsetFetchResponseTopics] = {}
+        for number, (partition, fetched) in enumerate(found.items(), 1):
+            if number % _ROWS_PER_STEP == 0:
+                yield
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = OffsetFetchResponseTopics(partition.topic)
+            value = fetched.value
+            topic.partitions.append(
+                OffsetFetchResponsePartitions(
+                    partition_index=partition.partition,
+                    committed_offset=value.offset,
+                    committed_leader_epoch=value.leader_epoch,
+                    metadata=value.metadata,
+                    error_code=fetched.error_code,
                 )
-                for name, partitions in rows.items()
-            ],
+            )
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id, error_code=error, topics=list(topics.values())
         )
 
     async def _fetch_from_znodes(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -112,7 +136,7 @@ class OffsetFetchHandler:
             else:
                 value = CommittedOffset(offset, -1, "", NO_TIMESTAMP)
                 found[partition] = FetchedOffset(ErrorCode.NONE, value)
-        return OffsetFetchResponse(topics=_topics_before_v8(found))
+        return OffsetFetchResponse(topics=run_at_once(_topics_before_v8(found)))
 
 
 def _partitions_of(
@@ -126,23 +150,24 @@ def _partitions_of(
     ]
 
 
-def _topics_before_v8(found: dict[TopicPartition, FetchedOffset]) -> list[OffsetFetchResponseTopic]:
-    rows: TopicRows[FetchedOffset] = TopicRows()
-    for partition, fetched in found.items():
-        rows.add(partition, fetched)
-    return [
-        OffsetFetchResponseTopic(
-            name=name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=index,
-                    committed_offset=fetched.value.offset,
-                    committed_leader_epoch=fetched.value.leader_epoch,
-                    metadata=fetched.value.metadata,
-                    error_code=fetched.error_code,
-                )
-                for index, fetched in partitions
-            ],
+def _topics_before_v8(
+    found: dict[TopicPartition, FetchedOffset],
+) -> Generator[None, None, list[OffsetFetchResponseTopic]]:
+    topics: dict[str, OffsetFetchResponseTopic] = {}
+    for number, (partition, fetched) in enumerate(found.items(), 1):
+        if number % _ROWS_PER_STEP == 0:
+            yield
+        topic = topics.get(partition.topic)
+        if topic is None:
+            topic = topics[partition.topic] = OffsetFetchResponseTopic(partition.topic)
+        value = fetched.value
+        topic.partitions.append(
+            OffsetFetchResponsePartition(
+                partition_index=partition.partition,
+                committed_offset=value.offset,
+                committed_leader_epoch=value.leader_epoch,
+                metadata=value.metadata,
+                error_code=fetched.error_code,
+            )
         )
-        for name, partitions in rows.items()
-    ]
+    return list(topics.values())

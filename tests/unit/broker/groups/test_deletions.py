@@ -60,6 +60,36 @@ def test_a_commit_that_is_pending_is_deleted_with_its_group(producer_id: int | N
     assert stored(setup) == {}
 
 
+@pytest.mark.parametrize("what", ["offsets", "group"])
+@pytest.mark.parametrize("commits_again", [False, True])
+def test_a_commit_whose_result_comes_after_that_of_a_deletion(
+    what: str, commits_again: bool
+) -> None:
+    """The results of many appends that are committed together come in several turns of the loop,
+    and a later append can be complete at once."""
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.hold = True
+    pending = setup.commit({T0: 5})
+    if what == "group":
+        results = delete(setup)
+    else:
+        setup.coordinator.admin.delete_offsets(GROUP, [T0], lambda error, rows: None)
+    setup.log.held.rotate(1)
+    setup.log.commit_one()
+    if what == "group":
+        assert results == [{GROUP: ErrorCode.NONE}]
+    if commits_again:
+        setup.log.hold = False
+        setup.commit({T1: 9})
+    setup.log.commit_all()
+    assert pending.value == {T0: ErrorCode.NONE}
+    assert stored(setup) == ({T1: 9} if commits_again else {})
+    setup.log.hold = False
+    setup.commit({T0: 6})
+    assert stored(setup)[T0] == 6
+
+
 @pytest.mark.parametrize("error", LATE)
 def test_a_group_whose_tombstones_are_replicated_late_is_deleted(error: int) -> None:
     setup = Setup()
@@ -83,6 +113,19 @@ def test_offsets_whose_tombstones_are_replicated_late_are_deleted(error: int) ->
     setup.log.time_out_all(error)
     assert results[0][T0] != ErrorCode.NONE
     assert stored(setup) == {T1: 2}
+
+
+def test_a_commit_after_tombstones_that_are_replicated_late_counts() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.hold = True
+    setup.coordinator.admin.delete_offsets(GROUP, [T0], lambda error, rows: None)
+    late = setup.log.held.popleft()
+    after = setup.commit({T0: 2})
+    late[2](ErrorCode.REQUEST_TIMED_OUT, -1)
+    setup.log.commit_all()
+    assert after.value == {T0: ErrorCode.NONE}
+    assert stored(setup) == {T0: 2}
 
 
 def test_a_group_of_whose_tombstones_some_are_stored_keeps_the_other_offsets(

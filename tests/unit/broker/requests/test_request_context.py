@@ -10,7 +10,11 @@ from ottla.broker.requests.request_context import (
     Route,
 )
 from ottla.protocol.headers import RequestHeader
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 
 class Peer:
@@ -88,3 +92,34 @@ def test_closing_is_a_response_too(context: RequestContext, peer: Peer) -> None:
 
 def test_every_client_without_authentication_is_anonymous() -> None:
     assert str(ANONYMOUS) == "User:ANONYMOUS"
+
+
+async def test_a_response_in_slices_is_the_same(context: RequestContext, peer: Peer) -> None:
+    response = MetadataResponse(
+        topics=[MetadataResponseTopic(0, f"topic-{number}") for number in range(3_000)]
+    )
+    whole = Peer()
+    RequestContext(context.header, context.request, whole, context.route).respond(response)
+    await context.respond_in_slices(response)
+    ((_, expected),) = whole.events
+    ((_, sent),) = peer.events
+    assert b"".join(map(bytes, sent)) == b"".join(map(bytes, expected))
+    with pytest.raises(RuntimeError, match="two responses"):
+        await context.respond_in_slices(response)
+
+
+async def test_a_response_in_slices_that_cannot_be_encoded(
+    context: RequestContext, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics: Any = [MetadataResponseTopic(0, "topic"), MetadataResponseTopic(0, 5)]  # type: ignore[arg-type]
+    await context.respond_in_slices(MetadataResponse(topics=topics))
+    assert peer.events == [(0, []), "the response could not be encoded"]
+    assert "cannot encode the response to Metadata version 1" in caplog.text
+
+
+async def test_a_response_in_slices_may_be_amended_to_a_closed_connection(
+    context: RequestContext, peer: Peer
+) -> None:
+    context.amend = lambda response: context.close("not allowed")
+    await context.respond_in_slices(MetadataResponse())
+    assert peer.events == ["not allowed", (0, [])]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_transactions import TopicData
 from tests.unit.broker.transactions.helpers import ID, T0, T1, TIMEOUT_MS, U0, Setup
@@ -38,13 +39,13 @@ def test_what_cannot_be_described() -> None:
     assert setup.queries.describe("x").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     setup.coordinator.on_elected(0, 1)
     assert setup.queries.describe("x").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    listed = setup.queries.list_transactions(NOTHING, NO_PRODUCERS, -1)
+    listed = run_at_once(setup.queries.list_in_steps(NOTHING, NO_PRODUCERS, -1))
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     setup.coordinator.on_resigned(0, 2)
     assert setup.queries.describe("x").error_code == ErrorCode.NOT_COORDINATOR
     setup.coordinator.shutdown()
     assert setup.queries.describe("x").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    listed = setup.queries.list_transactions(NOTHING, NO_PRODUCERS, -1)
+    listed = run_at_once(setup.queries.list_in_steps(NOTHING, NO_PRODUCERS, -1))
     assert listed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -75,8 +76,8 @@ def test_transactions_are_listed_by_state_producer_and_age(
     setup.timer.advance(5_000)
     setup.ongoing(T0, transactional_id="new")
     setup.producer("idle")
-    listed = setup.queries.list_transactions(
-        frozenset(states), frozenset(producer_ids), duration_ms
+    listed = run_at_once(
+        setup.queries.list_in_steps(frozenset(states), frozenset(producer_ids), duration_ms)
     )
     assert listed.error_code == ErrorCode.NONE
     assert {state.transactional_id for state in listed.transaction_states} == found

@@ -106,7 +106,7 @@ def test_an_open_transaction_is_aborted_and_its_producer_fenced() -> None:
 def test_the_last_epoch_is_good_enough_to_fence() -> None:
     transaction = Transaction("x", ONGOING._replace(epoch=LAST_USABLE_EPOCH))
     assert transaction.fence(50).epoch == MAX_EPOCH
-    # No client was given it, but whoever uses it must not hold the last stable offset for good.
+    # No client was given it, but one that uses it must not hold the last stable offset for good.
     aborted = Transaction("x", ONGOING._replace(epoch=MAX_EPOCH)).fence(50)
     assert (aborted.state, aborted.epoch) == (S.PREPARE_ABORT, MAX_EPOCH)
 

@@ -1,4 +1,4 @@
-"""The topics of the cluster, and which of them match a pattern as they come and go."""
+"""The topics of the cluster that match a pattern, as topics are created and deleted."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ async def test_after_a_timeout_the_next_record_is_a_snapshot() -> None:
 async def test_a_record_that_is_in_the_log_although_its_append_failed_has_no_effect(
     error: int,
 ) -> None:
-    """The leader was told that its write failed, and has released the records since."""
+    """The leader got an error for its write, and has released the records since."""
     log, made, first = await held_write()
     log.hold = False
     log.time_out_all(error)
