@@ -47,8 +47,7 @@ POLL_SECONDS = 0.05
 
 
 class CompactionTroubles:
-    """Played with `--kinds` only: from the first one on all compactions wait where they are told
-    to."""
+    """Played with `--kinds` only; compactions run in threads that can wait then."""
 
     def __init__(self, world: World, admin: Admin) -> None:
         self.world = world
@@ -59,8 +58,8 @@ class CompactionTroubles:
         log_cleaner.WorkerPool = WaitingWorkerPool  # type: ignore[misc,assignment]
 
     async def recreated_in_compaction(self, node: Node) -> None:
-        """A broker compacts a log, which is deleted and created again. The compaction goes on with
-        the files of the new one."""
+        """A broker compacts a log, which is deleted and created again. The compaction continues
+        with the files of the new one."""
         await self.admin.delete()
         if not await self._until(lambda: not self._exists(), DELETED_SECONDS):
             return
