@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
@@ -30,7 +30,10 @@ from ottla.storage.files.log_directory import is_exhausted
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.storage.directories.log_manager import LogManager
+    from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
+
+    Flush = Callable[[Iterable[LogFlusher]], Awaitable[list[StorageError | None]]]
 
 logger = logging.getLogger("ottla.replication")
 
@@ -52,13 +55,16 @@ class LogDirMover:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         workers: WorkerPool,
+        flush: Flush,
         now_ms: Callable[[], int],
     ) -> None:
+        """`flush` flushes logs: `GroupCommit.flush`."""
         #: `replica.alter.log.dirs.io.max.bytes.per.second`.
         self.throttle = ReplicationQuota()
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._workers = workers
+        self._flush = flush
         self._now_ms = now_ms
         self._moving: set[TopicPartition] = set()
         # When a move that lacks disk space or descriptors is retried (loop time).
@@ -213,6 +219,9 @@ class LogDirMover:
         start = future.log_end_offset
         truncations = log.truncations
         if start >= log.log_end_offset:
+            if future.recovery_point < log.recovery_point:
+                await self._flush_copy(key, future)
+                return  # the log may have more records by now
             self._replace_current_log(key, log, future)
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
@@ -230,6 +239,12 @@ class LogDirMover:
         ):
             self._append(future, content)
             self.throttle.record(len(content), now_ms)
+
+    async def _flush_copy(self, key: TopicPartition, future: Log) -> None:
+        """What is on disk stays on disk: with `flush.messages` it was acknowledged for that."""
+        (error,) = await self._flush([future.flusher])
+        if error is not None and self._log_manager.get_future(*key) is future:
+            raise error
 
     def _append(self, future: Log, content: bytes) -> None:
         now_ms = self._now_ms()

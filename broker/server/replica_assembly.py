@@ -141,7 +141,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
         group_commit=group_commit,
         fetchers=fetchers,
         compaction=LogCleaner(config, clock, base.logs),
-        mover=LogDirMover(base.logs, manager, base.workers, clock.now_ms),
+        mover=LogDirMover(base.logs, manager, base.workers, group_commit.flush, clock.now_ms),
         remote_logs=remote_logs,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,7 +17,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import DiskFull, LogDirectoryOffline
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, StorageError
+from ottla.storage.log.flush import LogFlusher
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on, plain
@@ -69,12 +70,23 @@ class Scene:
         self.partition = SimpleNamespace(log=self.log, offline=False)
         self.hosted = Hosted(self.partition)
         self.workers = Workers()
+        self.before_flush: Callable[[], object] = lambda: None
         self.mover = LogDirMover(
             self.logs,
             cast(ReplicaManager, self.hosted),
             cast(WorkerPool, self.workers),
+            self.flush,
             lambda: NOW_MS,
         )
+
+    async def flush(self, flushers: Iterable[LogFlusher]) -> list[StorageError | None]:
+        self.before_flush()
+        try:
+            for each in flushers:
+                each.flush(NOW_MS)
+        except StorageError as error:
+            return [error]
+        return [None]
 
     async def move(self, directory: str = "/b") -> Log:
         """The log where it is after the move has come to its end."""
@@ -106,6 +118,38 @@ async def test_the_copy_takes_the_place_of_the_log(scene: Scene) -> None:
     assert moved.path == "/b/t-0"
     assert [record.offset for record in fetched(moved)] == list(range(30))
     assert scene.hosted.completed == [scene.partition]
+
+
+async def test_what_is_on_disk_is_on_disk_after_the_move(scene: Scene) -> None:
+    """With `flush.messages` it was acknowledged because of that."""
+    append(scene.log, 10)
+    scene.log.flush()
+    append(scene.log, 5)
+
+    def append_more() -> None:
+        scene.before_flush = lambda: None
+        append(scene.log, 3)
+
+    scene.before_flush = append_more
+    moved = await scene.move()
+    assert moved.log_end_offset == 18
+    assert moved.recovery_point == 15
+    disk = cast(MemoryFileSystem, scene.logs.fs).after_power_failure()
+    again = manager_on(disk, ("/a", "/b", "/c")).get(*KEY)
+    assert again is not None
+    assert [record.offset for record in fetched(again)] == list(range(15))
+
+
+async def test_a_copy_that_cannot_be_flushed_does_not_replace_the_log(scene: Scene) -> None:
+    append(scene.log, 10)
+    scene.log.flush()
+    scene.before_flush = lambda: cast(MemoryFileSystem, scene.logs.fs).fail("sync")
+    scene.mover.move(KEY, "/b")
+    task = scene.mover._task
+    assert task is not None
+    await task
+    assert scene.logs.get(*KEY) is scene.log
+    assert scene.partition.log is scene.log
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ if the power fails then, and there is nothing to recover."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -18,6 +18,8 @@ from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.errors import StorageError
+from ottla.storage.log.flush import LogFlusher
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 
@@ -107,7 +109,7 @@ async def _moved(after: int) -> bool:
         partition=lambda topic, index: hosted[TopicPartition(topic, index)],
         complete_delayed_requests=lambda partition: None,
     )
-    mover = LogDirMover(manager, cast(Any, replicas), cast(Any, Workers()), lambda: NOW_MS)
+    mover = LogDirMover(manager, cast(Any, replicas), cast(Any, Workers()), _flush, lambda: NOW_MS)
     for key in keys:
         log = manager.get(*key)
         assert log is not None
@@ -124,6 +126,13 @@ async def _moved(after: int) -> bool:
     manager.shutdown(NOW_MS)
     check_next_start(fs, before)
     return was_running
+
+
+async def _flush(flushers: Iterable[LogFlusher]) -> list[StorageError | None]:
+    await asyncio.sleep(0)
+    for each in flushers:
+        each.flush(NOW_MS)
+    return [None for _ in flushers]
 
 
 async def test_compaction() -> None:
@@ -149,7 +158,7 @@ async def test_a_move_that_is_requested_during_the_stop_waits_for_the_next_start
     log = manager.get(*key)
     assert log is not None
     replicas = SimpleNamespace(partition=lambda topic, index: None)
-    mover = LogDirMover(manager, cast(Any, replicas), cast(Any, Workers()), lambda: NOW_MS)
+    mover = LogDirMover(manager, cast(Any, replicas), cast(Any, Workers()), _flush, lambda: NOW_MS)
     mover.stop()
     (target,) = (each for each in DISKS if each != log.log_directory.path)
     mover.move(key, target)
