@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from tests.compat.client_tests.brokers import PLAIN, single_broker
 from tests.compat.client_tests.go_tests import CACHE
+from tests.compat.client_tests.kafka_python_brokers import KIND, install
 from tests.compat.client_tests.model import FAILED, PASSED, SKIPPED, Request, Suite
 from tests.compat.ecosystem.environments import environment
 
@@ -24,22 +25,8 @@ SETTINGS: dict[str, object] = {
 RUN_SECONDS = 2400.0
 _REQUIREMENTS = ("pytest", "pytest-mock", "pytest-timeout", "py", "lz4", "zstandard", "crc32c")
 
-# The distribution is without test/service.py, which starts brokers. The broker is there already.
-_SERVICE = '''"""In place of the module that the source distribution lacks."""
-
-
-class ExternalService:
-    def __init__(self, host, port):
-        self.host, self.port = host, port
-
-    def dump_logs(self):
-        pass
-
-
-class SpawnedService:
-    def __init__(self, *arguments):
-        raise RuntimeError("the broker of these tests is there already")
-'''
+# These start their own brokers, and only where no address of a broker is given.
+_SECURED = tuple(f"test/integration/test_{name}_integration.py" for name in ("sasl", "ssl"))
 
 
 def _place() -> Path:
@@ -63,19 +50,25 @@ def _prepare() -> None:
         assert done.returncode == 0, done.stderr
         with tarfile.open(CACHE / f"kafka_python-{VERSION}.tar.gz") as archive:
             archive.extractall(CACHE, filter="data")
-    (place / "test" / "service.py").write_text(_SERVICE)
+    install(place)
     (place / "test" / "__init__.py").touch()  # or `test` is the package of Python's own tests
 
 
 def _run(request: Request) -> dict[str, str]:
-    report = request.directory / "report.xml"
-    with (
-        single_broker(request.kind, request.directory, SETTINGS),
-        (request.directory / "tests.log").open("wb") as sink,
-    ):
+    others = [word for path in _SECURED for word in ("--ignore", path)]
+    with single_broker(request.kind, request.directory, SETTINGS):
+        states = _run_tests(
+            request, "plain", "test/integration", *others, KAFKA_URI="kafka://localhost:9092"
+        )
+    return {**states, **_run_tests(request, "secured", *_SECURED)}
+
+
+def _run_tests(request: Request, name: str, *arguments: str, **variables: str) -> dict[str, str]:
+    report = request.directory / f"report-{name}.xml"
+    with (request.directory / f"tests-{name}.log").open("wb") as sink:
         subprocess.run(
             [
-                *(str(_python()), "-m", "pytest", "-p", "no:cacheprovider", "test/integration"),
+                *(str(_python()), "-m", "pytest", "-p", "no:cacheprovider", *arguments),
                 *("-q", f"--junitxml={report}", "-o", "junit_family=xunit1"),
                 *(("-k", request.pattern) if request.pattern else ()),
             ],
@@ -84,10 +77,11 @@ def _run(request: Request) -> dict[str, str]:
             stderr=sink,
             timeout=RUN_SECONDS,
             env={
-                **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
-                "KAFKA_URI": "kafka://localhost:9092",
+                **{each: text for each, text in os.environ.items() if each != "PYTHONPATH"},
                 "KAFKA_VERSION": "3.9.1",
-                "KAFKA_ROOT": str(_place()),  # Kafka's scripts, which no test here runs
+                "KAFKA_ROOT": str(_place()),
+                KIND: request.kind,
+                **variables,
             },
         )
     return read_report(report)
@@ -115,11 +109,11 @@ SUITE = Suite(
     "kafka_python",
     "kafka-python",
     VERSION,
-    ("java", "mvn", "unshare"),
+    ("java", "keytool", "mvn", "openssl", "unshare"),
     _prepare,
     _run,
     pattern_of_tests,
-    "Its integration tests. Those of SASL and TLS start a broker of their own with files that its "
-    "source distribution lacks: they are skipped, or fail at their start.",
+    "Its integration tests. Those of SASL and TLS start a ZooKeeper and brokers of their own, with "
+    "templates and scripts in place of those that its source distribution lacks.",
     ("`test_group` requests a session timeout of 3 s: both brokers are set to allow it.",),
 )

@@ -41,18 +41,32 @@ PROGRAMS: tuple[Program, ...] = (
     ruby_kafka.PROGRAM,
 )
 
-#: Programs without a row of results, and why.
-NOT_RUN: tuple[tuple[str, str], ...] = (
-    ("Karapace", "not on PyPI or npm and not in Debian"),
-    ("ksqlDB, Confluent's serializers for Java", "not on Maven Central"),
+#: Programs without a row of results, why, and what of their kind has a row. Looked up last on
+#: `LOOKED_UP`.
+LOOKED_UP = "2026-11-23"
+NOT_RUN: tuple[tuple[str, str, str], ...] = (
     (
-        "kafka_exporter, kminion, Redpanda Console and Connect",
-        "not available from the Go module proxy",
+        "Karapace",
+        "not on PyPI or npm and not in Debian; its repository needs a fork of Avro's Python "
+        "package, which is in no registry, and a Go library that it compiles",
+        "Apicurio Registry",
     ),
-    ("AKHQ, Kafdrop, Kafbat UI", "not on Maven Central"),
-    ("Vector", "not in Debian; crates.io has another program of this name"),
-    ("Logstash", "not in Debian and not on Maven Central"),
-    ("rdkafka-ruby", "not in Debian; no registry of gems is reached. ruby-kafka stands for it"),
+    ("Confluent's serializers for Java", "not on Maven Central", "its serializers for Python"),
+    ("ksqlDB", "not on Maven Central", "none; it is built on Kafka Streams"),
+    (
+        "kafka_exporter, kminion",
+        "not available from the Go module proxy (403, Forbidden)",
+        "Burrow, prometheus-kafka-consumer-group-exporter",
+    ),
+    (
+        "Redpanda Console and Connect",
+        "not available from the Go module proxy (403, Forbidden)",
+        "kaskade, Telegraf",
+    ),
+    ("AKHQ, Kafdrop, Kafbat UI (kafka-ui)", "not on Maven Central", "kaskade"),
+    ("Vector", "not in Debian; crates.io has another program of this name", "Telegraf, rsyslog"),
+    ("Logstash", "not in Debian and not on Maven Central", "Telegraf, rsyslog"),
+    ("rdkafka-ruby", "not in Debian; no registry of gems is reached", "ruby-kafka"),
 )
 
 #: What programs and clients of these pages ask for that a broker in ZooKeeper mode does not have:

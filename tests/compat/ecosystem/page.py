@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.compat.ecosystem.catalogue import NOT_RUN, WANTED
+from tests.compat.ecosystem.catalogue import LOOKED_UP, NOT_RUN, WANTED
 from tests.compat.ecosystem.clusters import KAFKA, OTTLA
 from tests.compat.ecosystem.model import Program
 from tests.compat.ecosystem.results import Results
@@ -62,8 +62,9 @@ def render(rows: Sequence[tuple[Program, Results]]) -> str:
             lines += _section(program, results)
     lines += [*_WANTED_HEAD, *(f"| {' | '.join(row)} |" for row in WANTED), ""]
     if NOT_RUN:
-        lines += ["## Not run", "", "| program | reason |", "|---|---|"]
-        lines += [f"| {title} | {reason} |" for title, reason in NOT_RUN]
+        lines += ["## Not run", "", f"These could not be installed on {LOOKED_UP}.", ""]
+        lines += ["| program | reason | of its kind, above |", "|---|---|---|"]
+        lines += [f"| {' | '.join(row)} |" for row in NOT_RUN]
     return "\n".join(lines).rstrip() + "\n"
 
 
