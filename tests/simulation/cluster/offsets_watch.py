@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ottla.broker.transactions.state import COMPLETING
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
 
@@ -65,6 +66,15 @@ class Replay:
             self.committed.pop(key, None)
         elif commit[1] > self.committed.get(key, (0, -1))[1]:
             self.committed[key] = commit
+
+
+def _in_transactions(group: Any, where: str) -> set[int]:
+    """The producers that have an offset of this partition in a transaction."""
+    return {
+        producer_id
+        for producer_id, offsets in group.offsets.transactional.items()
+        if where in map(str, offsets)
+    }
 
 
 def _key(data: bytes) -> Key | None:
@@ -126,7 +136,11 @@ class OffsetsWatch:
             found, commit = known.get(key), replay.committed.get(key)
             written = None if commit is None else commit[0]
             difference = (*life, key)
-            if found == written or self.world.history.may_appear(key, written, found):
+            if (
+                found == written
+                or self.world.history.may_appear(key, written, found)
+                or self._awaits_marker(home, key)
+            ):
                 self._differ_since.pop(difference, None)
                 continue
             now, values = self.world.loop.now, (found, written)
@@ -139,3 +153,22 @@ class OffsetsWatch:
                     f"{node.host}: the offset of {key} is {found} in memory, and {written} in "
                     f"{TOPIC}-{home.index}"
                 )
+
+    def _awaits_marker(self, home: Any, key: Key) -> bool:
+        """Whether the marker of a transaction may be sent again: its append had timed out, and it
+        is in the log all the same (as in Kafka). Also while a coordinator of transactions loads."""
+        group = home.groups.get(key[0])
+        producer_ids = set() if group is None else _in_transactions(group, key[1])
+        if not producer_ids:
+            return False
+        coordinated = [
+            each
+            for node in self.world.nodes.values()
+            if node.is_up and node.ready
+            for each in cast("Any", node.server).parts.coordinators.transactions.partitions.active
+        ]
+        return len(coordinated) < self.world.shape.internal_partitions or any(
+            transaction.value.producer_id in producer_ids and transaction.state in COMPLETING
+            for each in coordinated
+            for transaction in each.transactions.values()
+        )
