@@ -286,9 +286,8 @@ class Fetcher:
             if response.error_code not in _SESSION_EVICTED:
                 raise ConnectionError(f"{error_name(response.error_code)} in the Fetch response")
             return
-        names = self._session.names
         for topic in response.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
+            name = topic.topic or self._session.names.get(topic.topic_id, "")
             for data in topic.partitions:
                 key = TopicPartition(name, data.partition_index)
                 fetch_state = fetch_states.get(key)
@@ -297,8 +296,9 @@ class Fetcher:
                     await self._process_partition_data(partition, fetch_state, data)
         self._log_errors()
         # The next fetch reports to the leader that the records are in this log.
-        unflushed, self._unflushed = self._unflushed, []
-        await self._group_commit.wait(unflushed)
+        if self._unflushed:
+            unflushed, self._unflushed = self._unflushed, []
+            await self._group_commit.wait(unflushed)
 
     # -- responses ------------------------------------------------------------------------------
 

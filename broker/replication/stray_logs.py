@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.broker.replication.leader_and_isr import EPOCH_DURING_DELETE
 from ottla.broker.runtime.slices import run_in_slices
@@ -34,12 +34,22 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.controller.model import TopicState
     from ottla.controller.tree.store import Stat, ZnodeStore
-    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-    from ottla.protocol.messages.stop_replica import StopReplicaRequest
+    from ottla.protocol.messages.leader_and_isr import (
+        LeaderAndIsrPartitionState,
+        LeaderAndIsrRequest,
+        LeaderAndIsrTopicState,
+    )
+    from ottla.protocol.messages.stop_replica import (
+        StopReplicaPartitionState,
+        StopReplicaRequest,
+        StopReplicaTopicState,
+    )
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.broker")
+
+T = TypeVar("T")
 
 _LOGS_PER_STEP = 256  # less than a millisecond
 _TOPICS_PER_STEP = 4  # about 0.1 ms
@@ -116,26 +126,18 @@ class StrayCheck:
         StopReplica was lost with a controller, may be here until the next look, or longer if its
         topic is deleted before. Raises StoreError: it is to be repeated.
         """
-        earlier = await run_in_slices(self._of_earlier_topics(request))
+        steps = _selected(request.topic_states, self._log_of_earlier_topic)
+        earlier = await run_in_slices(steps)
         if earlier:
             await self._rename(earlier)
 
-    def _of_earlier_topics(self, request: LeaderAndIsrRequest) -> Generator[None, None, list[Log]]:
-        found = []
-        count = 0
-        for topic in request.topic_states:
-            for state in topic.partition_states:
-                count += 1
-                if count % _LOGS_PER_STEP == 0:
-                    yield
-                log = self._logs.get(topic.topic_name, state.partition_index)
-                if (
-                    log is not None
-                    and log.topic_id not in (None, topic.topic_id)
-                    and topic.topic_id != ZERO_UUID
-                ):
-                    found.append(log)
-        return found
+    def _log_of_earlier_topic(
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState
+    ) -> Log | None:
+        log = self._logs.get(topic.topic_name, state.partition_index)
+        if log is None or log.topic_id in (None, topic.topic_id) or topic.topic_id == ZERO_UUID:
+            return None
+        return log
 
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
         """The replicas that the request stops to delete their topics, which are not being deleted.
@@ -145,7 +147,7 @@ class StrayCheck:
         still arrive, when the topic was created again. The request does not say which topic it
         means. Usually nothing is read: metadata without the topic come before.
         """
-        doubtful = await run_in_slices(self._doubtful_deletions(request))
+        doubtful = await run_in_slices(_selected(request.topic_states, self._doubtful_deletion))
         topics = list(dict.fromkeys(key.topic for key in doubtful))
         if not topics:
             return set()
@@ -159,25 +161,18 @@ class StrayCheck:
             logger.warning("Ignoring a late StopReplica request of deleted topics: %s", kept)
         return {key for key in doubtful if key.topic in kept}
 
-    def _doubtful_deletions(
-        self, request: StopReplicaRequest
-    ) -> Generator[None, None, list[TopicPartition]]:
-        """Those of topics that the metadata still have."""
-        found = []
-        count = 0
-        for topic in request.topic_states:
-            for state in topic.partition_states:
-                count += 1
-                if count % _LOGS_PER_STEP == 0:
-                    yield
-                key = TopicPartition(topic.topic_name, state.partition_index)
-                if (
-                    state.leader_epoch == EPOCH_DURING_DELETE
-                    and self._metadata.snapshot.partition(*key)
-                    and self._logs.get(*key)
-                ):
-                    found.append(key)
-        return found
+    def _doubtful_deletion(
+        self, topic: StopReplicaTopicState, state: StopReplicaPartitionState
+    ) -> TopicPartition | None:
+        """The partition, if it is to be deleted and the metadata still have its topic."""
+        key = TopicPartition(topic.topic_name, state.partition_index)
+        if (
+            state.leader_epoch == EPOCH_DURING_DELETE
+            and self._metadata.snapshot.partition(*key)
+            and self._logs.get(*key)
+        ):
+            return key
+        return None
 
     async def _rename(self, logs: list[Log]) -> None:
         await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted, logs)
@@ -203,6 +198,23 @@ class StrayCheck:
         """Waits until the check for this registration, or a later one, is complete."""
         while self._checked_epoch < broker_epoch:
             await self._checked.wait()
+
+
+def _selected(
+    topics: list[Any], select: Callable[[Any, Any], T | None]
+) -> Generator[None, None, list[T]]:
+    """What `select` returns for the (topic state, partition state) of a request, without None."""
+    found = []
+    count = 0
+    for topic in topics:
+        for state in topic.partition_states:
+            count += 1
+            if count % _LOGS_PER_STEP == 0:
+                yield
+            selected = select(topic, state)
+            if selected is not None:
+                found.append(selected)
+    return found
 
 
 async def rename_stray_logs(

@@ -3,8 +3,8 @@
 Version 0 reads offsets from ZooKeeper, under `/consumers`. Version 8 and later name several groups.
 """
 
-from collections.abc import Coroutine, Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Protocol, TypeVar
 
 from ottla.broker.groups.commits import NO_OFFSET, FetchedOffset, GroupCommits
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
@@ -30,6 +30,7 @@ from ottla.protocol.topics import TopicPartition
 # A row costs 12 us to read, build and encode: a response of these takes 12 ms at once.
 MAX_OFFSETS_AT_ONCE = 1_000
 _ROWS_PER_STEP = 64
+Topic = TypeVar("Topic", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 
 
 class ZnodeOffsetReader(Protocol):
@@ -101,26 +102,10 @@ class OffsetFetchHandler:
             member_id=group.member_id,
             member_epoch=group.member_epoch,
         )
-        topics: dict[str, OffsetFetchResponseTopics] = {}
-        for number, (partition, fetched) in enumerate(found.items(), 1):
-            if number % _ROWS_PER_STEP == 0:
-                yield
-            topic = topics.get(partition.topic)
-            if topic is None:
-                topic = topics[partition.topic] = OffsetFetchResponseTopics(partition.topic)
-            value = fetched.value
-            topic.partitions.append(
-                OffsetFetchResponsePartitions(
-                    partition_index=partition.partition,
-                    committed_offset=value.offset,
-                    committed_leader_epoch=value.leader_epoch,
-                    metadata=value.metadata,
-                    error_code=fetched.error_code,
-                )
-            )
-        return OffsetFetchResponseGroup(
-            group_id=group.group_id, error_code=error, topics=list(topics.values())
+        topics = yield from _topics_of(
+            found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions
         )
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
 
     async def _fetch_from_znodes(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         found = {}
@@ -153,16 +138,25 @@ def _partitions_of(
 def _topics_before_v8(
     found: dict[TopicPartition, FetchedOffset],
 ) -> Generator[None, None, list[OffsetFetchResponseTopic]]:
-    topics: dict[str, OffsetFetchResponseTopic] = {}
+    return _topics_of(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
+
+
+def _topics_of(
+    found: dict[TopicPartition, FetchedOffset],
+    new_topic: Callable[[str], Topic],
+    new_row: Callable[..., Any],
+) -> Generator[None, None, list[Topic]]:
+    """The rows by topic; versions 8 and later have types of their own with the same fields."""
+    topics: dict[str, Topic] = {}
     for number, (partition, fetched) in enumerate(found.items(), 1):
         if number % _ROWS_PER_STEP == 0:
             yield
         topic = topics.get(partition.topic)
         if topic is None:
-            topic = topics[partition.topic] = OffsetFetchResponseTopic(partition.topic)
+            topic = topics[partition.topic] = new_topic(partition.topic)
         value = fetched.value
         topic.partitions.append(
-            OffsetFetchResponsePartition(
+            new_row(
                 partition_index=partition.partition,
                 committed_offset=value.offset,
                 committed_leader_epoch=value.leader_epoch,

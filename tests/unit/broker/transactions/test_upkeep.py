@@ -20,6 +20,14 @@ def _count(setup: Setup, state: TransactionState) -> int:
     return sum(each.state is state for each in partition.transactions.values())
 
 
+def end_many(setup: Setup) -> None:
+    """Their markers are not sent yet."""
+    setup.leaders.hold = True
+    for number in range(MANY):
+        producer = setup.ongoing(T0, transactional_id=f"txn-{number}")
+        setup.end(producer, transactional_id=f"txn-{number}")
+
+
 def run_deferred(setup: Setup) -> int:
     turns = 0
     while setup.deferred:
@@ -89,10 +97,7 @@ def test_a_transaction_of_the_last_epoch_does_not_hold_the_others() -> None:
 
 def test_the_markers_of_many_transactions_are_sent_in_slices_after_a_load() -> None:
     setup = Setup()
-    setup.leaders.hold = True
-    for number in range(MANY):
-        producer = setup.ongoing(T0, transactional_id=f"txn-{number}")
-        setup.end(producer, transactional_id=f"txn-{number}")
+    end_many(setup)
     setup.coordinator.on_resigned(0, 1)
     assert setup.coordinator.markers.pending == 0
     setup.coordinator.on_elected(0, 2)
@@ -109,10 +114,7 @@ def test_the_markers_of_many_transactions_are_sent_in_slices_after_a_load() -> N
 
 def test_markers_of_a_load_are_not_sent_by_the_coordinator_of_before() -> None:
     setup = Setup()
-    setup.leaders.hold = True
-    for number in range(MANY):
-        producer = setup.ongoing(T0, transactional_id=f"txn-{number}")
-        setup.end(producer, transactional_id=f"txn-{number}")
+    end_many(setup)
     setup.coordinator.on_elected(0, 2)
     while not setup.coordinator.markers.pending:
         setup.deferred.pop(0)()
