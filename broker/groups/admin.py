@@ -58,9 +58,8 @@ class GroupAdmin:
         self._appender = appender
         self._clock = clock
         self._jobs = jobs
-        self._deleted_topics = DeletedTopics(
-            partitions, appender, timer, jobs, self._remove_offsets
-        )
+        #: Removes offsets of deleted topics.
+        self.deleted_topics = DeletedTopics(partitions, appender, timer, jobs, self._remove_offsets)
         self._is_expiring = False
 
     # DescribeGroups and ListGroups.
@@ -270,7 +269,7 @@ class GroupAdmin:
 
         Offsets that are committed from now on stay: a topic of that name may be created again.
         """
-        self._deleted_topics.on_deleted(partitions)
+        self.deleted_topics.on_deleted(partitions)
 
     def _is_current(self, partition: GroupPartition, group: AnyGroup) -> bool:
         """Whether, after a pause, this broker still has the group."""

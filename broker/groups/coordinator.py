@@ -17,6 +17,7 @@ from ottla.broker.groups.events import GroupEvents, events_text
 from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.missed_deletions import MissedDeletions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.slices import SlicedJobs
@@ -107,6 +108,9 @@ class GroupCoordinator:
             clock,
             None if self.consumers is None else self.consumers.admin,
             self._jobs,
+        )
+        self.missed_deletions = MissedDeletions(
+            self.partitions, appender, self.admin.deleted_topics
         )
 
     def _build_consumer_groups(
@@ -204,6 +208,7 @@ class GroupCoordinator:
                 self.consumers.on_group_loaded(group)
         if self.shares is not None:
             self.shares.on_loaded(partition)
+        self.missed_deletions.on_loaded(partition)
 
     def _on_unloaded(self, partition: GroupPartition) -> None:
         for group in partition.groups.values():

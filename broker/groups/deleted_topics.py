@@ -69,6 +69,17 @@ class DeletedTopics:
             )
         )
 
+    def on_deleted_before(
+        self,
+        group_partition: GroupPartition,
+        end_offset: int,
+        topic_partitions: frozenset[TopicPartition],
+    ) -> None:
+        """These were deleted before the log of the group partition had this end."""
+        self._jobs.start(
+            self._remove_all([_Deletion(group_partition, topic_partitions, end_offset)])
+        )
+
     def _remove_all(self, deletions: list[_Deletion]) -> Generator[None, None, None]:
         seen = 0
         for deletion in deletions:

@@ -17,6 +17,7 @@ from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.requests.broker_channels import QueuedBrokerChannels
 from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.tree import znodes
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -189,6 +190,10 @@ def build_upkeep(
     async def look_for_missed_deletions() -> None:
         await control.strays.look_for_unassigned()
         await control.deleted_topics.look()
+        await coordinators.groups.missed_deletions.look(
+            lambda name: name in base.metadata.snapshot.topics,
+            lambda: base.store.children(znodes.TOPICS),
+        )
 
     def tick() -> None:
         failures.check()

@@ -26,6 +26,7 @@ def main() -> None:
         power_loss=arguments.power_loss,
         descriptor_faults=arguments.descriptor_faults,
         kinds=arguments.kinds,
+        later_kinds=arguments.later_kinds,
         tiered=arguments.tiered,
     )
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
@@ -65,6 +66,9 @@ def _parsed() -> argparse.Namespace:
     )
     parser.add_argument("--tiered", action="store_true", help="topics with tiered storage")
     parser.add_argument("--kinds", default="", help="only these troubles, such as kill,full")
+    parser.add_argument(
+        "--later-kinds", action="store_true", help="also the troubles that older seeds do not have"
+    )
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")
     parser.add_argument("--steps", default="", help="a file for every callback and clock reading")

@@ -47,7 +47,7 @@ POLL_SECONDS = 0.05
 
 
 class CompactionTroubles:
-    """Played with `--kinds` only; compactions run in threads that can wait then."""
+    """Played with `--later-kinds` or `--kinds`; compactions run in threads that can wait then."""
 
     def __init__(self, world: World, admin: Admin) -> None:
         self.world = world

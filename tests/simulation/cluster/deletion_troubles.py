@@ -47,8 +47,9 @@ DELETED_SECONDS = 20
 SENT_SECONDS = 3
 # What is lost after a late request is lost soon.
 ARRIVED_SECONDS = 3
-# Tombstones that found no space are retried after 5 s.
-FORGOTTEN_SECONDS = 20
+# Tombstones that found no space are retried after 5 s. The next coordinator compares the topics
+# with those of ZooKeeper within 30 s.
+FORGOTTEN_SECONDS = 60
 # Session timeout, and an election.
 ELECTED_SECONDS = 15
 JOINED_SECONDS = 30
@@ -90,7 +91,7 @@ class LateRequest:
 
 
 class DeletionTroubles:
-    """One method for each; they are played with `--kinds` only."""
+    """One method for each; they are played with `--later-kinds` or `--kinds`."""
 
     def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
         self.world = world
@@ -197,24 +198,41 @@ class DeletionTroubles:
     async def deleted_offsets(self, _node: Node) -> None:
         """A topic is deleted in which groups have offsets, one of them in a transaction that ends
         later. There may be no space for the records that remove them, for a while."""
+        await self._delete_with_offsets(self.random.random)
+
+    async def orphaned_offsets(self, _node: Node) -> None:
+        """The same without space, and the coordinators die before they have removed them."""
+        await self._delete_with_offsets(lambda: 0, dies=True)
+
+    async def _delete_with_offsets(self, draw: Callable[[], float], *, dies: bool = False) -> None:
         if not await self._create():
             return
         producer = self._client(TransactionalProducer, f"deleted-{self._number}")
         self._number += 1
         await self._commit(f"deleted-{self._number}")
         is_open = await self._of_client(self._begin(producer))
-        if self.random.random() < 0.5:
+        if draw() < 0.5:
             full = Faults({errno.ENOSPC: 1_000_000}, frozenset(("pwrite",)), OFFSETS_PART)
             for each in self.world.nodes.values():
                 each.disk.faults = full
         await self.admin.delete()
         await self._until(lambda: not self._exists(), DELETED_SECONDS)
         await asyncio.sleep(self.random.uniform(0.5, 4))
+        dead = [each for each in self.world.nodes.values() if dies and self._left_at(each)]
+        for each in dead:
+            each.kill()
+        if dead:
+            await asyncio.sleep(ELECTED_SECONDS)
         for each in self.world.nodes.values():
             each.disk.heal()
+        for each in dead:
+            if not each.is_up:
+                each.start()
         if is_open:
             await self._of_client(producer.end(committed=True))
         producer.close()
+        if dead and not await self._settle():
+            return
         if not await self._until(lambda: not self._left(), FORGOTTEN_SECONDS):
             self.world.complain(
                 f"{self._left()[0]} has an offset of {PASSING_TOPIC}, which is gone"
@@ -272,6 +290,16 @@ class DeletionTroubles:
     async def _begin(self, producer: TransactionalProducer) -> bool:
         await producer.begin_at_last()
         return await producer.commit_offsets()
+
+    def _left_at(self, node: Node) -> bool:
+        """Whether it coordinates such a group."""
+        server: Any = node.server
+        return server is not None and any(
+            where.topic == PASSING_TOPIC
+            for home in server.parts.coordinators.groups.partitions.active
+            for group in home.groups.values()
+            for where in group.offsets.partitions()
+        )
 
     def _left(self) -> list[str]:
         """The groups with an offset in the topic, which was deleted."""

@@ -25,7 +25,7 @@ SET_ASIDE_SECONDS = 40
 
 
 class ReassignmentTroubles:
-    """One method for each; they are played with `--kinds` only."""
+    """One method for each; they are played with `--later-kinds` or `--kinds`."""
 
     def __init__(self, world: World, leaders: LeaderTroubles) -> None:
         self.world = world
@@ -40,20 +40,26 @@ class ReassignmentTroubles:
         await self._stopped_after(self.leaders.half_reassigned(node))
 
     async def _stopped_after(self, trouble: Awaitable[None]) -> None:
+        # What an earlier trouble has left is set aside first.
+        await self._no_unassigned()
         starts, before = self._starts(), self._set_aside()
         await trouble
         reason = await settles(self.world)
         if reason is not None:
             self.world.complain(f"the cluster does not settle: {reason}")
             return
-        for _ in range(SET_ASIDE_SECONDS):
-            if not self._has_unassigned():
-                break
-            await asyncio.sleep(1)
+        await self._no_unassigned()
         for host, path in sorted(self._set_aside() - before):
             # A broker that was down meanwhile does that when it starts.
             if self._starts()[host] == starts[host]:
                 self.world.complain(f"{host} has {path}, which the controller has not stopped")
+
+    async def _no_unassigned(self) -> None:
+        """Returns when no log is left that is not assigned, or should have been set aside."""
+        for _ in range(SET_ASIDE_SECONDS):
+            if not self._has_unassigned():
+                break
+            await asyncio.sleep(1)
 
     def _starts(self) -> dict[str, int]:
         return {each.host: each.starts for each in self.world.nodes.values()}

@@ -45,6 +45,13 @@ ADMIN = (
     "move",
     "quota",
 )
+# The newer ones, which are not in the mix of older seeds. They wait until all is well at times, and
+# check at once what they have done.
+LATER = (
+    *("late_deletion", "deleted_offsets", "orphaned_offsets", "missed_deletion"),
+    *("failed_target", "unheard_restart"),
+    *("replaced_target_stopped", "half_reassigned_stopped", "recreated_in_compaction"),
+)
 # What may happen while something else happens. Not what may lose data then.
 TOGETHER = frozenset(
     ("cut", "isolate", "zookeeper", "expire", "depose", "lossy", "no_space", "full", "no_inodes")
@@ -71,7 +78,8 @@ class Troubles:
         self.deletions = DeletionTroubles(world, self.admin, self.leaders)
         self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
-        self.compactions = self._compactions() if IN_COMPACTION in world.shape.kinds else None
+        in_compaction = world.shape.later_kinds or IN_COMPACTION in world.shape.kinds
+        self.compactions = self._compactions() if in_compaction else None
         self.count = 0
 
     def _compactions(self) -> Any:
@@ -94,6 +102,8 @@ class Troubles:
         if self.tiered is not None:
             kinds += self.tiered.kinds
             kinds += self.tiered.kinds
+        if self.world.shape.later_kinds:
+            kinds += LATER
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
