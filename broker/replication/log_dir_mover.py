@@ -214,7 +214,7 @@ class LogDirMover:
             return
         self._truncate_copy(key, future)
         if future.log_end_offset < log.local_log_start_offset:
-            future.truncate_fully_and_start_at(log.local_log_start_offset, log.log_start_offset)
+            log.begin_copy(future, self._now_ms())
         _drop_diverged(log, future)
         start = future.log_end_offset
         truncations = log.truncations

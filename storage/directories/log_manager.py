@@ -344,9 +344,7 @@ class LogManager:
         path, log = f"{target.path}/{name}", None
         try:
             log = self._create(target, path, key, current.config, now_ms)
-            log.truncate_fully_and_start_at(
-                current.local_log_start_offset, current.log_start_offset
-            )
+            current.begin_copy(log, now_ms)
         except StorageError:
             if log is not None:
                 log.release()

@@ -347,6 +347,20 @@ class Log:
         """
         self._truncator.truncate_fully_and_start_at(offset, log_start_offset, state)
 
+    def begin_copy(self, copy: Log, now_ms: int) -> None:
+        """`copy` begins, empty, where this log begins on its disk, and knows its producers so far.
+
+        Their last batches may be in remote storage only, or deleted: nothing that is copied has
+        them. Raises StorageError, with `copy` as it was.
+        """
+        offset = self.local_log_start_offset
+        try:
+            snapshot = self.producer_state.snapshot_content(offset)
+        except OSError as error:
+            raise self.log_directory.read_failed(error) from error
+        state = None if snapshot is None else RemoteLogState([], snapshot, now_ms)
+        copy.truncate_fully_and_start_at(offset, self.log_start_offset, state)
+
     def delete_records_before(self, offset: int) -> bool:
         """Advances the log start to `offset`; the next retention run deletes whole segments.
 

@@ -334,6 +334,18 @@ class ProducerState:
         self.end_offset = log_end_offset
         self.on_log_start(log_start_offset)
 
+    def snapshot_content(self, offset: int) -> bytes | None:
+        """The snapshot as of `offset`; None if there is none that is intact. Raises OSError."""
+        if offset not in self._snapshots:
+            return None
+        path = self.snapshot_path(offset)
+        try:
+            content = read_file(self._fs, path, _SNAPSHOT_BYTES_MAX)
+            decode_snapshot(path, content)
+        except (CorruptFile, FileNotFoundError):
+            return None
+        return content
+
     def receive_snapshot(self, offset: int, content: bytes) -> None:
         """Stores a snapshot of another replica, for `reset`. Raises CorruptFile, OSError."""
         path = self.snapshot_path(offset)
