@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla.broker.remote.metadata_cache import last_offset_of_epoch
@@ -46,6 +47,48 @@ def remote_log_start_offset(cache: RemoteLogMetadataCache, epochs: Epochs) -> in
         if segments:
             return segments[0].start_offset
     return None
+
+
+def is_complete(epochs: Epochs, log_start_offset: int) -> bool:
+    """Whether the epochs are known from the log start on.
+
+    They are not when the checkpoint was lost and only the local batches said which there are.
+    """
+    return bool(epochs) and epochs[0][1] <= log_start_offset
+
+
+def completed(
+    segments: list[RemoteLogSegmentMetadata],
+    epochs: Epochs,
+    log_start_offset: int,
+    log_end_offset: int,
+) -> list[tuple[int, int]] | None:
+    """The epochs from the log start on: those before the first known one are in the metadata of the
+    segments. None if these do not have all records in between, or not of one history.
+
+    `segments` are those that can be read.
+    """
+    first_epoch, first = epochs[0] if epochs else (1 << 31, log_end_offset)
+    starts: dict[int, int] = {}
+    covered = log_start_offset
+    used = []
+    for each in sorted(segments, key=lambda each: each.start_offset):
+        if each.end_offset < log_start_offset:
+            continue
+        if not covered >= each.start_offset < first:
+            break
+        covered = max(covered, each.end_offset + 1)
+        used.append(each)
+        for epoch, start in each.leader_epochs.items():
+            if start < first:
+                starts[epoch] = min(start, starts.get(epoch, start))
+    found = [*sorted(starts.items()), *(each for each in epochs if each[0] not in starts)]
+    ascends = all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(found))
+    if covered < first or not ascends or first_epoch < max(starts, default=-1):
+        return None
+    if not all(is_of_history(each, found, log_end_offset) for each in used):
+        return None
+    return found
 
 
 def epochs_between(epochs: Epochs, start_offset: int, end_offset: int) -> dict[int, int]:

@@ -6,21 +6,28 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.remote.lineage import highest_remote_offset, remote_log_start_offset
+from ottla.broker.remote.lineage import (
+    completed,
+    highest_remote_offset,
+    is_complete,
+    remote_log_start_offset,
+)
 from ottla.broker.remote.metadata_manager import RemoteMetadataNotReadyError
 from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
 from ottla.broker.remote.segment_expiration import SegmentExpiration
 from ottla.broker.remote.statistics import PartitionProgress
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.errors import StorageError
+from ottla.storage.remote.segments import RemoteLogSegmentState
 
 if TYPE_CHECKING:
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
     from ottla.broker.remote.remote_problems import RemoteProblems
     from ottla.broker.remote.settings import RemoteLogSettings
     from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.log import Log
-    from ottla.storage.remote.segments import TopicIdPartition
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
 logger = logging.getLogger("ottla.remote")
 
@@ -101,11 +108,13 @@ class PartitionTasks:
         if not self._has_caught_up:
             await self._copying.metadata.catch_up(self.partition)
             self._has_caught_up = True
+        self._complete_epochs(log)
         await self._copier.run(log, self._is_current_leader)
         return _WAIT_SECONDS if self._copy_quota.is_exceeded(self._copying.now_ms()) else None
 
     async def _expire(self, log: Log) -> float | None:
         if self._is_current_leader():
+            self._complete_epochs(log)
             self._advance_log_start(log)
             await self._expiration.run(log, self._is_current_leader)
         return None
@@ -116,17 +125,32 @@ class PartitionTasks:
         epochs, end = log.leader_epochs.entries, log.log_end_offset
         log.offsets.highest_remote_offset = highest_remote_offset(cache, epochs, end)
 
+    def _complete_epochs(self, log: Log) -> None:
+        """After its checkpoint was lost, a log knows the leader epochs of local batches only."""
+        epochs, start = log.leader_epochs.entries, log.log_start_offset
+        if is_complete(epochs, start) or start == log.log_end_offset:
+            return
+        segments = _readable(self._copying.metadata.cache(self.partition))
+        found = completed(segments, epochs, start, log.log_end_offset)
+        if found is not None:
+            logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)
+            log.leader_epochs.replace(found)
+
     def _advance_log_start(self, log: Log) -> None:
         """To the first record that is left, in remote storage or on the local disk.
 
         An earlier leader may have deleted remote segments and ended before this log knew it, or a
-        power loss took from this broker that the log start had advanced.
+        power loss took from this broker that the log start had advanced. All segments count as long
+        as it is not known which are of this history.
         """
         cache = self._expiring.metadata.cache(self.partition)
-        first = log.local_log_start_offset
-        remote_start = remote_log_start_offset(cache, log.leader_epochs.entries)
+        first, epochs = log.local_log_start_offset, log.leader_epochs.entries
+        remote_start = remote_log_start_offset(cache, epochs)
         if remote_start is not None:
             first = min(first, remote_start)
+        if not is_complete(epochs, log.log_start_offset):
+            others = [each for each in _readable(cache) if each.end_offset >= log.log_start_offset]
+            first = min([first, *(each.start_offset for each in others)])
         if log.log_start_offset < first:
             log.delete_records_before(min(first, log.high_watermark))
 
@@ -158,3 +182,8 @@ class PartitionTasks:
     def _vary(self, seconds: float) -> float:
         """So that the partitions of a broker do not run all at once."""
         return seconds * (1 + self._settings.jitter * (2 * self._random() - 1))
+
+
+def _readable(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
+    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    return [each for each in cache.segments() if each.state is finished]

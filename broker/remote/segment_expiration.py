@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ottla.broker.remote.lineage import highest_remote_offset, is_of_history
+from ottla.broker.remote.lineage import highest_remote_offset, is_complete, is_of_history
 from ottla.broker.remote.statistics import PartitionProgress
 from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
@@ -134,7 +134,8 @@ class SegmentExpiration:
     ) -> list[RemoteLogSegmentMetadata]:
         """What failed copies and deletions left, and what is older than the first leader epoch."""
         epochs, now_ms = log.leader_epochs.entries, self._remote.now_ms()
-        first_epoch = epochs[0][0] if epochs else None
+        # With a part of the epochs, older segments may well be of this history.
+        first_epoch = epochs[0][0] if is_complete(epochs, log.log_start_offset) else None
         found = []
         for each in segments:
             if each.segment_id in self._remote.being_copied:

@@ -155,6 +155,8 @@ class _Loader:
             self._read_epochs = True
             return
         try:
+            if not names[LEADER_EPOCH_CHECKPOINT]:
+                raise CorruptFile(self.epochs.path, "it is empty")  # its content was not synced
             self.epochs.load()
         except CorruptFile as damage:
             logger.warning("%s: Rebuilding leader epochs from all batches: %s", self.name, damage)

@@ -7,9 +7,11 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.remote.lineage import (
+    completed,
     epoch_checkpoint,
     epochs_between,
     highest_remote_offset,
+    is_complete,
     is_of_history,
     remote_log_start_offset,
 )
@@ -84,3 +86,36 @@ def test_history(start: int, end: int, epochs: dict[int, int], expected: bool) -
 
 def test_a_log_without_epochs_has_no_history() -> None:
     assert not is_of_history(segment(0, 9, {0: 0}), [], 50)
+
+
+LOCAL = [(3, 30), (4, 40)]  # of the local batches from 30 on; the log starts at 12
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [
+        (
+            [segment(10, 19, {1: 10}), segment(20, 44, {3: 20, 4: 40})],
+            [(1, 10), (3, 20), (4, 40)],
+        ),
+        # What an earlier leader copied behind the end of its epoch is of another history.
+        ([segment(10, 22, {1: 10}), segment(20, 44, {3: 20, 4: 40})], None),
+        ([segment(10, 18, {1: 10}), segment(20, 44, {3: 20, 4: 40})], None),
+        ([segment(20, 44, {3: 20, 4: 40})], None),
+        ([segment(10, 19, {5: 10}), segment(20, 44, {3: 20, 4: 40})], None),
+        ([], None),
+    ],
+)
+def test_epochs_before_the_first_known_one(
+    segments: list[RemoteLogSegmentMetadata], expected: list[tuple[int, int]] | None
+) -> None:
+    assert not is_complete(LOCAL, 12)
+    assert completed(segments[::-1], LOCAL, 12, 50) == expected
+    assert expected is None or is_complete(expected, 12)
+
+
+def test_epochs_of_a_log_with_nothing_local() -> None:
+    segments = [segment(10, 19, {1: 10}), segment(20, 49, {3: 20, 4: 40})]
+    assert not is_complete([], 12)
+    assert completed(segments, [], 12, 50) == EPOCHS
+    assert completed(segments, [], 12, 51) is None

@@ -125,3 +125,28 @@ async def test_the_log_starts_at_its_first_record_on_the_local_disk(scene: Scene
     assert (scene.log.log_start_offset, scene.log.local_log_start_offset) == (0, 6)
     await scene.tasks().expire()
     assert scene.log.log_start_offset == 6
+
+
+async def test_epochs_that_were_lost_are_restored_and_nothing_is_deleted(scene: Scene) -> None:
+    """The leader epoch checkpoint was lost by a failed sync; local batches begin at 6."""
+    scene.append(4)
+    await scene.copy()
+    scene.expire_locally()
+    scene.log.leader_epochs.replace([(0, 6)])
+    await scene.tasks().expire()
+    assert scene.log.leader_epochs.entries == [(0, 0)]
+    assert scene.log.log_start_offset == 0
+    assert len(scene.storage.objects) == 3
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+async def test_nothing_is_deleted_while_the_history_is_not_known(scene: Scene, epoch: int) -> None:
+    scene.append(4)
+    await scene.copy()
+    scene.expire_locally()
+    await scene.remote.delete(scene.metadata.cache(PARTITION).segments()[1])
+    scene.log.leader_epochs.replace([(epoch, 6)])
+    await scene.tasks().expire()
+    assert scene.log.leader_epochs.entries == [(epoch, 6)]
+    assert scene.log.log_start_offset == 0
+    assert len(scene.storage.objects) == 2

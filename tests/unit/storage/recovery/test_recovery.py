@@ -214,6 +214,7 @@ def scribble(suffix: str, *, junk: bytes = b"junk!") -> Callable[[MemoryFileSyst
         remove(".snapshot"),
         remove("leader-epoch-checkpoint"),
         scribble("leader-epoch-checkpoint"),
+        scribble("leader-epoch-checkpoint", junk=b""),
         scribble(".snapshot"),
         scribble(".index"),
         scribble(".timeindex"),
