@@ -80,7 +80,7 @@ class GroupCoordinator:
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None
         if has_consumer_groups and catalog is not None:
-            self.consumers = self._build_consumer_groups(appender, catalog)
+            self.consumers = self._build_consumer_groups(appender, catalog, defer)
         self.shares: ShareGroups | None = None
         if share_persister is not None and catalog is not None:
             from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
@@ -110,7 +110,7 @@ class GroupCoordinator:
         )
 
     def _build_consumer_groups(
-        self, appender: GroupAppender, catalog: TopicCatalog
+        self, appender: GroupAppender, catalog: TopicCatalog, defer: Defer
     ) -> ConsumerGroups:
         # Imported late: most brokers serve no consumer groups.
         from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -124,6 +124,7 @@ class GroupCoordinator:
             catalog,
             self.events,
             self._clock,
+            defer,
         )
 
     def startup(self, partition_count: int | None = None) -> None:

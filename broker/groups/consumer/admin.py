@@ -105,7 +105,7 @@ class ConsumerAdmin:
                 draft.put_tombstone(offset_key(group_id, partition))
             draft.delete()
             logger.info("Group %s was removed: %s", group_id, reason, extra={"group": group_id})
-            return Change(draft.records, lambda error: on_result(offset_error(error)))
+            return draft.change(lambda error: on_result(offset_error(error)))
 
         self._writer.submit(group_id, step)
 

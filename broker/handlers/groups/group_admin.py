@@ -10,7 +10,6 @@ from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
@@ -20,6 +19,7 @@ from ottla.protocol.messages.delete_groups import (
 )
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.groups.share.share_groups import ShareGroups
