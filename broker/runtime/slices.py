@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from ottla.protocol.steps import run_at_once
+
 T = TypeVar("T")
 
 #: 2 ms: short against the 50 ms that count as a stall, long against a turn of the loop.
@@ -66,6 +68,11 @@ class SlicedJobs:
         self._jobs.append(steps)
         if len(self._jobs) == 1:
             self._run_slice()
+
+    def finish(self) -> None:
+        """Runs what is left of all jobs, without a pause."""
+        while self._jobs:
+            run_at_once(self._jobs.popleft())
 
     def stop(self) -> None:
         """Forgets all jobs."""

@@ -57,10 +57,6 @@ class ConsumerGroups:
     def _on_append_timed_out(self, group_id: str) -> None:
         self.sessions.watch_unwatched_members(group_id)
 
-    def on_group_loaded(self, group: ConsumerGroup) -> None:
-        """A group was loaded."""
-        self.sessions.on_group_loaded(group)
-
     def on_group_unloaded(self, group: ConsumerGroup) -> None:
         """This broker no longer coordinates the group."""
         self.sessions.on_group_unloaded(group)

@@ -300,9 +300,11 @@ class ShareGroups:
                 self._watch(group.group_id, member_id)
 
     def on_unloaded(self, partition: GroupPartition) -> None:
-        groups = partition.share_groups or {}
-        for key in [key for key in self._timers if key[0] in groups]:
-            self._timers.pop(key).cancel()
+        for group in (partition.share_groups or {}).values():
+            for member_id in group.members:
+                timer = self._timers.pop((group.group_id, member_id), None)
+                if timer is not None:
+                    timer.cancel()
 
     # The state of share partitions.
 
