@@ -21,6 +21,7 @@ from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
@@ -33,6 +34,7 @@ from ottla.controller.requests.shared_metadata import SharedMetadata
 from ottla.protocol.codec import raw_encoder
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
+from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
@@ -219,6 +221,27 @@ async def test_the_assignment_of_a_large_group(
         assert await run_in_turns(setup) > 50
         assert response.value.error_code == 0
     assert setup.consumer_group.assignment_epoch == 3
+
+
+async def test_a_large_group_is_described(meter: TurnMeter) -> None:
+    setup = ConsumerSetup(catalog=Catalog(t=1))
+    setup.enter("m")
+    topic_ids = [number.to_bytes(16) for number in range(10, 60)]
+    setup.catalog.name_of = lambda topic_id: "name"  # type: ignore[method-assign]
+    assigned = dict.fromkeys(topic_ids, frozenset((0,)))
+    group = setup.consumer_group
+    for number in range(MEMBERS):
+        name = f"{number:036d}"
+        group.members[name] = ConsumerMember(name, assigned=assigned)
+        group.targets[name] = assigned
+    request = ConsumerGroupDescribeRequest([GROUP])
+    context = context_of(request, 1)
+    handlers = ConsumerGroupHandlers(cast("Any", setup.coordinator.consumers), cast("Any", None))
+    await begin(meter)
+    result = handlers.describe(context, request)
+    assert isinstance(result, Coroutine)
+    assert await in_turns(result) is DEFERRED
+    assert cast("Peer", context.connection).sent > MEMBERS * len(topic_ids) * 2 * 20
 
 
 async def test_a_coordinator_of_many_groups_resigns(meter: TurnMeter) -> None:
