@@ -8,6 +8,7 @@ gives every member its partitions. The results are those of the Java classes of 
 from collections.abc import Callable, Mapping
 
 from ottla.protocol.consumer_protocol import Subscription
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.sticky_assignment import assign_sticky
 from ottla.protocol.sticky_state import MemberState, read_cooperative_state, read_sticky_state
 from ottla.protocol.topics import TopicPartition
@@ -16,6 +17,8 @@ PartitionCounts = Mapping[str, int]
 Subscriptions = Mapping[str, Subscription]
 Assignments = dict[str, list[TopicPartition]]
 Assignor = Callable[[PartitionCounts, Subscriptions], Assignments]
+
+_MEMBERS_PER_STEP = 64
 
 
 def _member_order(member_id: str, subscription: Subscription) -> tuple[int, str]:
@@ -31,10 +34,23 @@ def _sorted_members(subscriptions: Subscriptions) -> list[str]:
 
 def assign_range(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
     """Topic by topic, a run of neighbouring partitions for each member; co-partitions topics."""
+    return run_at_once(assign_range_in_steps(counts, subscriptions))
+
+
+def assign_range_in_steps(
+    counts: PartitionCounts, subscriptions: Subscriptions
+) -> Steps[Assignments]:
+    """As `assign_range`."""
     assignments: Assignments = {member: [] for member in subscriptions}
     members = _sorted_members(subscriptions)
+    subscribed_to: dict[str, list[str]] = {}
+    for number, member in enumerate(members, 1):
+        for topic in subscriptions[member].topics:
+            subscribed_to.setdefault(topic, []).append(member)
+        if not number % _MEMBERS_PER_STEP:
+            yield
     for topic in sorted(counts):
-        subscribed = [member for member in members if topic in subscriptions[member].topics]
+        subscribed = list(dict.fromkeys(subscribed_to.get(topic, ())))
         if not subscribed:
             continue
         share, extra = divmod(counts[topic], len(subscribed))
@@ -43,6 +59,8 @@ def assign_range(counts: PartitionCounts, subscriptions: Subscriptions) -> Assig
             end = start + share + (1 if index < extra else 0)
             assignments[member] += [TopicPartition(topic, number) for number in range(start, end)]
             start = end
+            if not index % _MEMBERS_PER_STEP:
+                yield
     return assignments
 
 

@@ -5,9 +5,11 @@ Kafka's sticky assignors walk over such tables, so the order decides who gets wh
 
 from collections.abc import Iterable
 
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 
 _MASK = 0xFFFFFFFF
+_NAMES_PER_STEP = 16  # 5 us for the id of a member
 
 
 def string_hash(text: str) -> int:
@@ -32,9 +34,19 @@ def _bucket(value: int, buckets: int) -> int:
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
     """The order in which a HashMap returns strings put into it in the order of ``keys``."""
+    return run_at_once(hash_map_order_in_steps(keys))
+
+
+def hash_map_order_in_steps(keys: Iterable[str]) -> Steps[list[str]]:
+    """As ``hash_map_order``."""
     names = list(keys)
     buckets = _buckets(len(names))
-    return sorted(names, key=lambda name: _bucket(string_hash(name), buckets))
+    places: dict[str, int] = {}
+    for number, name in enumerate(names, 1):
+        places[name] = _bucket(string_hash(name), buckets)
+        if not number % _NAMES_PER_STEP:
+            yield
+    return sorted(names, key=places.__getitem__)
 
 
 def first_of_hash_set(partitions: Iterable[TopicPartition]) -> TopicPartition:

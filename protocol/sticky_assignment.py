@@ -12,13 +12,16 @@ from collections import deque
 from collections.abc import Mapping
 
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.java_order import hash_map_order
-from ottla.protocol.sticky_balancing import Balancing
+from ottla.protocol.java_order import hash_map_order_in_steps
+from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.sticky_balancing import PARTITIONS_PER_STEP, Balancing, all_partitions
 from ottla.protocol.sticky_state import NO_GENERATION, MemberState
 from ottla.protocol.topics import TopicPartition
 
 Assignments = dict[str, list[TopicPartition]]
 Moving = dict[TopicPartition, str]
+
+_MEMBERS_PER_STEP = 16
 
 
 def assign_sticky(
@@ -31,25 +34,42 @@ def assign_sticky(
     The second is None where it was not worked out along the way. ``counts`` has the existing topics
     that a member subscribes to.
     """
+    return run_at_once(assign_sticky_in_steps(counts, subscriptions, states))
+
+
+def assign_sticky_in_steps(
+    counts: Mapping[str, int],
+    subscriptions: Mapping[str, Subscription],
+    states: Mapping[str, MemberState],
+) -> Steps[tuple[Assignments, Moving | None]]:
+    """As `assign_sticky`."""
     if not subscriptions:
         return {}, {}
-    members = hash_map_order(subscriptions)
-    owned, claimed_twice = _owned_partitions(members, counts, subscriptions, states)
-    if _all_want_the_same(members, subscriptions):
-        return _assign_evenly(counts, owned, claimed_twice)
+    members = yield from hash_map_order_in_steps(subscriptions)
+    owned, claimed_twice = yield from _owned_partitions(members, counts, subscriptions, states)
+    if (yield from _all_want_the_same(members, subscriptions)):
+        return (yield from _assign_evenly(counts, owned, claimed_twice))
     latest = max(_generation(states[member]) for member in members)
-    earlier = _earlier_owners(members, states, latest)
-    return Balancing(counts, members, subscriptions, owned, earlier).run(), None
+    earlier = yield from _earlier_owners(members, states, latest)
+    balancing = Balancing(counts, subscriptions, owned, earlier)
+    return (yield from balancing.run(members)), None
 
 
 def _generation(state: MemberState) -> int:
     return NO_GENERATION if state.generation is None else state.generation
 
 
-def _all_want_the_same(members: list[str], subscriptions: Mapping[str, Subscription]) -> bool:
+def _all_want_the_same(
+    members: list[str], subscriptions: Mapping[str, Subscription]
+) -> Steps[bool]:
     """Java's class forgets members without any topics here, and then assigns partitions to them."""
     wanted = set(subscriptions[members[0]].topics)
-    return all(wanted == set(subscriptions[member].topics) for member in members)
+    for number, member in enumerate(members, 1):
+        if wanted != set(subscriptions[member].topics):
+            return False
+        if not number % _MEMBERS_PER_STEP:
+            yield
+    return True
 
 
 def _owned_partitions(
@@ -57,7 +77,7 @@ def _owned_partitions(
     counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
     states: Mapping[str, MemberState],
-) -> tuple[Assignments, set[TopicPartition]]:
+) -> Steps[tuple[Assignments, set[TopicPartition]]]:
     """(what each member may keep, partitions that two of one generation claim).
 
     Of two members that claim a partition, the one of the later generation has it.
@@ -86,12 +106,13 @@ def _owned_partitions(
                 claimed_twice.add(partition)
             else:
                 mine.append(partition)
+        yield
     return owned, claimed_twice
 
 
 def _earlier_owners(
     members: list[str], states: Mapping[str, MemberState], latest: int
-) -> dict[TopicPartition, str]:
+) -> Steps[dict[TopicPartition, str]]:
     """Who had each partition in the latest of the generations that are over."""
     owners: dict[TopicPartition, tuple[str, int]] = {}
     for member in members:
@@ -106,6 +127,7 @@ def _earlier_owners(
             known = owners.get(partition)
             if known is None or generation > known[1]:
                 owners[partition] = (member, generation)
+        yield
     return {partition: member for partition, (member, _) in owners.items()}
 
 
@@ -122,10 +144,11 @@ class _Shares:
 
 def _assign_evenly(
     counts: Mapping[str, int], owned: Assignments, claimed_twice: set[TopicPartition]
-) -> tuple[Assignments, Moving]:
+) -> Steps[tuple[Assignments, Moving]]:
     shares = _Shares(sum(counts.values()), len(owned))
     assignments: Assignments = {member: [] for member in owned}
     given_up: dict[TopicPartition, str] = {}
+    kept: set[TopicPartition] = set()
     for member, partitions in owned.items():
         keep = sorted(
             (partition for partition in partitions if partition not in claimed_twice),
@@ -134,17 +157,16 @@ def _assign_evenly(
         limit = _keep_limit(member, len(keep), shares)
         assignments[member] = keep[:limit]
         given_up.update(dict.fromkeys(keep[limit:], member))
-    kept = {partition for partitions in assignments.values() for partition in partitions}
-    free = [
-        partition
-        for topic in sorted(counts)
-        for number in range(counts[topic])
-        if (partition := TopicPartition(topic, number)) not in kept
-    ]
+        kept.update(keep[:limit])
+        yield
+    free = yield from all_partitions(sorted(counts), counts, kept)
     moving: Moving = {}
-    for partition, member in _deal(free, assignments, shares):
+    dealt = yield from _deal(free, assignments, shares)
+    for number, (partition, member) in enumerate(dealt, 1):
         if given_up.get(partition, member) != member or partition in claimed_twice:
             moving[partition] = member
+        if not number % PARTITIONS_PER_STEP:
+            yield
     return assignments, moving
 
 
@@ -165,13 +187,15 @@ def _keep_limit(member: str, owned: int, shares: _Shares) -> int:
 
 def _deal(
     free: list[TopicPartition], assignments: Assignments, shares: _Shares
-) -> list[tuple[TopicPartition, str]]:
+) -> Steps[list[tuple[TopicPartition, str]]]:
     """Give the free partitions in turn to those who need most."""
     shares.below.sort()
     may_get_one_more = deque(sorted(shares.may_get_one_more))
     dealt: list[tuple[TopicPartition, str]] = []
     turn = 0
-    for partition in free:
+    for number, partition in enumerate(free, 1):
+        if not number % PARTITIONS_PER_STEP:
+            yield
         if turn >= len(shares.below):
             turn = 0
         if shares.below:

@@ -6,13 +6,36 @@ of one topic to and fro between two members are replaced by moving back what wen
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from ottla.protocol.consumer_protocol import Subscription
 from ottla.protocol.java_order import first_of_hash_set
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 Assignments = dict[str, list[TopicPartition]]
+
+PARTITIONS_PER_STEP = 128
+
+_NONE: frozenset[TopicPartition] = frozenset()
+
+
+def all_partitions(
+    topics: Iterable[str], counts: Mapping[str, int], without: AbstractSet[TopicPartition] = _NONE
+) -> Steps[list[TopicPartition]]:
+    """The partitions of the topics in their order, except some."""
+    found: list[TopicPartition] = []
+    seen = 0
+    for topic in topics:
+        for number in range(counts[topic]):
+            partition = TopicPartition(topic, number)
+            if partition not in without:
+                found.append(partition)
+            seen += 1
+            if not seen % PARTITIONS_PER_STEP:
+                yield
+    return found
 
 
 class _Movements:
@@ -52,7 +75,6 @@ class Balancing:
     def __init__(
         self,
         counts: Mapping[str, int],
-        members: list[str],
         subscriptions: Mapping[str, Subscription],
         owned: Assignments,
         earlier_owners: Mapping[TopicPartition, str],
@@ -60,40 +82,47 @@ class Balancing:
         self.counts = counts
         self.assignments = owned
         self.earlier_owners = earlier_owners
-        self.topics_of = {
-            member: [topic for topic in subscriptions[member].topics if topic in counts]
-            for member in members
-        }
+        self.subscriptions = subscriptions
+        self.topics_of: dict[str, list[str]] = {}
+        self.wants: dict[str, frozenset[str]] = {}  # the same as a set
         self.members_of: dict[str, list[str]] = {topic: [] for topic in counts}
-        for member, topics in self.topics_of.items():
-            for topic in topics:
-                self.members_of[topic].append(member)
-        self.owner_of = {
-            partition: member for member, found in owned.items() for partition in found
-        }
-        self.all_partitions = [
-            TopicPartition(topic, number)
-            for topic in sorted(counts, key=lambda topic: (len(self.members_of[topic]), topic))
-            for number in range(counts[topic])
-        ]
+        self.owner_of: dict[TopicPartition, str] = {}
+        self.all_partitions: list[TopicPartition] = []
         self.movements = _Movements()
         self.by_load: list[tuple[int, str]] = []
         self.must_revoke = False
 
-    def run(self) -> Assignments:
-        self._drop_what_is_not_wanted_any_more()
-        assigned = {partition for found in self.assignments.values() for partition in found}
-        free = [partition for partition in self.all_partitions if partition not in assigned]
+    def run(self, members: list[str]) -> Steps[Assignments]:
+        """The assignments; steps have about 0.1 ms, except for members with very much."""
+        for member in members:
+            topics = [topic for topic in self.subscriptions[member].topics if topic in self.counts]
+            self.topics_of[member] = topics
+            self.wants[member] = frozenset(topics)
+            for topic in topics:
+                self.members_of[topic].append(member)
+            yield
+        for member, found in self.assignments.items():
+            self.owner_of.update(dict.fromkeys(found, member))
+            yield
+        topics = sorted(self.counts, key=lambda topic: (len(self.members_of[topic]), topic))
+        self.all_partitions = yield from all_partitions(topics, self.counts)
+        yield from self._drop_what_is_not_wanted_any_more()
+        assigned: set[TopicPartition] = set()
+        for found in self.assignments.values():
+            assigned.update(found)
+            yield
+        free = yield from all_partitions(topics, self.counts, assigned)
         self.by_load = sorted((len(found), member) for member, found in self.assignments.items())
-        self._balance(free)
+        yield from self._balance(free)
         return self.assignments
 
-    def _drop_what_is_not_wanted_any_more(self) -> None:
+    def _drop_what_is_not_wanted_any_more(self) -> Steps[None]:
         for member, found in self.assignments.items():
-            wanted = [partition for partition in found if partition.topic in self.topics_of[member]]
+            wanted = [partition for partition in found if partition.topic in self.wants[member]]
             if len(wanted) != len(found):
                 self.must_revoke = True
                 self.assignments[member] = wanted
+            yield
 
     # who has how much ----------------------------------------------------------------------
 
@@ -107,13 +136,14 @@ class Balancing:
         insort(self.by_load, (self._load(member), member))
 
     def _least_loaded_that_wants(self, topic: str) -> str | None:
-        return next((member for _, member in self.by_load if topic in self.topics_of[member]), None)
+        return next((member for _, member in self.by_load if topic in self.wants[member]), None)
 
     # the steps -----------------------------------------------------------------------------
 
-    def _balance(self, free: list[TopicPartition]) -> None:
+    def _balance(self, free: list[TopicPartition]) -> Steps[None]:
         initializing = self.by_load[-1][0] == 0
         for partition in free:
+            yield  # all members may be looked at
             member = self._least_loaded_that_wants(partition.topic)
             if member is not None:
                 self._take_out(member)
@@ -122,21 +152,25 @@ class Balancing:
                 self._put_in(member)
         contested = {topic for topic, members in self.members_of.items() if len(members) >= 2}
         movable = [partition for partition in self.all_partitions if partition.topic in contested]
+        yield
         movable_free = [partition for partition in free if partition.topic in contested]
-        settled = self._set_aside_settled_members(contested)
+        yield
+        settled = yield from self._set_aside_settled_members(contested)
         before = {member: list(found) for member, found in self.assignments.items()}
+        yield
         moved = False
         if not self.must_revoke:
-            self._move_until_even(movable_free)
-        moved = self._move_until_even(movable)
+            yield from self._move_until_even(movable_free)
+        moved = yield from self._move_until_even(movable)
         if not initializing and moved and _unevenness(self.assignments) >= _unevenness(before):
             self.assignments = before
         self.assignments.update(settled)
 
-    def _set_aside_settled_members(self, contested: set[str]) -> Assignments:
+    def _set_aside_settled_members(self, contested: set[str]) -> Steps[Assignments]:
         """Members that have all they can get, none of it wanted by others."""
         settled: Assignments = {}
         for member, topics in self.topics_of.items():
+            yield
             found = self.assignments[member]
             if len(found) < sum(self.counts[topic] for topic in topics):
                 continue
@@ -146,14 +180,15 @@ class Balancing:
             settled[member] = self.assignments.pop(member)
         return settled
 
-    def _move_until_even(self, partitions: list[TopicPartition]) -> bool:
+    def _move_until_even(self, partitions: list[TopicPartition]) -> Steps[bool]:
         moved_ever = False
         while True:
             moved = False
             for partition in partitions:
-                if self._is_even():
+                if (yield from self._is_even()):
                     break
                 moved |= self._move_if_better(partition)
+                yield
             moved_ever |= moved
             if not moved:
                 return moved_ever
@@ -184,7 +219,7 @@ class Balancing:
         self._put_in(target)
         self._put_in(source)
 
-    def _is_even(self) -> bool:
+    def _is_even(self) -> Steps[bool]:
         """Whether no member could take a partition from a member with two more."""
         if not self.by_load or self.by_load[0][0] >= self.by_load[-1][0] - 1:
             return True
@@ -194,6 +229,7 @@ class Balancing:
                 continue
             mine = set(self.assignments[member])
             for topic in topics:
+                yield
                 for number in range(self.counts[topic]):
                     partition = TopicPartition(topic, number)
                     if partition in mine:

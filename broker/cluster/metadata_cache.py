@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 

@@ -197,7 +197,6 @@ class CoordinatedPartitions(Generic[P]):
         self._loading.pop(index, None)
         partition = self._active.pop(index, None)
         if partition is not None:
-            self._on_unloaded(partition)
             level = logging.DEBUG if partition.is_empty else logging.INFO
             logger.log(
                 level,
@@ -207,6 +206,7 @@ class CoordinatedPartitions(Generic[P]):
                 partition.describe(),
                 extra={"topic": self.topic, "partition": index},
             )
+            self._on_unloaded(partition)
 
     def stop(self) -> None:
         """Unloads all partitions; requests get COORDINATOR_NOT_AVAILABLE from now on."""

@@ -18,9 +18,10 @@ from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import group_key, offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs, run_at_once
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import offset_key, offset_value
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
 

@@ -24,6 +24,7 @@ from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ottla.broker.share.persister import ShareStatePersister
 
 logger = logging.getLogger("ottla.groups")
+
+GROUPS_PER_STEP = 16  # up to 8 us each
 
 
 class GroupCoordinator:
@@ -75,13 +78,14 @@ class GroupCoordinator:
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
         self._jobs = SlicedJobs(defer)
+        self._unload_jobs = SlicedJobs(defer, takes_turns=True)  # and those after a load
         codec = settings.offsets_topic_compression_codec
         appender = GroupAppender(log, self.partitions, clock, defer_appends or defer, codec)
         rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None
         if has_consumer_groups and catalog is not None:
-            self.consumers = self._build_consumer_groups(appender, catalog)
+            self.consumers = self._build_consumer_groups(appender, catalog, defer)
         self.shares: ShareGroups | None = None
         if share_persister is not None and catalog is not None:
             from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
@@ -114,7 +118,7 @@ class GroupCoordinator:
         )
 
     def _build_consumer_groups(
-        self, appender: GroupAppender, catalog: TopicCatalog
+        self, appender: GroupAppender, catalog: TopicCatalog, defer: Defer
     ) -> ConsumerGroups:
         # Imported late: most brokers serve no consumer groups.
         from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -128,6 +132,7 @@ class GroupCoordinator:
             catalog,
             self.events,
             self._clock,
+            defer,
         )
 
     def startup(self, partition_count: int | None = None) -> None:
@@ -142,6 +147,7 @@ class GroupCoordinator:
             self._expiry_timer.cancel()
         self._jobs.stop()
         self.partitions.stop()
+        self._unload_jobs.finish()
 
     @property
     def rebalances_completed(self) -> int:
@@ -201,20 +207,48 @@ class GroupCoordinator:
             self._schedule_expiry()
 
     def _on_loaded(self, partition: GroupPartition) -> None:
-        for group in list(partition.groups.values()):
-            if group.kind == "classic":
-                self._rebalancer.on_group_loaded(group)
-            elif self.consumers is not None:
-                self.consumers.on_group_loaded(group)
+        self._unload_jobs.start(self._start_sessions(partition))
         if self.shares is not None:
             self.shares.on_loaded(partition)
         self.missed_deletions.on_loaded(partition)
 
+    def _start_sessions(self, partition: GroupPartition) -> Steps[None]:
+        """Starts the sessions of all members. A request in a pause starts that of its member."""
+        left = GROUPS_PER_STEP
+        for group in list(partition.groups.values()):
+            if not self.partitions.is_active(partition):
+                return
+            if group.is_dead or partition.groups.get(group.group_id) is not group:
+                continue
+            if group.kind == "classic":
+                yield from self._rebalancer.start_sessions(group)
+            elif self.consumers is not None:
+                self.consumers.sessions.watch_unwatched_members(group.group_id)
+            left -= 1
+            if left <= 0:
+                left = GROUPS_PER_STEP
+                yield
+
     def _on_unloaded(self, partition: GroupPartition) -> None:
+        """Nothing changes a dead group any more, so what it still has is released in slices."""
+        now_ms = self._clock.now_ms()
         for group in partition.groups.values():
             if group.kind == "classic":
-                self._rebalancer.mark_dead(group, ErrorCode.NOT_COORDINATOR)
+                group.transition_to(GroupState.DEAD, now_ms)
             elif self.consumers is not None:
+                # At once: the timers of a group are found by its name, also if it is loaded again.
                 self.consumers.on_group_unloaded(group)
         if self.shares is not None:
             self.shares.on_unloaded(partition)
+        self._unload_jobs.start(self._release(partition))
+
+    def _release(self, partition: GroupPartition) -> Steps[None]:
+        left = GROUPS_PER_STEP
+        while partition.groups:
+            _, group = partition.groups.popitem()
+            if group.kind == "classic":
+                yield from self._rebalancer.close(group, ErrorCode.NOT_COORDINATOR)
+            left -= 1
+            if left <= 0:
+                left = GROUPS_PER_STEP
+                yield

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from ottla.protocol.steps import run_at_once
+
 T = TypeVar("T")
 
 #: 2 ms: short against the 50 ms that count as a stall, long against a turn of the loop.
@@ -29,16 +31,6 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
         return result
     finally:
         steps.close()
-
-
-def run_at_once(steps: Generator[None, None, T]) -> T:
-    """The result of `steps`, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def in_larger_steps(steps: Generator[None, None, T], size: int) -> Generator[None, None, T]:
@@ -62,9 +54,13 @@ class SlicedJobs:
     done when `start` returns.
     """
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None]) -> None:
-        """`defer` runs a callback in a later turn of the loop."""
+    def __init__(
+        self, defer: Callable[[Callable[[], None]], None], *, takes_turns: bool = False
+    ) -> None:
+        """`defer` runs a callback in a later turn of the loop. With `takes_turns` the jobs have a
+        slice each in turn, so that a short one does not wait for the end of a long one."""
         self._defer = defer
+        self._takes_turns = takes_turns
         self._jobs: deque[Generator[None, None, None]] = deque()
 
     def start(self, steps: Generator[None, None, None]) -> None:
@@ -72,6 +68,11 @@ class SlicedJobs:
         self._jobs.append(steps)
         if len(self._jobs) == 1:
             self._run_slice()
+
+    def finish(self) -> None:
+        """Runs what is left of all jobs, without a pause."""
+        while self._jobs:
+            run_at_once(self._jobs.popleft())
 
     def stop(self) -> None:
         """Forgets all jobs."""
@@ -95,4 +96,6 @@ class SlicedJobs:
                     raise
         finally:
             if jobs:
+                if self._takes_turns:
+                    jobs.rotate(-1)
                 self._defer(self._run_slice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.storage.cleaner.cleaner import Cleaner

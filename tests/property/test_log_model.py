@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
+from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log

@@ -16,9 +16,12 @@ import pytest
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.groups.consumer.member import ConsumerMember
+from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
@@ -31,6 +34,8 @@ from ottla.controller.requests.shared_metadata import SharedMetadata
 from ottla.protocol.codec import raw_encoder
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
+from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -46,12 +51,14 @@ from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import Replicas
 from tests.doubles.request_context import FakeContext
 from tests.hostile.turns import TurnMeter
-from tests.unit.broker.groups.helpers import T0, Setup
+from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup
+from tests.unit.broker.groups.helpers import GROUP, T0, PendingResponse, Setup
 from tests.unit.broker.transactions.helpers import Setup as TransactionSetup
 
 TOPICS, PARTITIONS, BROKERS = 5_000, 10, 100
 GROUPS = 5_000
 LISTED = 50_000
+MEMBERS, ASSIGNED = 1_000, 10_000
 MAX_CALLS = 500_000
 T = TypeVar("T")
 
@@ -178,6 +185,76 @@ async def test_offsets_of_many_groups_are_removed(meter: TurnMeter, reason: str)
         slices += 1
     assert slices >= GROUPS // STEPS_PER_SLICE
     assert list(admin.all_groups()) == []
+
+
+async def run_in_turns(setup: Setup) -> int:
+    """Each deferred call in a turn of its own; returns their number."""
+    slices = 0
+    while setup.deferred:
+        asyncio.get_running_loop().call_soon(setup.deferred.pop(0))
+        await asyncio.sleep(0)
+        slices += 1
+    return slices
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("topics", [1, 100])
+async def test_the_assignment_of_a_large_group(
+    meter: TurnMeter, assignor: str, topics: int
+) -> None:
+    catalog = Catalog(**{f"t{number}": ASSIGNED // topics for number in range(topics)})
+    names = [f"t{number}" for number in range(topics)]
+    setup = ConsumerSetup(catalog=catalog)
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    partition.replay_consumer_group(GroupEpoch(GROUP, 1))
+    for number in range(MEMBERS):
+        member = ConsumerMember(f"{number:036d}", topics=frozenset(names), assignor=assignor)
+        partition.replay_consumer_group(MemberSubscription(GROUP, member.member_id, member))
+
+    async def join(member_id: str) -> PendingResponse[ConsumerGroupHeartbeatResponse]:
+        return setup.beat(member_id, 0, topics=names, owned={}, timeout_ms=30_000)
+
+    await begin(meter)
+    for member_id in ("first", "second"):
+        response = await in_turns(join(member_id))
+        assert await run_in_turns(setup) > 50
+        assert response.value.error_code == 0
+    assert setup.consumer_group.assignment_epoch == 3
+
+
+async def test_a_large_group_is_described(meter: TurnMeter) -> None:
+    setup = ConsumerSetup(catalog=Catalog(t=1))
+    setup.enter("m")
+    topic_ids = [number.to_bytes(16) for number in range(10, 60)]
+    setup.catalog.name_of = lambda topic_id: "name"  # type: ignore[method-assign]
+    assigned = dict.fromkeys(topic_ids, frozenset((0,)))
+    group = setup.consumer_group
+    for number in range(MEMBERS):
+        name = f"{number:036d}"
+        group.members[name] = ConsumerMember(name, assigned=assigned)
+        group.targets[name] = assigned
+    request = ConsumerGroupDescribeRequest([GROUP])
+    context = context_of(request, 1)
+    handlers = ConsumerGroupHandlers(cast("Any", setup.coordinator.consumers), cast("Any", None))
+    await begin(meter)
+    result = handlers.describe(context, request)
+    assert isinstance(result, Coroutine)
+    assert await in_turns(result) is DEFERRED
+    assert cast("Peer", context.connection).sent > MEMBERS * len(topic_ids) * 2 * 20
+
+
+async def test_a_coordinator_of_many_groups_resigns(meter: TurnMeter) -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    responses = [setup.join(group_id=f"group-{number}") for number in range(4 * GROUPS)]
+
+    async def resign() -> None:
+        setup.coordinator.on_resigned(0, 1)
+
+    await begin(meter)
+    await in_turns(resign())
+    await run_in_turns(setup)
+    assert all(response.value.error_code for response in responses)
 
 
 class Peer:

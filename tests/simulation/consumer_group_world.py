@@ -157,7 +157,15 @@ class World:
         if not self.log.held and self.random.random() < 0.1:
             self.check_stored()
 
+    def commit_all(self) -> None:
+        """Until nothing is left to do, in a later turn of the loop either."""
+        self.log.commit_all()
+        while self.setup.deferred:
+            self.setup.run_deferred()
+            self.log.commit_all()
+
     def settle(self) -> None:
+        self.setup.run_deferred()
         for member in list(self.members):
             member.take_response()
         self.check()
@@ -249,7 +257,7 @@ class World:
     def coordinator_moves(self) -> None:
         """The partition goes to another broker in good order, and comes back."""
         self.setup.coordinator.on_resigned(0, 1)
-        self.log.commit_all()
+        self.commit_all()
         assert not [response for response in self.responses if response.is_pending], "forgotten"
         self.settle_responses()
         self.start_term()
@@ -262,9 +270,14 @@ class World:
     def group_is_deleted(self) -> None:
         results: list[dict[str, int]] = []
         group = self.group
-        had_members = group is not None and not group.is_empty and not self.log.held
+        had_members = (
+            group is not None
+            and not group.is_empty
+            and not self.log.held
+            and not self.setup.deferred
+        )
         self.setup.coordinator.admin.delete_groups([GROUP], results.append)
-        self.log.commit_all()
+        self.commit_all()
         assert len(results) == 1
         if had_members:
             assert results == [{GROUP: ErrorCode.NON_EMPTY_GROUP}]
@@ -276,7 +289,7 @@ class World:
         member = self._any()
         if member is None:
             return
-        self.log.commit_all()
+        self.commit_all()
         group = self.group
         known = None if group is None else group.members.get(member.member_id)
         epoch = member.epoch + self.random.choice((0, 0, 0, 1))
@@ -284,7 +297,7 @@ class World:
         partition = TopicPartition("t", 0)
         offsets = {partition: self.next_offset}
         response = self.setup.commit(offsets, member.member_id, epoch, version=9)
-        self.log.commit_all()
+        self.commit_all()
         error = response.value[partition]
         if known is not None:
             expected = ErrorCode.NONE if epoch == known.epoch else ErrorCode.STALE_MEMBER_EPOCH
@@ -365,10 +378,10 @@ class World:
         for _ in range(30):
             for member in list(self.members):
                 member.act()
-                self.log.commit_all()
+                self.commit_all()
                 self.settle()
             self.setup.timer.advance(5_000)
-            self.log.commit_all()
+            self.commit_all()
         group = self.group
         if self.members:
             assert group is not None
@@ -380,7 +393,7 @@ class World:
                     self.catalog.name_of(topic_id): len(found) for topic_id, found in held.items()
                 }
         self.setup.timer.advance(600_000)
-        self.log.commit_all()
+        self.commit_all()
         assert not [response for response in self.responses if response.is_pending], "forgotten"
         assert group is None or group.is_empty, "a silent member is still in the group"
         self.check_stored()

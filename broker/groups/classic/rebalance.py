@@ -28,6 +28,7 @@ from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Steps, run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
@@ -37,6 +38,8 @@ logger = logging.getLogger("ottla.groups")
 # A new member cannot heartbeat before the response to its first JoinGroup. If its client
 # disconnects meanwhile, the other members wait this long for it, as in Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+
+_MEMBERS_PER_STEP = 8  # up to 20 us to respond to one
 
 StoreGroup = Callable[[Group, dict[str, bytes], Callable[[int], None]], None]
 """Appends the group's record with these assignments; the callback gets the error code."""
@@ -108,6 +111,8 @@ class Rebalancer:
 
     def _on_initial_delay_expired(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
         self._in_initial_delay.discard(group)
+        if group.is_dead:
+            return
         if group.new_member_added and remaining_ms > 0:
             group.new_member_added = False
             next_delay_ms = min(self._settings.group_initial_rebalance_delay_ms, remaining_ms)
@@ -133,14 +138,14 @@ class Rebalancer:
 
     def _on_complete_join(self, group: Group) -> None:
         self._stop_join_timer(group)
+        if group.is_dead:
+            return
         for member in list(group.members.values()):
             if member.awaiting_join_callback is None and member.instance_id is None:
                 self.record_event(
                     group, "removed", member, "failed to rejoin within the rebalance timeout"
                 )
                 group.remove(member.member_id)
-        if group.state is GroupState.DEAD:
-            return
         if group.members and not group.ensure_joined_leader():
             # Only static members are left and none has rejoined: their sessions decide.
             logger.warning(
@@ -194,6 +199,8 @@ class Rebalancer:
 
     def _on_pending_sync_expired(self, group: Group) -> None:
         # The timer stops with its generation, and when the last member has sent SyncGroup.
+        if group.is_dead:
+            return
         late = sorted(group.pending_sync_members)
         for member_id in late:
             self.record_event(
@@ -345,20 +352,42 @@ class Rebalancer:
 
     def on_group_loaded(self, group: Group) -> None:
         """A group was loaded: the sessions of its members start."""
-        for member in group.members.values():
-            self.restart_session_timer(group, member)
+        run_at_once(self.start_sessions(group))
+
+    def start_sessions(self, group: Group) -> Steps[None]:
+        """As `on_group_loaded`. In a pause members may join, leave and restart their sessions."""
+        for number, member in enumerate(list(group.members.values()), 1):
+            if member.session_timer is None and group.members.get(member.member_id) is member:
+                self.restart_session_timer(group, member)
+            if not number % _MEMBERS_PER_STEP:
+                yield
+                if group.is_dead:
+                    return
         if len(group.members) > self._settings.group_max_size:
-            self.prepare_rebalance(group, "Freshly-loaded group is over capacity (group.max.size)")
+            self.maybe_prepare_rebalance(
+                group, "Freshly-loaded group is over capacity (group.max.size)"
+            )
 
     def mark_dead(self, group: Group, error_code: int) -> None:
         """The group is deleted or unloaded: completes pending requests and stops all timers."""
         group.transition_to(GroupState.DEAD, self._clock())
-        for member in group.members.values():
-            group.invoke_join_callback(member, join_error(error_code, member.member_id))
-            group.invoke_sync_callback(member, sync_error(error_code))
+        run_at_once(self.close(group, error_code))
+
+    def close(self, group: Group, error_code: int) -> Steps[None]:
+        """Completes the pending requests of a dead group and stops all timers. In a pause these
+        may expire, which has no effect."""
+        for number, member in enumerate(list(group.members.values()), 1):
+            if member.awaiting_join_callback is not None:
+                group.invoke_join_callback(member, join_error(error_code, member.member_id))
+            if member.awaiting_sync_callback is not None:
+                group.invoke_sync_callback(member, sync_error(error_code))
             member.stop_session_timer()
-        for member_id in group.pending_members:
+            if not number % _MEMBERS_PER_STEP:
+                yield
+        for number, member_id in enumerate(list(group.pending_members), 1):
             self.cancel_pending_member_timer(group, member_id)
+            if not number % _MEMBERS_PER_STEP:
+                yield
         self._in_initial_delay.discard(group)
         self._stop_join_timer(group)
         self._stop_sync_timer(group)

@@ -17,6 +17,7 @@ from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import Assignment as AssignmentMessage
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup, Member, TopicPartitions
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
@@ -42,23 +43,28 @@ class ConsumerAdmin:
 
     def describe(self, group_id: str) -> DescribedGroup:
         """Describes a group, its members, and their current and target assignments."""
+        return run_at_once(self.describe_in_steps(group_id))
+
+    def describe_in_steps(self, group_id: str) -> Steps[DescribedGroup]:
+        """As `describe`; all of it is of one moment, except names of topics that are deleted."""
         error = self._partitions.check(group_id)
         group = None if error else self._partitions.find(group_id)
         if not error and (group is None or group.kind != "consumer"):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if error or group is None or group.kind != "consumer":
             return DescribedGroup(error_code=error, group_id=group_id)
-        return DescribedGroup(
+        targets = [(member, group.target_of(member.member_id)) for member in group.members.values()]
+        found = DescribedGroup(
             group_id=group_id,
             group_state=group.state.value,
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
             assignor_name=group.preferred_assignor() or self._settings.group_consumer_assignors[0],
-            members=[
-                self._member(member, group.target_of(member.member_id))
-                for member in group.members.values()
-            ],
         )
+        for member, target in targets:
+            found.members.append(self._member(member, target))
+            yield
+        return found
 
     def _member(self, member: ConsumerMember, target: Assignment) -> Member:
         return Member(
@@ -105,7 +111,7 @@ class ConsumerAdmin:
                 draft.put_tombstone(offset_key(group_id, partition))
             draft.delete()
             logger.info("Group %s was removed: %s", group_id, reason, extra={"group": group_id})
-            return Change(draft.records, lambda error: on_result(offset_error(error)))
+            return draft.change(lambda error: on_result(offset_error(error)))
 
         self._writer.submit(group_id, step)
 

@@ -25,7 +25,7 @@ from ottla.broker.groups.consumer.membership import ConsumerMembership, guarded
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
-from ottla.broker.groups.log.group_writer import Change, GroupWriter
+from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.protocol.codec import read_stored_version
 from ottla.protocol.consumer_protocol import (
@@ -90,22 +90,22 @@ class ClassicMembers:
             else:
                 as_classic()
 
-        def handle() -> Change | None:
+        def handle() -> Drafting:
             group = self._find(group_id)
             if group is None:
                 as_classic()
                 return None
             if not group.is_empty:
-                return self._join(group, join, response_callback)
+                return (yield from self._join(group, join, response_callback))
             draft = GroupDraft(group, self._catalog)
             draft.delete()
-            return Change(draft.records, emptied)
+            return draft.change(emptied)
 
         self._writer.submit(group_id, guarded(handle, reject))
 
     def _join(
         self, group: ConsumerGroup, join: JoinParameters, response_callback: JoinCallback
-    ) -> Change | None:
+    ) -> Drafting:
         is_unknown = not join.member_id
         member_id = join.member_id or new_member_id()
         self._membership.check_room(group, member_id)
@@ -132,7 +132,7 @@ class ClassicMembers:
         )
         owned = self._migration.by_topic_id(list(subscription.owned_partitions))
         is_new = member.member_id not in group.members
-        after = self._membership.draft_update(draft, member, wanted, owned)
+        after = yield from self._membership.draft_update(draft, member, wanted, owned)
 
         def done(error_code: int) -> None:
             if error_code:
@@ -249,12 +249,12 @@ class ClassicMembers:
     ) -> None:
         """`as_classic` handles the request if the group is a classic one by its turn."""
 
-        def handle() -> Change | None:
+        def handle() -> Drafting:
             group = self._find(group_id)
             if group is None:
                 as_classic()
                 return None
-            return self._leave(group, leaving, response_callback)
+            return (yield from self._leave(group, leaving, response_callback))
 
         self._writer.submit(
             group_id,
@@ -268,7 +268,7 @@ class ClassicMembers:
         group: ConsumerGroup,
         leaving: Sequence[MemberIdentity],
         response_callback: LeaveCallback,
-    ) -> Change | None:
+    ) -> Drafting:
         rows = []
         removed: dict[str, tuple[ConsumerMember, str]] = {}
         for identity in leaving:
@@ -287,7 +287,7 @@ class ClassicMembers:
         draft = GroupDraft(group, self._catalog)
         for member_id in removed:
             draft.remove_member(member_id)
-        draft.refresh_topics()
+        yield from draft.refresh_topics()
         draft.bump_epoch()
 
         def done(error_code: int) -> None:
@@ -298,7 +298,7 @@ class ClassicMembers:
                 self._sessions.on_member_removed(group.group_id, member, "left", reason)
             response_callback(LeaveGroupResponse(members=rows))
 
-        return Change(draft.records, done)
+        return draft.change(done)
 
 
 def _subscription(join: JoinParameters) -> Subscription:

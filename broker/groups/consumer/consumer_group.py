@@ -221,15 +221,14 @@ class ConsumerGroup:
                 if self.static_members.get(known.instance_id or "") == record.member_id:
                     del self.static_members[known.instance_id or ""]
             return
-        member = record.member
-        if known is not None:
-            member = member._replace(
-                epoch=known.epoch,
-                previous_epoch=known.previous_epoch,
-                state=known.state,
-                assigned=known.assigned,
-                revoking=known.revoking,
-            )
+        current = known or ConsumerMember(record.member_id)  # not part of the record
+        member = record.member._replace(
+            epoch=current.epoch,
+            previous_epoch=current.previous_epoch,
+            state=current.state,
+            assigned=current.assigned,
+            revoking=current.revoking,
+        )
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id

@@ -3,6 +3,7 @@
 Used only where `group.coordinator.rebalance.protocols` contains `consumer`.
 """
 
+from ottla.broker.coordination.ports import Defer
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.consumer.admin import ConsumerAdmin
 from ottla.broker.groups.consumer.classic_members import ClassicMembers
@@ -17,6 +18,7 @@ from ottla.broker.groups.log.group_writer import GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 
 
@@ -36,8 +38,10 @@ class ConsumerGroups:
         catalog: TopicCatalog,
         events: GroupEvents,
         clock: Clock,
+        defer: Defer,
     ) -> None:
-        writer = GroupWriter(partitions, appender, clock.now_ms, self._on_append_timed_out)
+        jobs = SlicedJobs(defer, takes_turns=True)  # a large group must not hold up others
+        writer = GroupWriter(partitions, appender, clock.now_ms, self._on_append_timed_out, jobs)
         migration = Migration(settings, partitions, rebalancer, catalog, clock.now_ms)
         self.sessions = ConsumerSessions(
             settings, partitions, writer, timer, catalog, migration, events, clock.now_ms
@@ -52,10 +56,6 @@ class ConsumerGroups:
 
     def _on_append_timed_out(self, group_id: str) -> None:
         self.sessions.watch_unwatched_members(group_id)
-
-    def on_group_loaded(self, group: ConsumerGroup) -> None:
-        """A group was loaded."""
-        self.sessions.on_group_loaded(group)
 
     def on_group_unloaded(self, group: ConsumerGroup) -> None:
         """This broker no longer coordinates the group."""

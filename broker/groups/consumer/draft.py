@@ -4,6 +4,8 @@ The draft replays its records on a copy of the group, which only the computation
 The group itself changes when the records are committed and replayed.
 """
 
+from collections.abc import Callable, Generator
+
 from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.member import ConsumerMember
@@ -20,8 +22,12 @@ from ottla.broker.groups.consumer.records import (
 )
 from ottla.broker.groups.consumer.server_assignors import assign
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.log.group_writer import Change
 
 Record = tuple[bytes, bytes | None]
+
+_MEMBERS_PER_STEP = 32  # 3 us for a subscription of 100 topics
+_TOPICS_PER_STEP = 32
 
 
 class GroupDraft:
@@ -30,6 +36,8 @@ class GroupDraft:
     def __init__(self, group: ConsumerGroup, catalog: TopicCatalog) -> None:
         self.group = group
         self.records: list[Record] = []
+        # For each of them, None for one that is not of a consumer group.
+        self.decoded: list[GroupRecord | None] = []
         # The classic group that this change converts.
         self.replaces: Group | None = None
         self._catalog = catalog
@@ -41,10 +49,20 @@ class GroupDraft:
             self._is_copy = True
         self.group.replay(record)
         self.records.append(encode_record(record))
+        self.decoded.append(record)
 
     def put_tombstone(self, key: bytes) -> None:
         """Deletes a record that is not one of the consumer group, such as an offset."""
-        self.records.append((key, None))
+        self.put_raw(key, None)
+
+    def put_raw(self, key: bytes, value: bytes | None) -> None:
+        """Puts a record that is not one of the consumer group."""
+        self.records.append((key, value))
+        self.decoded.append(None)
+
+    def change(self, on_result: Callable[[int], None]) -> Change:
+        """What to append."""
+        return Change(self.records, on_result, self.decoded)
 
     # Members.
 
@@ -77,20 +95,26 @@ class GroupDraft:
 
     # The group.
 
-    def refresh_topics(self) -> bool:
+    # These work in steps of about 0.1 ms. In a pause the catalog may change, the group does not.
+
+    def refresh_topics(self) -> Generator[None, None, bool]:
         """Updates the metadata of the subscribed topics; true when it changed."""
+        names: set[str] = set()
+        for number, member in enumerate(list(self.group.members.values()), 1):
+            names |= self._topics_of(member)
+            if not number % _MEMBERS_PER_STEP:
+                yield
         topics = {}
-        for name in sorted(self._subscribed_names()):
+        for number, name in enumerate(sorted(names), 1):
             found = self._catalog.describe(name)
             if found is not None:
                 topics[name] = found
+            if not number % _TOPICS_PER_STEP:
+                yield
         if topics == self.group.topics:
             return False
         self.put(SubscribedTopics(self.group.group_id, topics))
         return True
-
-    def _subscribed_names(self) -> set[str]:
-        return {name for member in self.group.members.values() for name in self._topics_of(member)}
 
     def _topics_of(self, member: ConsumerMember) -> frozenset[str]:
         if member.topic_regex is None:
@@ -100,19 +124,20 @@ class GroupDraft:
     def bump_epoch(self) -> None:
         self.put(GroupEpoch(self.group.group_id, self.group.epoch + 1))
 
-    def update_target(self, default_assignor: str) -> None:
+    def update_target(self, default_assignor: str) -> Generator[None, None, None]:
         """Computes the target assignment of the group epoch; puts only the differences."""
         group = self.group
-        targets = assign(
+        targets = yield from assign(
             group.preferred_assignor() or default_assignor,
-            group.members.values(),
+            list(group.members.values()),
             group.topics,
-            {member.member_id: self._topics_of(member) for member in group.members.values()},
+            self._topics_of,
             group.targets,
         )
         for member_id, target in targets.items():
             if group.targets.get(member_id) != target:
                 self.put(TargetAssignment(group.group_id, member_id, target))
+                yield
         self.put(TargetEpoch(group.group_id, self.group.epoch))
 
     def delete(self) -> None:

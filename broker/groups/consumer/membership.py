@@ -6,7 +6,7 @@ change is drafted as records; the response is sent when they are committed.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from ottla.broker.groups.consumer.checks import (
     RejectedRequest,
@@ -31,7 +31,7 @@ from ottla.broker.groups.consumer.reconciliation import FencedMember, reconcile
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.consumer.topic_patterns import check_pattern
-from ottla.broker.groups.log.group_writer import Change, GroupWriter, Step
+from ottla.broker.groups.log.group_writer import Change, Drafting, GroupWriter, Step
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
@@ -43,6 +43,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
+from ottla.protocol.steps import run_at_once
 
 logger = logging.getLogger("ottla.groups")
 
@@ -83,11 +84,11 @@ class ConsumerMembership:
                 ConsumerGroupHeartbeatResponse(error_code=error_code, error_message=reason)
             )
 
-        def handle() -> Change | None:
+        def handle() -> Drafting:
             check_request(request, version, self._settings.group_consumer_assignors)
             if request.member_epoch in (LEAVING, AWAY):
-                return self._leave(request, response_callback)
-            return self._heartbeat(request, client_id, client_host, response_callback)
+                return (yield from self._leave(request, response_callback))
+            return (yield from self._heartbeat(request, client_id, client_host, response_callback))
 
         self._writer.submit(request.group_id, guarded(handle, reject))
 
@@ -99,7 +100,7 @@ class ConsumerMembership:
         client_id: str,
         client_host: str,
         response_callback: HeartbeatCallback,
-    ) -> Change | None:
+    ) -> Drafting:
         is_join = request.member_epoch == NEVER_JOINED
         draft = self._open_draft(request.group_id, is_join)
         self.check_room(draft.group, request.member_id)
@@ -110,7 +111,9 @@ class ConsumerMembership:
         wanted = _updated_member(member, request)._replace(
             client_id=client_id, client_host=client_host
         )
-        after = self.draft_update(draft, member, wanted, owned)
+        update = self.draft_update(draft, member, wanted, owned)
+        # Members of a classic group may change in a pause: only this writer knows of the upgrade.
+        after = (yield from update) if draft.replaces is None else run_at_once(update)
         is_full = is_join or (
             request.rebalance_timeout_ms != -1
             and request.subscribed_topic_names is not None
@@ -144,7 +147,7 @@ class ConsumerMembership:
             return None
         replaced = draft.replaces
         if replaced is None:
-            return Change(draft.records, done)
+            return draft.change(done)
         self._migration.begin_upgrade(replaced)
 
         def upgraded(error_code: int) -> None:
@@ -156,7 +159,7 @@ class ConsumerMembership:
                     self._sessions.on_group_loaded(group)
             done(error_code)
 
-        return Change(draft.records, upgraded)
+        return draft.change(upgraded)
 
     def _open_draft(self, group_id: str, is_join: bool) -> GroupDraft:
         """A draft of the group. A join creates the group, or converts a classic one."""
@@ -228,11 +231,11 @@ class ConsumerMembership:
         before: ConsumerMember,
         wanted: ConsumerMember,
         owned: Assignment | None,
-    ) -> ConsumerMember:
+    ) -> Generator[None, None, ConsumerMember]:
         """Drafts the updated member, the target assignment, and the reconciled member."""
-        self._maybe_bump_epoch(draft, draft.put_subscription(before, wanted))
+        yield from self._maybe_bump_epoch(draft, draft.put_subscription(before, wanted))
         if draft.group.epoch > draft.group.assignment_epoch:
-            draft.update_target(self._settings.group_consumer_assignors[0])
+            yield from draft.update_target(self._settings.group_consumer_assignors[0])
         group = draft.group
         member = group.members[wanted.member_id]
         try:
@@ -249,7 +252,7 @@ class ConsumerMembership:
             draft.put_current(after)
         return after
 
-    def _maybe_bump_epoch(self, draft: GroupDraft, is_bumped: bool) -> None:
+    def _maybe_bump_epoch(self, draft: GroupDraft, is_bumped: bool) -> Generator[None, None, None]:
         """Bumps the group epoch when a subscription or the metadata of the topics changed."""
         group = self._partitions.find(draft.group.group_id)
         version = self._catalog.version
@@ -260,7 +263,9 @@ class ConsumerMembership:
             and group.seen_catalog is version
         ):
             return
-        if draft.refresh_topics() or is_bumped:
+        # The catalog may change in a pause: the next heartbeat finds that `version` is old.
+        is_changed = yield from draft.refresh_topics()
+        if is_changed or is_bumped:
             draft.bump_epoch()
             self._sessions.rebalances += 1
             logger.info(
@@ -276,7 +281,7 @@ class ConsumerMembership:
 
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest, response_callback: HeartbeatCallback
-    ) -> Change | None:
+    ) -> Drafting:
         group = self._partitions.find(request.group_id)
         if group is None or group.kind != "consumer":
             raise RejectedRequest(
@@ -305,21 +310,29 @@ class ConsumerMembership:
             )
             draft = GroupDraft(group, self._catalog)
             draft.put_current(member._replace(epoch=AWAY, revoking={}))
-            return Change(draft.records, done)
-        return self._sessions.remove(
-            group, member, "left", "left with a heartbeat of member epoch -1", done
+            return draft.change(done)
+        return (
+            yield from self._sessions.remove(
+                group, member, "left", "left with a heartbeat of member epoch -1", done
+            )
         )
 
 
-def guarded(handle: Callable[[], Change | None], reject: Callable[[int, str | None], None]) -> Step:
+def guarded(
+    handle: Callable[[], Drafting | None], reject: Callable[[int, str | None], None]
+) -> Step:
     """A step that responds with an error when `handle` raises an exception."""
 
-    def step(error_code: int) -> Change | None:
+    def step(error_code: int) -> Drafting | None:
         if error_code:
             reject(error_code, None)
             return None
+        return handled()
+
+    def handled() -> Drafting:
         try:
-            return handle()
+            drafting = handle()
+            return None if drafting is None else (yield from drafting)
         except RejectedRequest as rejection:
             reject(rejection.error_code, str(rejection))
         except Exception:

@@ -174,14 +174,14 @@ class Migration:
             )
             return None
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
-        draft.records.append((group_key(group.group_id), group_value(classic, assignments)))
+        draft.put_raw(group_key(group.group_id), group_value(classic, assignments))
 
         def on_result(error_code: int) -> None:
             if not error_code:
                 self._downgraded(group.group_id)
             done(error_code)
 
-        return Change(draft.records, on_result)
+        return draft.change(on_result)
 
     def _can_downgrade(self, group: ConsumerGroup, leaving_id: str) -> bool:
         left = len(group.members) - 1

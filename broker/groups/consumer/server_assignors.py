@@ -5,13 +5,13 @@ assigns each member a range of consecutive partitions of each topic, and co-part
 equal numbers of partitions. Both ignore racks.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
 from ottla.broker.groups.consumer.topic_catalog import TopicDescription
-from ottla.protocol.assignors import assign_range
+from ottla.protocol.assignors import assign_range_in_steps
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.sticky_assignment import assign_sticky
+from ottla.protocol.sticky_assignment import assign_sticky_in_steps
 from ottla.protocol.sticky_state import MemberState
 from ottla.protocol.topics import TopicPartition
 
@@ -20,21 +20,22 @@ RANGE = "range"
 
 Topics = Mapping[str, TopicDescription]
 Names = dict[str, list[TopicPartition]]
-_Assign = Callable[[dict[str, int], dict[str, Subscription], dict[str, MemberState]], Names]
+_Steps = Generator[None, None, Names]
+_Assign = Callable[[dict[str, int], dict[str, Subscription], dict[str, MemberState]], _Steps]
 
 _CURRENT_GENERATION = 1  # all targets have the same generation
 
 
 def _uniform(
     counts: dict[str, int], wanted: dict[str, Subscription], states: dict[str, MemberState]
-) -> Names:
-    return assign_sticky(counts, wanted, states)[0]
+) -> _Steps:
+    return (yield from assign_sticky_in_steps(counts, wanted, states))[0]
 
 
 def _range(
     counts: dict[str, int], wanted: dict[str, Subscription], states: dict[str, MemberState]
-) -> Names:
-    return assign_range(counts, wanted)
+) -> _Steps:
+    return assign_range_in_steps(counts, wanted)
 
 
 ASSIGNORS: dict[str, _Assign] = {UNIFORM: _uniform, RANGE: _range}
@@ -43,22 +44,26 @@ ASSIGNORS: dict[str, _Assign] = {UNIFORM: _uniform, RANGE: _range}
 
 def assign(
     assignor: str,
-    members: Iterable[ConsumerMember],
+    members: Collection[ConsumerMember],
     topics: Topics,
-    subscriptions: Mapping[str, frozenset[str]],
+    topics_of: Callable[[ConsumerMember], frozenset[str]],
     targets: Mapping[str, Assignment],
-) -> dict[str, Assignment]:
-    """The new target assignment of every member.
+) -> Generator[None, None, dict[str, Assignment]]:
+    """The new target assignment of every member, in steps of about 0.1 ms.
 
-    `subscriptions` has the subscribed topics of each member, `targets` the previous targets.
+    `topics_of` returns the subscribed topics of a member; `targets` has the previous targets.
     """
     names = {topic.topic_id: name for name, topic in topics.items()}
     wanted: dict[str, Subscription] = {}
     states: dict[str, MemberState] = {}
+    subscribed: set[str] = set()
     for member in members:
-        existing = sorted(name for name in subscriptions[member.member_id] if name in topics)
+        existing = topics_of(member) & topics.keys()
+        subscribed |= existing
         wanted[member.member_id] = Subscription(
-            existing, generation_id=_CURRENT_GENERATION, group_instance_id=member.instance_id
+            sorted(existing),
+            generation_id=_CURRENT_GENERATION,
+            group_instance_id=member.instance_id,
         )
         states[member.member_id] = MemberState(
             [
@@ -69,12 +74,16 @@ def assign(
             ],
             _CURRENT_GENERATION,
         )
-    if not any(subscription.topics for subscription in wanted.values()):
+        yield
+    if not subscribed:
         return {member_id: {} for member_id in wanted}
-    subscribed = {name for subscription in wanted.values() for name in subscription.topics}
-    counts = {name: topics[name].partition_count for name in subscribed}
-    shares = ASSIGNORS[assignor](counts, wanted, states)
-    return {member_id: _by_topic_id(shares.get(member_id, ()), topics) for member_id in wanted}
+    counts = {name: topics[name].partition_count for name in sorted(subscribed)}
+    shares = yield from ASSIGNORS[assignor](counts, wanted, states)
+    found: dict[str, Assignment] = {}
+    for member_id in wanted:
+        found[member_id] = _by_topic_id(shares.get(member_id, ()), topics)
+        yield
+    return found
 
 
 def _by_topic_id(partitions: Iterable[TopicPartition], topics: Topics) -> Assignment:

@@ -12,7 +12,7 @@ from ottla.broker.groups.consumer.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.events import GroupEvent, GroupEvents
-from ottla.broker.groups.log.group_writer import Change, GroupWriter
+from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.timer import DelayQueue
@@ -64,7 +64,7 @@ class ConsumerSessions:
         kind: str,
         reason: str,
         done: Callable[[int], None],
-    ) -> Change:
+    ) -> Drafting:
         """The change that removes a member, whose partitions go to the others. A group that has
         only classic members afterwards may be downgraded."""
         logger.info(
@@ -85,10 +85,10 @@ class ConsumerSessions:
             return change
         draft = GroupDraft(group, self._catalog)
         draft.remove_member(member.member_id)
-        draft.refresh_topics()
+        yield from draft.refresh_topics()
         draft.bump_epoch()
         self.rebalances += 1
-        return Change(draft.records, removed)
+        return draft.change(removed)
 
     def on_member_removed(
         self, group_id: str, member: ConsumerMember, kind: str, reason: str
@@ -100,7 +100,7 @@ class ConsumerSessions:
     def _fence(self, kind: TimerKind, group_id: str, member_id: str, epoch: int | None) -> None:
         """A timer expired: removes the member, unless its epoch is not `epoch` any more."""
 
-        def step(error_code: int) -> Change | None:
+        def step(error_code: int) -> Drafting | None:
             group = None if error_code else self._partitions.find(group_id)
             if group is None or group.kind != "consumer":
                 return None

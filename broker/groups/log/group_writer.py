@@ -1,14 +1,17 @@
 """Serializes the changes of a consumer group: one starts when the one before is committed.
 
 A change is computed from committed state only, so a group has one uncommitted change at most. Other
-requests for the group are queued.
+requests for the group are queued, also while a change of a large group is computed in slices.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.ports import (
     IN_LOG_ERRORS,
@@ -21,7 +24,11 @@ from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.replay import replay_record
 from ottla.broker.groups.offsets import AFTER_ALL
+from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs
 from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.consumer.records import GroupRecord
 
 logger = logging.getLogger("ottla.groups")
 
@@ -36,11 +43,18 @@ class Change(NamedTuple):
     on_result: Callable[[int], None]
     """Gets an error code for members. The records have been replayed when it is 0, and also when
     they were appended but not replicated within the timeout."""
+    decoded: Sequence[GroupRecord | None] = ()
+    """What the records decode to, in their order, where that is known: to decode them takes longer
+    than all the rest of a replay."""
 
 
-Step = Callable[[int], Change | None]
+Drafting = Generator[None, None, Change | None]
+"""Computes a change in steps of about 0.1 ms, between which only other groups may change."""
+
+Step = Callable[[int], Change | Drafting | None]
 """Gets an error code when this broker no longer coordinates the group, else 0. Returns the change
-to append; None when there is none and the response has been sent."""
+to append; None when there is none and the response has been sent. It is called again, with an
+error code, when this broker ceases to coordinate the group while the change is computed."""
 
 
 class GroupWriter:
@@ -52,18 +66,22 @@ class GroupWriter:
         appender: GroupAppender,
         clock: WallClock,
         on_append_timed_out: Callable[[str], None],
+        jobs: SlicedJobs,
     ) -> None:
         """`on_append_timed_out` is called with a group id after a change that was replayed although
-        its append timed out: its requests got an error, and members of it may have no timers."""
+        its append timed out: its requests got an error, and members of it may have no timers.
+        `jobs` continues what takes longer than a slice."""
         self._partitions = partitions
         self._appender = appender
         self._clock = clock
         self._on_append_timed_out = on_append_timed_out
-        # Queued steps by group id; a group has an entry while a change of it is being appended.
+        self._jobs = jobs
+        # Queued steps by group id; a group has an entry while a change of it is being computed or
+        # appended.
         self._waiting: dict[str, deque[Step]] = {}
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of this group is being appended."""
+        """Whether a change of this group is being computed or appended."""
         return group_id in self._waiting
 
     def submit(self, group_id: str, step: Step) -> None:
@@ -78,15 +96,41 @@ class GroupWriter:
             waiting.append(step)
 
     def _run(self, group_id: str, waiting: deque[Step]) -> None:
+        """Runs the queued steps: a slice at once, whatever other groups do."""
+        work = self._run_waiting(group_id, waiting)
+        for _ in range(STEPS_PER_SLICE):
+            try:
+                next(work)
+            except StopIteration:
+                return
+        self._jobs.start(work)
+
+    def _run_waiting(self, group_id: str, waiting: deque[Step]) -> Generator[None, None, None]:
         while waiting:
-            change = self._change_of(group_id, waiting.popleft())
+            change = yield from self._change_of(group_id, waiting.popleft())
             if change is not None and not self._write(group_id, change, waiting):
                 return  # continues in the callback of the append
+            if waiting:
+                yield
         del self._waiting[group_id]
 
-    def _change_of(self, group_id: str, step: Step) -> Change | None:
+    def _change_of(self, group_id: str, step: Step) -> Drafting:
+        """No pause between the last check that the partition is active and the end."""
         try:
-            return step(self._partitions.check(group_id, allow_empty=True))
+            change = step(self._partitions.check(group_id, allow_empty=True))
+            if not isinstance(change, Generator):
+                return change
+            partition = self._partitions.home_of(group_id)
+            while partition is not None and self._partitions.is_active(partition):
+                try:
+                    next(change)
+                except StopIteration as end:
+                    result: Change | None = end.value
+                    return result
+                yield
+            change.close()
+            step(ErrorCode.NOT_COORDINATOR)
+            return None
         except Exception:
             # A defect. Without this, no later request of the group would get a response.
             self._log_defect(group_id)
@@ -114,8 +158,11 @@ class GroupWriter:
             try:
                 if is_late or not error_code:
                     at = AFTER_ALL if is_late else base_offset
-                    for key, value in change.records:
-                        replay_record(group_partition, key, value, at, None, self._clock)
+                    for (key, value), decoded in zip_longest(change.records, change.decoded):
+                        if decoded is not None:
+                            group_partition.replay_consumer_group(decoded)
+                        else:
+                            replay_record(group_partition, key, value, at, None, self._clock)
                 change.on_result(_error(error_code))
                 if is_late:
                     self._on_append_timed_out(group_id)

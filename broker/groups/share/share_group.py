@@ -44,6 +44,18 @@ class ShareGroup:
         self.initialized: Topics = {}
         #: Their names, as they were when the state was initialized.
         self.topic_names: dict[bytes, str] = {}
+        #: The catalog, group epoch and initialized partitions for which nothing was to be done.
+        self.settled: tuple[object, int, Topics] | None = None
+
+    def is_settled(self, catalog_version: object) -> bool:
+        """Whether assignments and states of partitions are those of this version of the catalog.
+        Each change of members or subscriptions has a group epoch of its own."""
+        if self.settled is None:
+            return False
+        version, epoch, initialized = self.settled
+        return (
+            version is catalog_version and epoch == self.epoch and initialized is self.initialized
+        )
 
     @property
     def state(self) -> str:

@@ -24,9 +24,11 @@ from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_rec
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
 from ottla.broker.groups.share.state_partitions import StatePartitions
 from ottla.broker.runtime.keyed_locks import KeyedLocks
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.persister import SharePartitionKey, ShareStatePersister, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
@@ -134,7 +136,6 @@ class ShareGroups:
                 return Heartbeat(LEAVE_EPOCH, None)
             topics = self._check_member(group, request)
             member = group.members.get(member_id)
-            await self._initialize(partition, group, topics | _subscribed(group))
             changes: list[ShareRecord] = []
             rack_id = request.rack_id if member is None else request.rack_id or member.rack_id
             is_changed = member is None or (
@@ -144,7 +145,15 @@ class ShareGroups:
             if is_changed:
                 client = (client_id, client_host)
                 changes.append(records.member_record(group_id, member_id, rack_id, client, topics))
-            changes += self._assigned(group, {member_id: topics}, is_changed)
+            version = self._catalog.version
+            if is_changed or not group.is_settled(version):
+                names = topics | _subscribed(group)
+                await self._initialize(partition, group, names)
+                changes += await run_in_slices(
+                    self._assigned(group, {member_id: topics}, is_changed)
+                )
+                if not changes and self._states.are_initialized(group, names):
+                    group.settled = (version, group.epoch, group.initialized)
             assigned = await self._store_with_current(partition, group, member_id, changes)
             self._check_active(partition)
             self._watch(group_id, member_id)
@@ -189,7 +198,7 @@ class ShareGroups:
 
     def _assigned(
         self, group: ShareGroup, joining: dict[str, frozenset[str]], is_changed: bool
-    ) -> list[ShareRecord]:
+    ) -> Steps[list[ShareRecord]]:
         """The records of a new target assignment, if it differs; `joining` are new or changed."""
         subscriptions = {each.member_id: each.topics for each in group.members.values()} | joining
         ids: dict[str, bytes] = {}
@@ -199,20 +208,19 @@ class ShareGroups:
             if topic is not None:
                 ids[name] = topic.topic_id
                 partitions[topic.topic_id] = group.initialized.get(topic.topic_id, [])
-        target = assign(
-            {
-                member_id: frozenset(ids[name] for name in topics if name in ids)
-                for member_id, topics in subscriptions.items()
-            },
-            partitions,
-        )
+        wanted: dict[str, frozenset[bytes]] = {}
+        for member_id, topics in subscriptions.items():
+            wanted[member_id] = frozenset(ids[name] for name in topics if name in ids)
+            yield
+        target = yield from assign(wanted, partitions)
         if not is_changed and target == group.targets:
             return []
         epoch = group.epoch + 1
         changes = [records.epoch_record(group.group_id, epoch)]
-        for member_id, topics in target.items():
-            if group.targets.get(member_id) != topics:
-                changes.append(records.target_record(group.group_id, member_id, topics))
+        for member_id, rows in target.items():
+            if group.targets.get(member_id) != rows:
+                changes.append(records.target_record(group.group_id, member_id, rows))
+                yield
         return [*changes, records.target_epoch_record(group.group_id, epoch)]
 
     async def _store_with_current(
@@ -248,7 +256,8 @@ class ShareGroups:
         rest.epoch, rest.initialized = group.epoch, group.initialized
         rest.members = {name: each for name, each in group.members.items() if name != member_id}
         rest.targets = {name: each for name, each in group.targets.items() if name != member_id}
-        await self._store(partition, group_id, changes + self._assigned(rest, {}, True))
+        changes += await run_in_slices(self._assigned(rest, {}, True))
+        await self._store(partition, group_id, changes)
         timer = self._timers.pop((group_id, member_id), None)
         if timer is not None:
             timer.cancel()
@@ -300,9 +309,11 @@ class ShareGroups:
                 self._watch(group.group_id, member_id)
 
     def on_unloaded(self, partition: GroupPartition) -> None:
-        groups = partition.share_groups or {}
-        for key in [key for key in self._timers if key[0] in groups]:
-            self._timers.pop(key).cancel()
+        for group in (partition.share_groups or {}).values():
+            for member_id in group.members:
+                timer = self._timers.pop((group.group_id, member_id), None)
+                if timer is not None:
+                    timer.cancel()
 
     # The state of share partitions.
 

@@ -45,6 +45,14 @@ class StatePartitions:
         names = {topic_id: self._catalog.name_of(topic_id) or "" for topic_id in initialized}
         return records.state_partitions_record(group_id, initialized, names)
 
+    def are_initialized(self, group: ShareGroup, names: Iterable[str]) -> bool:
+        """Whether all partitions of these topics have a state."""
+        topics = [topic for name in names if (topic := self._catalog.describe(name)) is not None]
+        return all(
+            len(group.initialized.get(topic.topic_id, ())) >= topic.partition_count
+            for topic in topics
+        )
+
     async def initialize(self, group: ShareGroup, names: Iterable[str]) -> Topics:
         """Lets the share coordinator create the state of partitions that have none.
 
@@ -57,7 +65,7 @@ class StatePartitions:
         for name in sorted(names):
             topic = self._catalog.describe(name)
             if topic is not None:
-                known = initialized.setdefault(topic.topic_id, []) if group.members else ()
+                known = set(initialized.setdefault(topic.topic_id, []) if group.members else ())
                 missing += (
                     SharePartitionKey(group.group_id, topic.topic_id, index)
                     for index in range(topic.partition_count)

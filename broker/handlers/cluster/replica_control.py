@@ -19,7 +19,7 @@ from ottla.broker.requests.refused_requests import (
     stop_replica_refused,
 )
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.runtime.slices import run_at_once, run_in_slices
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
@@ -31,6 +31,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata

@@ -9,19 +9,21 @@ sends DescribeGroups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import consumer_group_describe as described
 from ottla.protocol.messages import consumer_group_heartbeat as heartbeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+    from ottla.protocol.steps import Steps
 
 
 class ConsumerGroupHandlers:
@@ -72,8 +74,15 @@ class ConsumerGroupHandlers:
 
     def describe(
         self, context: RequestContext, request: described.ConsumerGroupDescribeRequest
-    ) -> described.ConsumerGroupDescribeResponse:
-        groups = [self._groups.admin.describe(group_id) for group_id in request.group_ids]
+    ) -> described.ConsumerGroupDescribeResponse | Coroutine[Any, Any, Deferred]:
+        return respond_when_built(context, self._describe(request))
+
+    def _describe(
+        self, request: described.ConsumerGroupDescribeRequest
+    ) -> Steps[described.ConsumerGroupDescribeResponse]:
+        groups = []
+        for group_id in request.group_ids:
+            groups.append((yield from self._groups.admin.describe_in_steps(group_id)))
         if request.include_authorized_operations:
             for group in groups:
                 if not group.error_code:

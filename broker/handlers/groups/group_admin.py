@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code
-from ottla.broker.requests.long_responses import respond_in_slices
+from ottla.broker.requests.long_responses import respond_in_slices, respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
@@ -20,6 +19,7 @@ from ottla.protocol.messages.delete_groups import (
 )
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.groups.share.share_groups import ShareGroups
@@ -40,8 +40,18 @@ class GroupAdminHandlers:
 
     def describe_groups(
         self, context: RequestContext, request: DescribeGroupsRequest
-    ) -> DescribeGroupsResponse:
-        groups = [self._admin.describe(group_id) for group_id in request.groups]
+    ) -> DescribeGroupsResponse | Coroutine[Any, Any, Deferred]:
+        return respond_when_built(context, self._describe(request))
+
+    def _describe(
+        self, request: DescribeGroupsRequest
+    ) -> Generator[None, None, DescribeGroupsResponse]:
+        groups = []
+        for group_id in request.groups:
+            group = self._admin.describe(group_id)  # at once: members change
+            groups.append(group)
+            for _ in range(0, len(group.members), _ROWS_PER_STEP):
+                yield
         if request.include_authorized_operations:
             for group in groups:
                 if not group.error_code:

@@ -11,7 +11,6 @@ from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.topic_rows import Topics
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import Deferred, RequestContext
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -25,6 +24,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 # A row costs 12 us to read, build and encode: a response of these takes 12 ms at once.

@@ -6,12 +6,14 @@ cluster does not serve share groups a heartbeat gets UNSUPPORTED_VERSION, and th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.groups.share.share_groups import ASSIGNOR, ShareGroups
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.groups.share.records import Topics
     from ottla.broker.groups.share.share_group import ShareMember
+    from ottla.protocol.steps import Steps
 
 
 class ShareGroupHandlers:
@@ -78,15 +81,22 @@ class ShareGroupHandlers:
 
     def describe(
         self, context: RequestContext, request: described.ShareGroupDescribeRequest
-    ) -> described.ShareGroupDescribeResponse:
-        rows = [self._describe(group_id) for group_id in request.group_ids]
+    ) -> described.ShareGroupDescribeResponse | Coroutine[Any, Any, Deferred]:
+        return respond_when_built(context, self._describe_all(request))
+
+    def _describe_all(
+        self, request: described.ShareGroupDescribeRequest
+    ) -> Steps[described.ShareGroupDescribeResponse]:
+        rows = []
+        for group_id in request.group_ids:
+            rows.append((yield from self._describe(group_id)))
         if request.include_authorized_operations:
             for row in rows:
                 if not row.error_code:
                     row.authorized_operations = GROUP_OPERATIONS
         return described.ShareGroupDescribeResponse(groups=rows)
 
-    def _describe(self, group_id: str) -> described.DescribedGroup:
+    def _describe(self, group_id: str) -> Steps[described.DescribedGroup]:
         try:
             group = self._groups.find(group_id)
         except KafkaError as error:
@@ -97,14 +107,18 @@ class ShareGroupHandlers:
                 error_message=f"Group {group_id} not found.",
                 group_id=group_id,
             )
-        return described.DescribedGroup(
+        members = [copy(member) for member in group.members.values()]  # of this moment
+        found = described.DescribedGroup(
             group_id=group_id,
             group_state=group.state,
             group_epoch=group.epoch,
             assignment_epoch=group.target_epoch,
             assignor_name=ASSIGNOR,
-            members=[self._member(member) for member in group.members.values()],
         )
+        for member in members:
+            found.members.append(self._member(member))
+            yield
+        return found
 
     def _member(self, member: ShareMember) -> described.Member:
         return described.Member(

@@ -5,7 +5,6 @@ from typing import Any
 
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import Deferred, RequestContext
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.transactions.queries import TransactionQueries
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -15,6 +14,7 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from ottla.protocol.steps import run_at_once
 
 # A row costs 5 us to build and encode: a response of these takes 5 ms at once.
 MAX_TRANSACTIONS_AT_ONCE = 1_000

@@ -97,13 +97,14 @@ class ConsumerSetup(Setup):
         timeout_ms: int = -1,
         assignor: str | None = None,
         version: int = 1,
+        group_id: str = GROUP,
     ) -> PendingResponse[ConsumerGroupHeartbeatResponse]:
         response: PendingResponse[ConsumerGroupHeartbeatResponse] = PendingResponse()
         consumers = self.coordinator.consumers
         assert consumers is not None
         consumers.membership.heartbeat(
             ConsumerGroupHeartbeatRequest(
-                group_id=GROUP,
+                group_id=group_id,
                 member_id=member_id,
                 member_epoch=epoch,
                 instance_id=instance_id,

@@ -6,8 +6,8 @@ import pytest
 
 from ottla.broker.replication.isr import IsrDecision, IsrManager, IsrProposal
 from ottla.broker.replication.partition import Partition
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import run_at_once
 from tests.doubles.replicas import Replicas
 
 

@@ -5,7 +5,6 @@ import errno
 import pytest
 
 from ottla.broker.replication.partition import Partition
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -19,6 +18,7 @@ from ottla.protocol.messages.stop_replica import (
     StopReplicaTopicState,
     StopReplicaTopicV1,
 )
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.directories.log_manager import LogManager

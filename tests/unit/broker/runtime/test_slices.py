@@ -5,8 +5,9 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs, run_at_once, run_in_slices
+from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs, run_in_slices
 from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.steps import run_at_once
 
 
 def count(number: int, done: list[int]) -> Generator[None, None, str]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_transactions import TopicData
+from ottla.protocol.steps import run_at_once
 from tests.unit.broker.transactions.helpers import ID, T0, T1, TIMEOUT_MS, U0, Setup
 
 NOTHING: frozenset[str] = frozenset()

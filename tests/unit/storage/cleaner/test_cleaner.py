@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.layout import CLEANER_CHECKPOINT

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, finish_swap
 from ottla.storage.cleaner.offset_map import BYTES_PER_KEY

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import (

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.cleaner.compaction import Compaction
 from ottla.storage.config import LogConfig

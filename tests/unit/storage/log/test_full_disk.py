@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted

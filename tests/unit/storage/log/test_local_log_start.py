@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import DiskFull, OffsetInRemoteStorage, OffsetOutOfRange
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.log.log import Log

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogClosed, LogDirectoryOffline, OffsetOutOfRange

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
 from ottla.storage.log.retention import SEGMENTS_PER_STEP

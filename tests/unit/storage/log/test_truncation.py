@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 from ottla.storage.log.log import Log

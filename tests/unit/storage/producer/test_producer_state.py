@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
 from ottla.protocol.records.batch import read_header
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import InvalidTransactionState, ProducerError
 from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin, CompletedTransaction

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.checkpoints import write_offset_checkpoint
 from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT

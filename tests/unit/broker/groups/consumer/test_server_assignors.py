@@ -7,6 +7,7 @@ import pytest
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
 from ottla.broker.groups.consumer.server_assignors import ASSIGNORS, RANGE, UNIFORM, assign
 from ottla.broker.groups.consumer.topic_catalog import TopicDescription
+from ottla.protocol.steps import run_at_once
 
 A, B = b"a" * 16, b"b" * 16
 TOPICS = {"a": TopicDescription(A, "a", 4, {}), "b": TopicDescription(B, "b", 4, {})}
@@ -19,7 +20,13 @@ def shares(
     targets: dict[str, Assignment] | None = None,
 ) -> dict[str, Assignment]:
     members = [ConsumerMember(member_id) for member_id in subscriptions]
-    return assign(assignor, members, TOPICS, subscriptions, targets or {})
+    return run_at_once(
+        assign(
+            *(assignor, members, TOPICS),
+            lambda member: subscriptions[member.member_id],
+            targets or {},
+        )
+    )
 
 
 def count(assignment: Assignment) -> int:

@@ -132,3 +132,32 @@ async def test_a_change_that_is_committed_late_is_in_memory_as_in_the_log() -> N
     for task in running_tasks():
         await task
     assert described(scene) == described(Scene(scene.log)) == (3, {"a": 2})
+
+
+async def test_an_assignment_that_another_coordinator_interrupts_is_not_stored() -> None:
+    """That of many partitions is computed in slices."""
+    scene = Scene(partitions=6_000)
+    await scene.beat("a")
+    waiting = spawn(scene.beat("c"), name="heartbeat")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await other_coordinator(scene, 1)
+    before = described(scene)
+    assert await code_of(waiting) == ErrorCode.NOT_COORDINATOR
+    assert described(scene) == before
+    assert described(Scene(scene.log)) == before
+
+
+async def test_a_heartbeat_of_a_group_that_did_not_change_computes_nothing() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    await scene.beat("a", 1)
+    asked: list[str] = []
+    describe = scene.catalog.describe
+    scene.catalog.describe = lambda name: asked.append(name) or describe(name)  # type: ignore[method-assign,func-returns-value]
+    assert await scene.beat("a", 1) == Heartbeat(1, None)
+    assert asked == []
+    scene.catalog.grow("t", 3)
+    assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0, 1, 2]})
+    await scene.beat("b")
+    assert (await scene.beat("a", 2)).assignment == {TOPIC: [0, 2]}

@@ -1,0 +1,119 @@
+"""A partition with very many groups is unloaded, and their sessions are started, in slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.groups.coordinator import GROUPS_PER_STEP
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from tests.unit.broker.groups.helpers import PendingResponse, Setup
+
+GROUPS = 3 * GROUPS_PER_STEP * STEPS_PER_SLICE
+SESSION_MS = 10_000
+
+
+def name(number: int) -> str:
+    return f"group-{number}"
+
+
+@pytest.fixture
+def stored() -> tuple[Setup, list[str]]:
+    """Groups with one member each, in the log; the ids of the members."""
+    setup = Setup()
+    members = []
+    for number in range(GROUPS):
+        member_id = setup.join(group_id=name(number)).value.member_id
+        setup.sync(member_id, 1, {member_id: b"a"}, group_id=name(number))
+        members.append(member_id)
+    setup.coordinator.shutdown()
+    return setup, members
+
+
+def waiting() -> tuple[Setup, list[PendingResponse[JoinGroupResponse]]]:
+    """A coordinator of groups that wait for more members."""
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    return setup, [setup.join(group_id=name(number)) for number in range(GROUPS)]
+
+
+def done(responses: list[PendingResponse[JoinGroupResponse]]) -> int:
+    return sum(not response.is_pending for response in responses)
+
+
+def test_pending_requests_are_answered_in_slices() -> None:
+    setup, responses = waiting()
+    setup.coordinator.on_resigned(0, 1)
+    assert 0 < done(responses) < GROUPS
+    assert setup.heartbeat("m", 1, group_id=name(0)) == ErrorCode.NOT_COORDINATOR
+    setup.run_deferred()
+    assert {response.value.error_code for response in responses} == {ErrorCode.NOT_COORDINATOR}
+
+
+def test_timers_that_expire_in_a_pause_have_no_effect() -> None:
+    setup, responses = waiting()
+    setup.coordinator.on_resigned(0, 1)
+    answered = done(responses)
+    setup.timer.advance(10 * 60_000)
+    assert done(responses) == answered
+    setup.run_deferred()
+    assert {response.value.error_code for response in responses} == {ErrorCode.NOT_COORDINATOR}
+    assert setup.log.appends == 0
+
+
+def test_a_coordinator_that_is_elected_again_in_a_pause_has_the_groups(
+    stored: tuple[Setup, list[str]],
+) -> None:
+    setup = Setup(stored[0].log)
+    setup.coordinator.on_resigned(0, 1)
+    setup.coordinator.on_elected(0, 2)
+    setup.deferred.pop()()  # loads, before the others are released
+    assert setup.deferred
+    setup.run_deferred()
+    for number, member_id in enumerate(stored[1]):
+        assert setup.heartbeat(member_id, 1, group_id=name(number)) == ErrorCode.NONE
+    setup.timer.advance(SESSION_MS + 1)
+    assert all(group.is_empty for group in setup.coordinator.admin.all_groups())
+
+
+def test_a_coordinator_that_resigns_before_all_sessions_have_started(
+    stored: tuple[Setup, list[str]],
+) -> None:
+    setup = Setup(stored[0].log)
+    setup.coordinator.on_resigned(0, 1)
+    setup.run_deferred()
+    appends = setup.log.appends
+    setup.coordinator.on_elected(0, 2)
+    setup.deferred.pop()()
+    setup.coordinator.on_resigned(0, 3)
+    setup.timer.advance(SESSION_MS + 1)
+    setup.run_deferred()
+    setup.timer.advance(SESSION_MS + 1)
+    assert setup.log.appends == appends
+
+
+def test_a_member_that_is_heard_of_before_its_session_starts(
+    stored: tuple[Setup, list[str]],
+) -> None:
+    setup = Setup(stored[0].log)
+    setup.coordinator.on_resigned(0, 1)
+    setup.run_deferred()
+    setup.coordinator.on_elected(0, 2)
+    setup.deferred.pop()()
+    last, other = stored[1][-1], stored[1][-2]
+    assert setup.leave((other, None), group_id=name(GROUPS - 2)) == (0, [0])
+    setup.timer.advance(SESSION_MS // 2)
+    assert setup.heartbeat(last, 1, group_id=name(GROUPS - 1)) == ErrorCode.NONE
+    setup.run_deferred()
+    assert setup.group(name(GROUPS - 2)).is_empty
+    setup.timer.advance(SESSION_MS // 2 + 1)
+    assert setup.group(name(0)).is_empty
+    assert not setup.group(name(GROUPS - 1)).is_empty
+    setup.timer.advance(SESSION_MS // 2)
+    assert setup.group(name(GROUPS - 1)).is_empty
+
+
+def test_a_coordinator_that_stops_answers_at_once() -> None:
+    setup, responses = waiting()
+    setup.coordinator.shutdown()
+    assert done(responses) == GROUPS
