@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas import client_quotas
-from ottla.broker.quotas.client_quotas import ClientQuota, ClientQuotas
+from ottla.broker.quotas.client_quotas import ClientQuota, ClientQuotas, Entity
+from ottla.broker.quotas.quota_callback import CallbackTable
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestContext
@@ -17,7 +18,8 @@ class ThrottleTimes:
     """The throttle times that brokers of this process gave to the clients that have a quota."""
 
     def __init__(self) -> None:
-        self._times: dict[tuple[str, str, str], list[int]] = {}
+        # By kind, and by the tags that the metric has in Kafka.
+        self._times: dict[tuple[str, tuple[tuple[str, str], ...]], list[int]] = {}
         # Of the last produce or fetch of a client, until its response is complete.
         self._by_bytes: dict[tuple[str, str], int] = {}
         self._kinds: dict[int, str] = {}
@@ -62,15 +64,22 @@ class ThrottleTimes:
     ) -> None:
         found = quota.table.find(user, client_id) if quota.table else None
         if found is not None:
-            times = self._times.setdefault((kind, *found[1]), [])
+            times = self._times.setdefault((kind, _tags(quota, found[1])), [])
             if throttle_ms:
                 times.append(throttle_ms)
 
-    def averages(self) -> list[tuple[str, str, str, float | None]]:
-        """Kind, user, client id and average throttle time; None for a client that had none."""
+    def averages(self) -> list[tuple[str, dict[str, str], float | None]]:
+        """Kind, tags and average throttle time; None for a client that had none."""
         return [
-            (*key, sum(times) / len(times) if times else None) for key, times in self._times.items()
+            (kind, dict(tags), sum(times) / len(times) if times else None)
+            for (kind, tags), times in self._times.items()
         ]
+
+    def remove(self, kind: str, suffix: str) -> None:
+        """Forgets the throttle times of the clients whose tags have these values."""
+        for key in [key for key in self._times if key[0] == kind]:
+            if ":".join(value for _, value in key[1]) == suffix:
+                del self._times[key]
 
     def longest(self) -> dict[str, int]:
         """The longest throttle time of each kind."""
@@ -81,3 +90,9 @@ class ThrottleTimes:
             )
             for kind in _KINDS
         }
+
+
+def _tags(quota: ClientQuota, entity: Entity) -> tuple[tuple[str, str], ...]:
+    if isinstance(quota.table, CallbackTable):
+        return tuple(zip(entity[::2], entity[1::2], strict=True))
+    return tuple(zip(("user", "client-id"), entity, strict=True))
