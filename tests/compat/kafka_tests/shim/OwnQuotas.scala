@@ -12,9 +12,10 @@ import scala.jdk.CollectionConverters._
 
 /** The quota callback of a test, for one broker.
   *
-  * Questions: `quota_tags`: kind, user, client id; the answer has the tags. `quota_limit`: kind, tags; the answer is the
+  * Questions: `quota_tags`: kind, user, client id; the answer has the tags, and whether limits are to be asked for
+  * again. `quota_limit`: kind, tags; the answer is the
   * limit, or null. `quota_set`: kind, user and client id, one of which may be null, and the limit, or null for none.
-  * `quota_reset`: kind; the answer is whether limits are to be asked for again. `quota_cluster`: leaders by topic and
+  * `quota_cluster`: leaders by topic and
   * partition, -1 without one; the answer is whether limits changed. `quota_settings`: all settings of the broker.
   */
 class OwnQuotas(name: String, settings: util.Map[String, String]) {
@@ -29,7 +30,9 @@ class OwnQuotas(name: String, settings: util.Map[String, String]) {
     question.get(0).asText match {
       case "quota_tags" =>
         val user = OwnQuotas.principal(question.get(2).asText)
-        Launcher.json.valueToTree[JsonNode](callback.quotaMetricTags(kind, user, question.get(3).asText))
+        val tags = callback.quotaMetricTags(kind, user, question.get(3).asText)
+        Launcher.json.createArrayNode().add(Launcher.json.valueToTree[JsonNode](tags))
+          .add(callback.quotaResetRequired(kind))
       case "quota_limit" =>
         val limit = callback.quotaLimit(kind, Plugins.texts(question.get(2)))
         if (limit == null) values.nullNode else values.numberNode(limit.doubleValue)
@@ -38,7 +41,6 @@ class OwnQuotas(name: String, settings: util.Map[String, String]) {
         if (question.get(4).isNull) callback.removeQuota(kind, entity)
         else callback.updateQuota(kind, entity, question.get(4).asDouble)
         values.nullNode
-      case "quota_reset" => values.booleanNode(callback.quotaResetRequired(kind))
       case "quota_cluster" => values.booleanNode(callback.updateClusterMetadata(OwnQuotas.cluster(question.get(1))))
       case "quota_settings" =>
         reconfigure(Plugins.texts(question.get(1)))
