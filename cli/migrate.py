@@ -53,7 +53,7 @@ _BETWEEN_BROKERS = (
 # Settings of Java plugins, which an Ottla broker does not load.
 _PLUGINS = {
     "alter.config.policy.class.name": "changes of settings need it in Python (ottla.policies)",
-    "client.quota.callback.class": "it would not compute quotas",
+    "client.quota.callback.class": "quotas need it in Python (ottla.quotas)",
     "create.topic.policy.class.name": "new topics need it in Python (ottla.policies)",
     "principal.builder.class": "clients would have other principals",
     "ssl.engine.factory.class": "it would not configure TLS",

@@ -17,6 +17,7 @@ from ottla.broker.config.listener_settings import (
 from ottla.broker.config.listeners import Endpoint, check_advertised
 from ottla.broker.config.number_rules import Numbers, check_numbers
 from ottla.broker.config.policies import PolicySettings, check_policies
+from ottla.broker.config.python_classes import check_quota_callback
 from ottla.broker.config.remote_log import (
     MetadataListener,
     RemoteLogNames,
@@ -38,6 +39,7 @@ class CheckedConfig(
     given: dict[str, str]
     authorizer_class_name: str
     super_users: str
+    client_quota_callback_class: str | None
     inter_broker_listener_name: str | None
 
     def listener_endpoints(self) -> list[Endpoint]: ...
@@ -63,6 +65,7 @@ def check_rules(config: CheckedConfig) -> None:
         lambda: check_supported(config.given),
         lambda: check_authorizer(config.authorizer_class_name, config.super_users),
         lambda: check_policies(config),
+        lambda: check_quota_callback(config.client_quota_callback_class),
         lambda: _check_directories(config),
         config.connections_per_ip_overrides,
         lambda: check_numbers(config),

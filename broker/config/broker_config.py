@@ -79,6 +79,7 @@ class BrokerConfig(RemoteLogConfig):
     controller_quota_window_num: int
     controller_quota_window_size_seconds: int
     controller_socket_timeout_ms: int
+    client_quota_callback_class: str | None
     create_topic_policy_class_name: str | None
     default_replication_factor: int
     delegation_token_expiry_check_interval_ms: int
@@ -353,8 +354,7 @@ class BrokerConfig(RemoteLogConfig):
         """Replaces the dynamic layers, which are as the znode tree holds them; returns the names of
         the settings whose text changed."""
         names = {*broker_settings(), *dynamic_only_settings()}
-        for layer in (self.cluster_dynamic, self.broker_dynamic, cluster, broker):
-            names.update(name for name in layer if name.startswith(PREFIX))
+        names.update(self.cluster_dynamic, self.broker_dynamic, cluster, broker)
         before = {name: self.effective_text(name) for name in names}
         text = broker.get("listeners", self.given.get("listeners", DEFAULT_LISTENERS))
         listeners = [each.partition("://")[0] for each in split_list(text)]

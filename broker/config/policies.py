@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.python_classes import find_class, load_class
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.config")
 
 CREATE_TOPIC = "create.topic.policy.class.name"
 ALTER_CONFIG = "alter.config.policy.class.name"
+
+_INTERFACE = (("validate",), "ottla.policies")
 
 
 class PolicyViolation(Exception):
@@ -90,21 +91,7 @@ def check_policies(config: PolicySettings) -> None:
         (ALTER_CONFIG, config.alter_config_policy_class_name),
     ):
         if name:
-            _find(setting, name)
-
-
-def _find(setting: str, name: str) -> type[Any]:
-    module, _, class_name = name.rpartition(".")
-    try:
-        found = getattr(import_module(module), class_name) if module else None
-    except Exception as error:  # the module is not ours: its import may raise anything
-        raise ConfigError(
-            f"{setting}: {name} is no Python class that can be imported here ({error}). Java "
-            "classes cannot be loaded: write the policy in Python, or drop the setting."
-        ) from error
-    if not isinstance(found, type) or not callable(getattr(found, "validate", None)):
-        raise ConfigError(f"{setting}: {name} is no class with a method validate (ottla.policies).")
-    return found
+            find_class(setting, name, *_INTERFACE)
 
 
 def _load(
@@ -112,16 +99,9 @@ def _load(
 ) -> Callable[[NamedTuple], object] | None:
     if not name:
         return None
-    try:
-        policy = _find(setting, name)()
-        configure = getattr(policy, "configure", None)
-        if configure is not None:
-            configure(dict(settings))
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{setting}: {name} cannot be used: {error!r}.") from error
-    validate: Callable[[NamedTuple], object] = policy.validate
+    validate: Callable[[NamedTuple], object] = load_class(
+        setting, name, *_INTERFACE, settings
+    ).validate
     return validate
 
 

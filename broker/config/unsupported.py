@@ -39,10 +39,6 @@ REFUSED: dict[str, Refusal] = {
         "sasl.kerberos.principal.to.local.rules and drop the setting.",
         f"{_SECURITY}authenticator.DefaultKafkaPrincipalBuilder",
     ),
-    "client.quota.callback.class": _refusal(
-        f"{_NO_CLASSES}: the quotas of that class would not be enforced. Drop the setting, and set "
-        "quotas with kafka-configs."
-    ),
     "ssl.engine.factory.class": _refusal(
         f"{_NO_CLASSES}: connections would be accepted that this factory rejects. Drop the "
         "setting.",

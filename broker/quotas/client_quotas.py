@@ -18,7 +18,7 @@ Times are milliseconds on any one clock. Loop thread only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.rate import Rate, TokenBucket
@@ -42,8 +42,9 @@ DEFAULT = "<default>"
 # window are forgotten; Kafka forgets them after an hour.
 MAX_REMEMBERED = 10_000
 
-# Who a rate belongs to: user and client id, "" where all of them count together.
-Entity = tuple[str, str]
+# Who a rate belongs to: user and client id, "" where all of them count together; or the tags that
+# a class of the installation gives a client (`ottla.broker.quotas.quota_callback`).
+Entity = tuple[str, ...]
 
 
 class QuotaTable:
@@ -77,6 +78,13 @@ class QuotaTable:
             found = self._found[key] = self._look_up(user, client_id)
             return found
 
+    # Where a bound is derived from the limit before anything is recorded.
+    find_anew = find
+
+    def forget(self) -> None:
+        """Look everything up again: the limits may have changed."""
+        self._found.clear()
+
     def _look_up(self, user: str, client_id: str) -> tuple[float, Entity] | None:
         limits = self._limits
         both = (user, client_id)
@@ -100,10 +108,15 @@ class ClientQuota:
     """One kind of quota: a rate for each client that has a limit."""
 
     def __init__(
-        self, *, window_count: int = 11, window_ms: int = 1000, max_throttle_ms: int = 2**31 - 1
+        self,
+        table: QuotaTable | None = None,
+        *,
+        window_count: int = 11,
+        window_ms: int = 1000,
+        max_throttle_ms: int = 2**31 - 1,
     ) -> None:
         """`window_count` and `window_ms`: quota.window.num and quota.window.size.seconds."""
-        self.table = QuotaTable()
+        self.table = QuotaTable() if table is None else table
         self.throttled_total = 0
         self.throttle_ms_total = 0
         self._window_count = window_count
@@ -137,7 +150,7 @@ class ClientQuota:
     def max_at_once(self, user: str, client_id: str) -> float:
         """The most that may be done at once without being throttled for certain: the bound of
         one fetch. Infinity for clients without a limit."""
-        found = self.table.find(user, client_id) if self.table else None
+        found = self.table.find_anew(user, client_id) if self.table else None
         if found is None:
             return float("inf")
         return found[0] * (self._window_count - 1) * self._window_ms / 1000
@@ -161,10 +174,16 @@ class ClientQuota:
 class MutationQuota:
     """Topics and partitions created and deleted a second, by token buckets (KIP-599)."""
 
-    def __init__(self, *, window_count: int = 11, window_ms: int = 1000) -> None:
+    def __init__(
+        self,
+        table: QuotaTable | None = None,
+        *,
+        window_count: int = 11,
+        window_ms: int = 1000,
+    ) -> None:
         """controller.quota.window.num and controller.quota.window.size.seconds: a bucket holds
         as many tokens as the limit allows in all windows together."""
-        self.table = QuotaTable()
+        self.table = QuotaTable() if table is None else table
         self.throttled_total = 0
         self.throttle_ms_total = 0
         self._seconds = window_count * window_ms / 1000
@@ -226,17 +245,25 @@ class ClientQuotas:
         mutation_window_count: int = 11,
         mutation_window_ms: int = 1000,
         connection_limits: ConnectionLimits | None = None,
+        new_table: Callable[[str], QuotaTable] = lambda kind: QuotaTable(),
     ) -> None:
-        self.produce = ClientQuota(window_count=window_count, window_ms=window_ms)
-        self.fetch = ClientQuota(window_count=window_count, window_ms=window_ms)
+        """`new_table` makes the table of a kind: PRODUCE, FETCH, REQUEST, CONTROLLER_MUTATION."""
+        windows = {"window_count": window_count, "window_ms": window_ms}
+        self.produce = ClientQuota(new_table("PRODUCE"), **windows)
+        self.fetch = ClientQuota(new_table("FETCH"), **windows)
         # KIP-124: the request quota throttles for a window at most.
-        self.request = ClientQuota(
-            window_count=window_count, window_ms=window_ms, max_throttle_ms=window_ms
-        )
+        self.request = ClientQuota(new_table("REQUEST"), **windows, max_throttle_ms=window_ms)
         self.mutation = MutationQuota(
-            window_count=mutation_window_count, window_ms=mutation_window_ms
+            new_table("CONTROLLER_MUTATION"),
+            window_count=mutation_window_count,
+            window_ms=mutation_window_ms,
         )
         self._connection_limits = connection_limits
+
+    def limits_changed(self) -> None:
+        """Look all limits up again."""
+        for quota in (self.produce, self.fetch, self.request, self.mutation):
+            quota.table.forget()
 
     def throttle_request(self, context: RequestContext) -> int:
         """Count the time that a request took, when its response is ready. Returns milliseconds.

@@ -255,6 +255,7 @@ class BrokerServer:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
+            parts.quotas.stop()
             if parts.network.tracing is not None:
                 await parts.network.tracing.stop()
             parts.security.log.flush()

@@ -92,7 +92,7 @@ class ConfigChanges:
             remote_fetches.reader.indexes.set_max_bytes(
                 config.remote_log_index_file_cache_total_size_bytes
             )
-        self._quotas.apply_connection_limits(config)
+        self._quotas.settings_changed(config)
         self._control.controller.update_settings(controller_settings(config))
         self._tls.settings_changed(names)
         if not set(LISTENERS).isdisjoint(names):

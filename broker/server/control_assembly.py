@@ -49,9 +49,14 @@ class UpkeepParts(NamedTuple):
 
 
 def build_control(
-    base: Foundation, cluster: ClusterParts, replicas: ReplicaParts, coordinators: Coordinators
+    base: Foundation,
+    cluster: ClusterParts,
+    replicas: ReplicaParts,
+    coordinators: Coordinators,
+    quota_watcher: Callable[[], None] | None = None,
 ) -> ControlParts:
-    """Connects the channel of `cluster` to the controller too."""
+    """Connects the channel of `cluster` to the controller too. `quota_watcher` is called after
+    each change of the metadata."""
     config, metadata = base.config, base.metadata
 
     def forget_settings(deleted: list[TopicPartition]) -> None:
@@ -72,6 +77,8 @@ def build_control(
         forget_settings(deleted)
         replicas.fetchers.metadata_changed()
         cluster.inter_broker_client.metadata_changed()
+        if quota_watcher is not None:
+            quota_watcher()
 
     remote_logs = replicas.remote_logs
 

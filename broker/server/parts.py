@@ -40,7 +40,7 @@ from ottla.broker.server.events import EventReceivers
 from ottla.broker.server.foundation import Foundation, build_foundation
 from ottla.broker.server.network_assembly import NetworkParts, build_network
 from ottla.broker.server.open_listeners import OpenListeners
-from ottla.broker.server.quota_assembly import QuotaParts, build_quotas
+from ottla.broker.server.quota_assembly import QuotaParts, build_quotas, cluster_watcher
 from ottla.broker.server.replica_assembly import (
     ClusterParts,
     ReplicaParts,
@@ -98,9 +98,10 @@ def build_parts(
         base.store,
         base.dynamic_config.group_configs,
     )
-    control = build_control(base, cluster, replicas, coordinators)
-    upkeep = build_upkeep(base, cluster, replicas, coordinators, control, on_all_disks_failed)
     quotas = build_quotas(config)
+    quota_watcher = cluster_watcher(quotas, base.metadata, base.broker_id)
+    control = build_control(base, cluster, replicas, coordinators, quota_watcher)
+    upkeep = build_upkeep(base, cluster, replicas, coordinators, control, on_all_disks_failed)
     security = build_security(base, control.controller)
     network = build_network(base, cluster, replicas, coordinators, control, quotas, security)
     listeners = OpenListeners(base, cluster.tls, quotas, security, network, control.registration)

@@ -61,6 +61,8 @@ SHOWN = {
         ("alter.config.policy.class.name", "create.topic.policy.class.name"),
         "tests/integration/test_policies.py::test_topics_and_changes_are_rejected",
     ),
+    "client.quota.callback.class": "tests/integration/test_quota_callback.py::"
+    "test_clients_of_a_group_share_a_quota",
     "advertised.listeners": "tests/unit/broker/config/test_broker_config.py::"
     "test_a_wildcard_is_advertised_as_unknown_host",
     "config.providers": "tests/unit/broker/config/test_providers.py::"

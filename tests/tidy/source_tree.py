@@ -18,6 +18,7 @@ def modules() -> dict[str, Path]:
     found = {"ottla": ROOT / "ottla" / "__init__.py"}
     found["ottla.testing"] = ROOT / "ottla" / "testing.py"
     found["ottla.policies"] = ROOT / "ottla" / "policies.py"
+    found["ottla.quotas"] = ROOT / "ottla" / "quotas.py"
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")

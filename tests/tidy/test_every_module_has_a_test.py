@@ -95,10 +95,6 @@ EXCEPTIONS = {
         WHOLE_BROKER,
         "tests/integration/test_cli_hanging_transactions.py",
     ),
-    "ottla.broker.handlers.security.acls": (
-        BESIDE_KAFKA,
-        "tests/differential/test_access_control.py",
-    ),
     "ottla.broker.handlers.security.delegation_tokens": (
         BESIDE_KAFKA,
         "tests/differential/test_delegation_tokens.py",

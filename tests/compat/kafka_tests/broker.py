@@ -11,8 +11,9 @@ Each line of the standard input is a JSON object, {"properties": FILE, "log": FI
 process id is the response, a line of the standard output. `plugins`, where it is there, is a
 loopback port of the JVM, where the broker asks who a client is and what it may do if a test has
 Java classes for that, and for the file of Kerberos: `builders` are principal builders by prefix of
-a setting, `authorizer` is an authorizer, `alter_config_policy` is a policy, and `sasl` is two
-classes, or null, which know the passwords of clients and of this broker. When the broker serves
+a setting, `authorizer` is an authorizer, `changes_acls` is whether it changes ACLs by itself,
+`alter_config_policy` is a policy, `quotas` computes quotas, and `sasl` is two classes, or null,
+which know the passwords of clients and of this broker. When the broker serves
 clients it writes `state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...};
 when it has ended, the file `exit-code` beside it.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ottla.broker.__main__ as start
+from ottla.broker.quotas.quota_callback import CallbackTable
 from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.tls import contexts
 from ottla.broker.server import broker_server
@@ -43,8 +45,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
 from tests.compat.kafka_tests import additions
+from tests.compat.kafka_tests.acl_changes import OwnAclChanges
 from tests.compat.kafka_tests.control_calls import ask_controller, disconnect_controller
 from tests.compat.kafka_tests.log_calls import LogCalls
+from tests.compat.kafka_tests.own_quotas import OwnQuotas
 from tests.compat.kafka_tests.plugins import (
     KerberosFile,
     OwnAlterConfigPolicy,
@@ -209,10 +213,26 @@ class InspectedBroker(broker_server.BrokerServer):
         return {"times": throttle_times.averages(), "exempt_percent": exempt * 100}
 
     def _show_quota(self, kind: str, user: str, client_id: str) -> object:
-        """The quota of a client, null where it has none."""
-        quota = getattr(self.parts.quotas.clients, kind)
-        found = quota.table.find(user, client_id)
+        """The quota of a client, null where it has none. A class that computes quotas is asked,
+        and its answer not used for anything else."""
+        table = getattr(self.parts.quotas.clients, kind).table
+        if isinstance(table, CallbackTable):
+            tags = table._callback.tags(table._kind, user, client_id)
+            return None if tags is None else table._callback.limit(table._kind, tags)
+        found = table.find(user, client_id)
         return None if found is None else found[0]
+
+    def _show_removed_sensor(self, name: str) -> object:
+        """Forgets throttle times or rates of the clients whose tags the name ends with."""
+        what, _, suffix = name.partition("-")
+        kind = what.removesuffix("ThrottleTime").lower()
+        if what.endswith("ThrottleTime"):
+            throttle_times.remove(kind, suffix)
+        else:
+            rates = getattr(self.parts.quotas.clients, kind)._rates
+            for entity in [each for each in rates if ":".join(each[1::2]) == suffix]:
+                del rates[entity]
+        return None
 
     def _show_connections(self, ip: str) -> object:
         """The connections of an address, and how many it may open in a second."""
@@ -353,7 +373,9 @@ def _run_broker(order: dict[str, Any]) -> int:
     if kerberos is not None:
         os.environ["KRB5_CONFIG"] = kerberos[1]
     # One test sets it, which is no setting: Kafka stores it.
-    os.environ["OTTLA_IGNORE_UNKNOWN"] = "some.config"
+    # Two are of the class that computes quotas in another test.
+    own = "default.produce.quota,default.fetch.quota"
+    os.environ["OTTLA_IGNORE_UNKNOWN"] = f"some.config,{own}"
     InspectedBroker.state_file = Path(order["state"])
     if "plugins" in order:
         jvm = PluginsOfJvm(order["plugins"])
@@ -362,9 +384,14 @@ def _run_broker(order: dict[str, Any]) -> int:
             PrincipalBuilders(jvm, order["builders"]).install()
         if "authorizer" in order:
             OwnAuthorizer(jvm, order["authorizer"]).install()
+        if order["changes_acls"]:
+            OwnAclChanges(order["plugins"], order["properties"]).install()
         if "alter_config_policy" in order:
             OwnAlterConfigPolicy.jvm = jvm
             OwnAlterConfigPolicy.class_name = order["alter_config_policy"]
+        if "quotas" in order:
+            OwnQuotas.jvm = jvm
+            OwnQuotas.class_name = order["quotas"]
         if "sasl" in order:
             SaslCallbacks(jvm, *order["sasl"]).install()
     code = start.main([order["properties"]])

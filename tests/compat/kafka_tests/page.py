@@ -27,13 +27,14 @@ A test that reads the state of a broker gets the state of the process: its metad
 offsets, settings and producers of its logs, its replicas, its listeners. What a test does to the
 objects of a broker is done in the process: it takes a log directory offline, appends to a log,
 truncates a log, adds supported features, ends the ZooKeeper session, closes a connection of the
-controller. Principal builders, SASL callback handlers, authorizers, policies for settings and
-metrics reporters of a test are called in its JVM. Some metrics of the process have the names of
-Kafka's there. A remote storage manager that does nothing is a directory. OpenSSL accepts SHA-1 in
-these runs, as Kafka's tests sign their certificates with it, and brokers have `--ignore-unknown`
-for the one setting that a test invents. The tests of Kerberos start a key distribution center in
-their JVM; Ottla needs `pip install 'ottla[kerberos]'` for them. A test that reads or changes
-something else in the JVM of the broker cannot run; the page names it with the reason.
+controller. Principal builders, SASL callback handlers, authorizers, quota callbacks, policies for
+settings and metrics reporters of a test are called in its JVM. Some metrics of the process have the
+names of Kafka's there. A remote storage manager that does nothing is a directory. OpenSSL accepts
+SHA-1 in these runs, as Kafka's tests sign their certificates with it, and brokers have
+`--ignore-unknown` for the settings that tests invent. The tests of Kerberos start a key
+distribution center in their JVM; Ottla needs `pip install 'ottla[kerberos]'` for them. A test that
+reads or changes something else in the JVM of the broker cannot run; the page names it with the
+reason.
 
 | to | command |
 |---|---|

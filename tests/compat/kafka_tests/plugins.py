@@ -37,12 +37,16 @@ class PluginsOfJvm:
         self._stream: BinaryIO | None = None
 
     def ask(self, *question: object) -> Any:
-        """The response. It blocks the event loop for the time that Kafka's own thread needs."""
+        """The response. It blocks the event loop for the time that Kafka's own thread needs.
+        RuntimeError when the class of the test failed."""
         if self._stream is None:
             self._stream = socket.create_connection(("127.0.0.1", self._port)).makefile("rwb")
         self._stream.write(json.dumps(question).encode() + b"\n")
         self._stream.flush()
-        return json.loads(self._stream.readline())
+        answer = json.loads(self._stream.readline())
+        if isinstance(answer, dict) and "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
 
 
 class PrincipalBuilders:
@@ -147,6 +151,22 @@ class SaslCallbacks:
             broker_login.peer_login = login_with_handler
 
 
+def request_of(context: RequestContext) -> list[object]:
+    """What an authorizer of Kafka sees of a request."""
+    connection, header, principal = context.connection, context.header, context.principal
+    return [
+        context.listener_name,
+        connection.listener.security_protocol,
+        context.client_host,
+        principal.principal_type,
+        principal.name,
+        header.api_key,
+        header.api_version,
+        header.correlation_id,
+        header.client_id,
+    ]
+
+
 class OwnAuthorizer:
     """Asks the JVM of the test what a client may do: its authorizer."""
 
@@ -175,20 +195,8 @@ class OwnAuthorizer:
     def _allows(
         self, context: RequestContext, operation: int, resource_type: int, name: str
     ) -> bool:
-        principal = context.principal
         is_allowed: bool = self._jvm.ask(
-            "authorize",
-            self._class_name,
-            context.listener_name,
-            context.connection.listener.security_protocol,
-            context.client_host,
-            principal.principal_type,
-            principal.name,
-            context.header.api_key,
-            context.header.api_version,
-            operation,
-            resource_type,
-            name,
+            "authorize", self._class_name, request_of(context), operation, resource_type, name
         )
         return is_allowed
 

@@ -50,16 +50,18 @@ object Launcher {
   /** Starts a broker; returns its process. */
   def start(properties: File, log: File, state: File, options: String,
             builders: collection.Map[String, String], authorizer: Option[String],
-            callbacks: SaslCallbacks, alterConfigPolicy: Option[String]): ProcessHandle = synchronized {
+            callbacks: SaslCallbacks, alterConfigPolicy: Option[String],
+            changesAcls: Boolean, quotas: Option[String]): ProcessHandle = synchronized {
     val order = json.createObjectNode()
     // Not where nothing is asked: some tests count the threads of the JVM.
     if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || alterConfigPolicy.nonEmpty ||
-      mayHaveKerberosLater) {
-      order.put("plugins", Plugins.port)
+      changesAcls || quotas.nonEmpty || mayHaveKerberosLater) {
+      order.put("plugins", Plugins.port).put("changes_acls", changesAcls)
       if (!callbacks.isEmpty)
         order.putArray("sasl").add(callbacks.ofClients.orNull).add(callbacks.ofBroker.orNull)
       val named = order.putObject("builders")
       builders.foreach { case (prefix, name) => named.put(prefix, name) }
+      quotas.foreach(order.put("quotas", _))
       authorizer.foreach(order.put("authorizer", _))
       alterConfigPolicy.foreach(order.put("alter_config_policy", _))
     }
@@ -81,6 +83,7 @@ case class SaslCallbacks(ofClients: Option[String], ofBroker: Option[String]) {
 object BrokerProcess {
   private val ClientPasswords = "plain.sasl.server.callback.handler.class"
   private val AlterConfigPolicy = "alter.config.policy.class.name"
+  private val Quotas = "client.quota.callback.class"
   private val BrokerPassword = "sasl.client.callback.handler.class"
 
   /** The exit code of a broker whose log directories failed. */
@@ -92,6 +95,7 @@ object BrokerProcess {
 class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
   private val directory = Launcher.newDirectory(brokerId)
   private val log = new File(directory, "broker.log")
+  private val properties = new File(directory, "server.properties")
   private val stateFile = new File(directory, "state.json")
   private val exitCodeFile = new File(directory, "exit-code")
   @volatile private var isToStop = false
@@ -162,6 +166,7 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
       hasEnded(10000)
     }
     inspection.foreach(_._1.close())
+    Plugins.removeAclChanges(properties.getPath)
   }
 
   private def hasEnded(timeoutMs: Long): Boolean = {
@@ -177,7 +182,6 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     }
     val (builders, handlers) = ofTests.partition(_._1.endsWith("principal.builder.class"))
     def handler(name: String) = handlers.find(_._1.endsWith(name)).map(_._2)
-    val properties = new File(directory, "server.properties")
     val out = new PrintWriter(properties, UTF_8)
     plain.flatMap {
       // A store that does nothing, which Kafka's tests have: here it is a directory.
@@ -188,6 +192,7 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
         Seq.empty
       case (name @ BrokerProcess.AlterConfigPolicy, _) =>
         Seq(name -> "tests.compat.kafka_tests.plugins.OwnAlterConfigPolicy")
+      case (name @ BrokerProcess.Quotas, _) => Seq(name -> "tests.compat.kafka_tests.own_quotas.OwnQuotas")
       case other => Seq(other)
     }.map {
       case (name @ "authorizer.class.name", value) if isAclAuthorizer(value) =>
@@ -197,13 +202,17 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
       out.println(name + "=" + value.replace("\\", "\\\\").replace("\n", "\\n"))
     }
     out.close()
+    val ofAcls = settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && overrides(name, "createAcls"))
+    // Kafka permits this addition of the shim in KRaft mode only.
+    val known = settings - "group.coordinator.rebalance.protocols"
+    ofAcls.foreach(Plugins.addAclChanges(properties.getPath, _, known))
     val options = Seq("java.security.auth.login.config", "java.security.krb5.conf")
       .flatMap(name => Option(System.getProperty(name)).map(value => s"-D$name=$value")).mkString(" ")
     Launcher.start(properties, log, stateFile, options,
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap,
-      settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && decides(name)),
+      settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && overrides(name, "authorize")),
       SaslCallbacks(handler(BrokerProcess.ClientPasswords), handler(BrokerProcess.BrokerPassword)),
-      settings.get(BrokerProcess.AlterConfigPolicy))
+      settings.get(BrokerProcess.AlterConfigPolicy), ofAcls.nonEmpty, settings.get(BrokerProcess.Quotas))
   }
 
   /** Whether this is Kafka's authorizer, or one of a test that extends it. */
@@ -211,9 +220,9 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
     try classOf[AclAuthorizer].isAssignableFrom(Class.forName(name))
     catch { case _: ClassNotFoundException => false }
 
-  /** Whether an authorizer of a test decides by itself; others only watch the calls. */
-  private def decides(name: String): Boolean = name != classOf[AclAuthorizer].getName &&
-    Class.forName(name).getDeclaredMethods.exists(_.getName == "authorize")
+  /** Whether an authorizer of a test does this by itself: decides, or changes ACLs. */
+  private def overrides(name: String, method: String): Boolean = name != classOf[AclAuthorizer].getName &&
+    Class.forName(name).getDeclaredMethods.exists(_.getName == method)
 
   private def awaitState(): JsonNode = {
     val until = System.nanoTime() + TimeUnit.SECONDS.toNanos(60)

@@ -129,7 +129,9 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
   private def quotas[T <: AnyRef](kind: String)(implicit tag: ClassTag[T]): T = {
     val sensor = new Metrics().sensor(kind) // a lock for the tests, which read the metrics
     only[T] {
-      case ("quota", Seq(user: KafkaPrincipal, clientId: String)) => quota(kind, user.getName, clientId)
+      case ("quota", Seq(user: KafkaPrincipal, clientId: String)) =>
+        OwnQuotas.remember(user)
+        quota(kind, user.getName, clientId)
       case ("quota", Seq(user: String, clientId: String)) => quota(kind, user, clientId)
       case ("getOrCreateQuotaSensors", Seq(_, clientId: String)) =>
         metrics().addThrottleTime(kind, "", clientId) // of a quota by client id

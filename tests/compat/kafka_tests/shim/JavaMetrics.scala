@@ -82,9 +82,18 @@ class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
   private def throttleTime(kind: String, user: String, clientId: String): KafkaMetricName =
     metricName("throttle-time", kind.capitalize, "", "user", Sanitizer.sanitize(user), "client-id", clientId)
 
+  /** The tags of a client are its user and client id, or those that a quota callback gave it. */
   private def throttleTime(row: JsonNode): (KafkaMetricName, Double) = {
-    val name = throttleTime(row.get(0).asText, row.get(1).asText, row.get(2).asText)
-    name -> (if (row.get(3).isNull) Double.NaN else row.get(3).asDouble)
+    val tags = Plugins.texts(row.get(1))
+    tags.computeIfPresent("user", (_, user) => Sanitizer.sanitize(user))
+    val name = metricName("throttle-time", row.get(0).asText.capitalize, "", tags)
+    name -> (if (row.get(2).isNull) Double.NaN else row.get(2).asDouble)
+  }
+
+  /** Of clients with these tags, which the name ends with: their throttle times, or their rate. */
+  override def removeSensor(name: String): Unit = {
+    process().filter(_.isAlive).foreach(_.ask("removed_sensor", name))
+    super.removeSensor(name)
   }
 }
 
