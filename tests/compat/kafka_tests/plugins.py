@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
     from ottla.broker.security.kerberos.login import KerberosLogin
-    from ottla.policies import ConfigAlteration
+    from ottla.policies import ConfigAlteration, TopicCreation
 
 
 class PluginsOfJvm:
@@ -193,17 +193,38 @@ class OwnAuthorizer:
         return is_allowed
 
 
-class OwnAlterConfigPolicy:
-    """Asks the JVM of the test whether settings may change: its policy. Ottla loads this class by
-    its setting, as any policy."""
+class OwnPolicy:
+    """Asks the JVM of the test: its policy. Ottla loads it by the setting, as any policy."""
 
+    setting: str
     jvm: PluginsOfJvm
     class_name: str
 
     def configure(self, settings: Mapping[str, str]) -> None:
+        """The JVM makes the policy."""
         self.jvm.ask("policy", self.class_name, settings)
 
-    def validate(self, change: ConfigAlteration) -> None:
-        rejection = self.jvm.ask("change", *change)
+    def _ask(self, *question: object) -> None:
+        rejection = self.jvm.ask(*question)
         if rejection is not None:
             raise PolicyViolation(rejection)
+
+
+class OwnAlterConfigPolicy(OwnPolicy):
+    """Whether settings may change."""
+
+    setting = "alter.config.policy.class.name"
+
+    def validate(self, change: ConfigAlteration) -> None:
+        """Raises PolicyViolation."""
+        self._ask("change", self.class_name, *change)
+
+
+class OwnCreateTopicPolicy(OwnPolicy):
+    """Whether a topic may be created."""
+
+    setting = "create.topic.policy.class.name"
+
+    def validate(self, topic: TopicCreation) -> None:
+        """Raises PolicyViolation."""
+        self._ask("creation", self.class_name, *topic)

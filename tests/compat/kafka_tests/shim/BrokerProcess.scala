@@ -50,10 +50,10 @@ object Launcher {
   /** Starts a broker; returns its process. */
   def start(properties: File, log: File, state: File, options: String,
             builders: collection.Map[String, String], authorizer: Option[String],
-            callbacks: SaslCallbacks, alterConfigPolicy: Option[String]): ProcessHandle = synchronized {
+            callbacks: SaslCallbacks, policies: collection.Map[String, String]): ProcessHandle = synchronized {
     val order = json.createObjectNode()
     // Not where nothing is asked: some tests count the threads of the JVM.
-    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || alterConfigPolicy.nonEmpty ||
+    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || policies.nonEmpty ||
       mayHaveKerberosLater) {
       order.put("plugins", Plugins.port)
       if (!callbacks.isEmpty)
@@ -61,7 +61,8 @@ object Launcher {
       val named = order.putObject("builders")
       builders.foreach { case (prefix, name) => named.put(prefix, name) }
       authorizer.foreach(order.put("authorizer", _))
-      alterConfigPolicy.foreach(order.put("alter_config_policy", _))
+      val ofPolicies = order.putObject("policies")
+      policies.foreach { case (setting, name) => ofPolicies.put(setting, name) }
     }
     order.put("properties", properties.getPath).put("log", log.getPath)
     order.put("state", state.getPath).put("options", options)
@@ -80,7 +81,8 @@ case class SaslCallbacks(ofClients: Option[String], ofBroker: Option[String]) {
 
 object BrokerProcess {
   private val ClientPasswords = "plain.sasl.server.callback.handler.class"
-  private val AlterConfigPolicy = "alter.config.policy.class.name"
+  private val Policies = Map("alter.config.policy.class.name" -> "OwnAlterConfigPolicy",
+    "create.topic.policy.class.name" -> "OwnCreateTopicPolicy")
   private val BrokerPassword = "sasl.client.callback.handler.class"
 
   /** The exit code of a broker whose log directories failed. */
@@ -186,8 +188,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
           "rsm.config.storage.root" -> directory.getPath, "rsm.config.chunk.size" -> "4194304")
       case ("remote.log.metadata.manager.class.name", value) if value.endsWith("NoOpRemoteLogMetadataManager") =>
         Seq.empty
-      case (name @ BrokerProcess.AlterConfigPolicy, _) =>
-        Seq(name -> "tests.compat.kafka_tests.plugins.OwnAlterConfigPolicy")
+      case (name, _) if BrokerProcess.Policies.contains(name) =>
+        Seq(name -> s"tests.compat.kafka_tests.plugins.${BrokerProcess.Policies(name)}")
       case other => Seq(other)
     }.map {
       case (name @ "authorizer.class.name", value) if isAclAuthorizer(value) =>
@@ -203,7 +205,7 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap,
       settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && decides(name)),
       SaslCallbacks(handler(BrokerProcess.ClientPasswords), handler(BrokerProcess.BrokerPassword)),
-      settings.get(BrokerProcess.AlterConfigPolicy))
+      settings.filter { case (name, _) => BrokerProcess.Policies.contains(name) })
   }
 
   /** Whether this is Kafka's authorizer, or one of a test that extends it. */
