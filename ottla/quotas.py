@@ -10,7 +10,7 @@ example.
 with `client.quota.callback.class=module.GroupQuotas`. These methods, which are those of Kafka's
 ClientQuotaCallback (KIP-257), are required. `kind` is PRODUCE and FETCH (bytes a second), REQUEST
 (percent of the time of the event loop) or CONTROLLER_MUTATION (partitions a second). Clients with
-the same tags share a quota; a limit of None is no limit. The limit of tags is asked for once, for
+the same tags share a quota; a limit of None is no limit. The limit of tags is requested once, for
 fetches each time, and again after a change of a quota and where one of these, which are optional,
 returns True:
 

@@ -143,7 +143,7 @@ class Balancing:
     def _balance(self, free: list[TopicPartition]) -> Steps[None]:
         initializing = self.by_load[-1][0] == 0
         for partition in free:
-            yield  # all members may be looked at
+            yield  # all members may have been checked
             member = self._least_loaded_that_wants(partition.topic)
             if member is not None:
                 self._take_out(member)

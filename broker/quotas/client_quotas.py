@@ -79,7 +79,7 @@ class QuotaTable:
             return found
 
     # Where a bound is derived from the limit before anything is recorded.
-    find_anew = find
+    find_again = find
 
     def forget(self) -> None:
         """Look everything up again: the limits may have changed."""
@@ -150,7 +150,7 @@ class ClientQuota:
     def max_at_once(self, user: str, client_id: str) -> float:
         """The most that may be done at once without being throttled for certain: the bound of
         one fetch. Infinity for clients without a limit."""
-        found = self.table.find_anew(user, client_id) if self.table else None
+        found = self.table.find_again(user, client_id) if self.table else None
         if found is None:
             return float("inf")
         return found[0] * (self._window_count - 1) * self._window_ms / 1000

@@ -4,7 +4,7 @@ It is for Ottla what a Java class with Kafka's ClientQuotaCallback is for Kafka,
 same points. A client is known by the tags that the class gives it: clients with the same tags share
 a quota. `ottla.quotas` has the public names.
 
-A method that raises is logged, once for each method, and what it was asked for has no limit: a
+A method that raises is logged, once for each method, and what it was to return has no limit: a
 client gets its response, which may be that of a request that was done already.
 """
 
@@ -34,7 +34,7 @@ class ClusterMetadata(NamedTuple):
     """The cluster as this broker knows it; valid during the call.
 
     `leaders` are broker ids by topic and partition, -1 for a partition without a leader. A topic is
-    read from the metadata when it is asked for.
+    read from the metadata when it is requested.
     """
 
     broker_id: int
@@ -75,7 +75,7 @@ class QuotaCallback:
         return None if math.isinf(number) else number
 
     def reset_required(self, kind: str) -> bool:
-        """Whether limits that were asked for before are to be forgotten."""
+        """Whether limits that were requested before are to be forgotten."""
         return self._has_reset and bool(self._call("quota_reset_required", kind))
 
     def set(self, kind: str, entity: QuotaEntity, limit: float | None) -> None:
@@ -140,20 +140,20 @@ class CallbackTable(QuotaTable):
     def find(self, user: str, client_id: str) -> tuple[float, Entity] | None:
         """The limit that counts for a client, and the tags for which it is counted, as (name,
         value, name, value, ...); None: no limit."""
-        return self._find(user, client_id, anew=False)
+        return self._find(user, client_id, again=False)
 
-    def find_anew(self, user: str, client_id: str) -> tuple[float, Entity] | None:
-        """As `find`; the class is asked for the limit, as in Kafka."""
-        return self._find(user, client_id, anew=True)
+    def find_again(self, user: str, client_id: str) -> tuple[float, Entity] | None:
+        """As `find`; the limit is requested from the class, as in Kafka."""
+        return self._find(user, client_id, again=True)
 
-    def _find(self, user: str, client_id: str, *, anew: bool) -> tuple[float, Entity] | None:
+    def _find(self, user: str, client_id: str, *, again: bool) -> tuple[float, Entity] | None:
         tags = self._callback.tags(self._kind, user, client_id)
         if tags is None:
             return None
         if self._callback.reset_required(self._kind):
             self.forget()
         key = tuple(part for item in sorted(tags.items()) for part in item)
-        if anew or key not in self._by_tags:
+        if again or key not in self._by_tags:
             if len(self._by_tags) >= MAX_REMEMBERED:
                 self._by_tags.clear()
             self._by_tags[key] = self._callback.limit(self._kind, tags)

@@ -75,6 +75,20 @@ class Rate:
         return max(elapsed, 1)
 
 
+class SimpleRate(Rate):
+    """A rate over the time since the first sample that counts, of at least one window.
+
+    Unlike `Rate` it grants no burst at the start. Kafka's `SimpleRate`, which throttles replication
+    and remote storage.
+    """
+
+    __slots__ = ()
+
+    def _covered_ms(self, now_ms: int) -> float:
+        elapsed = now_ms - self._samples[0][0] if self._samples else 0
+        return max(elapsed, self._window_ms)
+
+
 class TokenBucket:
     """Tokens that come at a steady rate, up to a burst; taking may go below zero.
 

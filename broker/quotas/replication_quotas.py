@@ -9,7 +9,7 @@ sync are never held back by the leader, so that a throttle cannot shrink the ISR
 
 from collections.abc import Iterable
 
-from ottla.broker.quotas.rate import Rate
+from ottla.broker.quotas.rate import SimpleRate
 
 UNLIMITED = 9223372036854775807
 
@@ -21,7 +21,7 @@ class ReplicationQuota:
         """replication.quota.window.num and replication.quota.window.size.seconds, or those of
         alter.log.dirs."""
         self.limit = UNLIMITED  # bytes a second; can change at any time
-        self._rate = Rate(window_count=window_count, window_ms=window_ms)
+        self._rate = SimpleRate(window_count=window_count, window_ms=window_ms)
         self._throttled: dict[str, frozenset[int] | None] = {}  # None: all partitions
 
     def throttle(self, topic: str, partitions: Iterable[int] | None) -> None:

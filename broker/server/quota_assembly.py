@@ -70,7 +70,7 @@ def _texts(config: BrokerConfig) -> dict[str, str]:
 
 
 class _Leaders(Mapping[str, Mapping[int, int]]):
-    """The leaders of partitions by topic, read when they are asked for."""
+    """The leaders of partitions by topic, read when they are requested."""
 
     def __init__(self, snapshot: MetadataSnapshot) -> None:
         self._topics = snapshot.topics

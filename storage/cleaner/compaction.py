@@ -20,11 +20,13 @@ from typing import NamedTuple
 from ottla.protocol.records.batch import read_header
 from ottla.storage.cleaner.compaction_filter import (
     Filter,
+    Kept,
     LastRecord,
     TransactionTracker,
     records_of,
 )
 from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.cleaner.old_messages import filter_old, read_old
 from ottla.storage.config import LogConfig
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -239,9 +241,7 @@ class Compaction:
         return True
 
     def _map_old(self, batch: memoryview, start: int) -> bool:
-        from ottla.protocol.records.reader import read_records
-
-        records = list(read_records(batch))
+        records = read_old(batch)
         return self._map.put_all([r.key for r in records], [r.offset for r in records], start)
 
     def _read(self, place: Place) -> None:
@@ -302,15 +302,18 @@ class Compaction:
             check_checksum(source.path, place, batch)
             stats.batches_read += 1
             stats.bytes_read += place.size
-            if place.magic != 2:
-                # Messages of an old magic are kept unchanged: none are written any more.
-                cleaned.append(batch, place.last_offset, place.max_timestamp)
-                continue
-            header = read_header(batch)
-            kept = keep.apply(header, batch)
+            last_offset = place.last_offset
+            kept: Kept | None = None
+            if place.magic == 2:
+                kept = keep.apply(read_header(batch), batch)
+            else:
+                old = filter_old(batch, self._map)
+                if old is not None:
+                    content, last_offset, max_timestamp = old
+                    kept = content, max_timestamp
             if kept is not None:
                 content, max_timestamp = kept
-                cleaned.append(content, header.last_offset, max_timestamp)
+                cleaned.append(content, last_offset, max_timestamp)
                 stats.bytes_written += len(content)
                 self._throttle(len(content))
         file.close()

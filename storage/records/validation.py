@@ -44,6 +44,7 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
+from ottla.protocol.records.legacy import check_legacy_crc
 from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
 from ottla.protocol.records.varint import wrap_int64
@@ -177,6 +178,7 @@ def prepare_for_follower(records: bytearray | memoryview | bytes) -> Accepted:
             check_crc(records, position, header)
             batch = _unchanged(position, header)
         else:
+            check_legacy_crc(records, position, header)
             offset = header.last_offset
             batch = AcceptedBatch(
                 position, header.size_in_bytes, offset, offset, None, header.max_timestamp, -1

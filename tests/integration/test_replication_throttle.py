@@ -23,8 +23,8 @@ pytestmark = pytest.mark.zookeeper
 
 SECONDS = 60.0
 TOPIC = "throttled"
-# The first seconds of a throttle may use up what a whole window allows (10 s), and one fetch more;
-# then it creeps. Held back is what is not copied in a time in which it could have been many times.
+# A fetch may exceed the rate, then the copy waits until the rate is down. Held back is what is not
+# copied in a time in which it could have been many times.
 RATE = 50_000
 BACKLOG_BYTES = 8_000_000
 HELD_BACK_SECONDS = 3.0

@@ -60,7 +60,6 @@ EXCEPTIONS = {
             "ottla.broker.groups.consumer.member_timers",
             "ottla.broker.groups.consumer.membership",
             "ottla.broker.groups.consumer.reconciliation",
-            "ottla.broker.groups.consumer.records",
             "ottla.broker.groups.consumer.sessions",
         ),
         (THROUGH_ANOTHER, "tests/unit/broker/groups/consumer/test_consumer_groups.py"),

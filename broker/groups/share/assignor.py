@@ -38,7 +38,7 @@ def assign(
                 yield
         # The next topic begins with another member.
         offset += len(indexes)
-        yield  # all members were looked at
+        yield  # all members were read
     for member, topics in result.items():
         result[member] = {topic_id: sorted(rows) for topic_id, rows in topics.items()}
         yield

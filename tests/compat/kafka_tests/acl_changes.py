@@ -117,8 +117,8 @@ class OwnAclChanges:
             for each in (request.filters[index] for index in valid)
         ]
         changed: list[list[object]] = []
-        answers = await self._ask("delete_acls", context, filters)
-        for index, (error, matched) in zip(valid, answers, strict=True):
+        results = await self._ask("delete_acls", context, filters)
+        for index, (error, matched) in zip(valid, results, strict=True):
             if error is not None:
                 results[index] = DeleteAclsFilterResult(*error)
             for failure, *acl in matched:

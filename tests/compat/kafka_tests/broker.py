@@ -12,8 +12,8 @@ process id is the response, a line of the standard output. `plugins`, where it i
 loopback port of the JVM, where the broker asks who a client is and what it may do if a test has
 Java classes for that, and for the file of Kerberos: `builders` are principal builders by prefix of
 a setting, `authorizer` is an authorizer, `changes_acls` is whether it changes ACLs by itself,
-`alter_config_policy` is a policy, `quotas` computes quotas, and `sasl` is two classes, or null,
-which know the passwords of clients and of this broker. When the broker serves
+`policies` are policies by their setting, `quotas` computes quotas, and `sasl` is two classes, or
+null, which know the passwords of clients and of this broker. When the broker serves
 clients it writes `state`: {"ports": {LISTENER: PORT}, "inspection": PORT, "cluster_id": TEXT, ...};
 when it has ended, the file `exit-code` beside it.
 All brokers are forks of this process, which has imported the modules already: a test starts up to
@@ -53,6 +53,7 @@ from tests.compat.kafka_tests.plugins import (
     KerberosFile,
     OwnAlterConfigPolicy,
     OwnAuthorizer,
+    OwnCreateTopicPolicy,
     PluginsOfJvm,
     PrincipalBuilders,
     SaslCallbacks,
@@ -62,6 +63,7 @@ from tests.compat.kafka_tests.throttles import ThrottleTimes
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.requests.request_context import RequestConnection
     from ottla.broker.security.audit.security_log import Login
     from ottla.broker.security.tls.contexts import ReadSetting
@@ -214,7 +216,7 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_quota(self, kind: str, user: str, client_id: str) -> object:
         """The quota of a client, null where it has none. A class that computes quotas is asked,
-        and its answer not used for anything else."""
+        and its response not used for anything else."""
         table = getattr(self.parts.quotas.clients, kind).table
         if isinstance(table, CallbackTable):
             tags = table._callback.tags(table._kind, user, client_id)
@@ -233,6 +235,22 @@ class InspectedBroker(broker_server.BrokerServer):
             for entity in [each for each in rates if ":".join(each[1::2]) == suffix]:
                 del rates[entity]
         return None
+
+    def _show_throttle(self, kind: str) -> object:
+        """A throttle of replication: the limit in bytes a second, and the present rate."""
+        quota = self._throttle(kind)
+        # Leaders and followers record with the clock of the event loop.
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        return {"limit": quota.limit, "rate": quota.bytes_per_second(now_ms)}
+
+    def _show_is_throttled(self, kind: str, topic: str, index: int) -> object:
+        return self._throttle(kind).is_throttled(topic, index)
+
+    def _throttle(self, kind: str) -> ReplicationQuota:
+        replicas = self.parts.replicas
+        if kind == "alterLogDirs":
+            return replicas.mover.throttle
+        return replicas.throttles.leader if kind == "leader" else replicas.throttles.follower
 
     def _show_connections(self, ip: str) -> object:
         """The connections of an address, and how many it may open in a second."""
@@ -312,7 +330,9 @@ class InspectedBroker(broker_server.BrokerServer):
 
 
 def _shown_log(log: Log) -> object:
+    topic_id = log.topic_id
     return {
+        "topic_id": topic_id and base64.urlsafe_b64encode(topic_id).decode().rstrip("="),
         "directory": log.path,
         "start": log.log_start_offset,
         "end": log.log_end_offset,
@@ -386,9 +406,9 @@ def _run_broker(order: dict[str, Any]) -> int:
             OwnAuthorizer(jvm, order["authorizer"]).install()
         if order["changes_acls"]:
             OwnAclChanges(order["plugins"], order["properties"]).install()
-        if "alter_config_policy" in order:
-            OwnAlterConfigPolicy.jvm = jvm
-            OwnAlterConfigPolicy.class_name = order["alter_config_policy"]
+        for policy in (OwnCreateTopicPolicy, OwnAlterConfigPolicy):
+            policy.jvm = jvm
+            policy.class_name = order["policies"].get(policy.setting)
         if "quotas" in order:
             OwnQuotas.jvm = jvm
             OwnQuotas.class_name = order["quotas"]

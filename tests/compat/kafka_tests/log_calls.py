@@ -57,4 +57,6 @@ class LogCalls:
         """The settings of the log as text, and those that are the topic's own."""
         overrides = self._base.dynamic_config.topic_overrides(log.topic)
         settings = {**self._base.config.topic_defaults(), **overrides}
+        # Kafka's log has this format from inter.broker.protocol.version 3.0 on, Ottla's always.
+        settings["message.format.version"] = "3.0-IV1"
         return {"settings": settings, "overrides": list(overrides)}

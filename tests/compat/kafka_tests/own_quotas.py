@@ -18,7 +18,7 @@ class OwnQuotas:
     class_name: str
 
     def __init__(self) -> None:
-        # Kinds whose limits are to be asked for again: the JVM says it with the tags, which saves
+        # Kinds whose limits are to be requested again: the JVM says it with the tags, which saves
         # half of the questions.
         self._reset: set[str] = set()
 

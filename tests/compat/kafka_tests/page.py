@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.compat.kafka_tests.jars import FOLDER
-from tests.compat.kafka_tests.results import FAILED, PASSED, Kept, read_reasons, reason_for
+from tests.compat.kafka_tests.results import (
+    FAILED,
+    PASSED,
+    Kept,
+    read_not_run,
+    read_reasons,
+    reason_for,
+)
 from tests.doubles.apache_kafka import KAFKA_VERSION, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "kafka-tests.md"
@@ -28,10 +35,10 @@ offsets, settings and producers of its logs, its replicas, its listeners. What a
 objects of a broker is done in the process: it takes a log directory offline, appends to a log,
 truncates a log, adds supported features, ends the ZooKeeper session, closes a connection of the
 controller. Principal builders, SASL callback handlers, authorizers, quota callbacks, policies for
-settings and metrics reporters of a test are called in its JVM. Some metrics of the process have the
-names of Kafka's there. A remote storage manager that does nothing is a directory. OpenSSL accepts
-SHA-1 in these runs, as Kafka's tests sign their certificates with it, and brokers have
-`--ignore-unknown` for the settings that tests invent. The tests of Kerberos start a key
+settings and new topics and metrics reporters of a test are called in its JVM. Some metrics of the
+process have the names of Kafka's there. A remote storage manager that does nothing is a directory.
+OpenSSL accepts SHA-1 in these runs, as Kafka's tests sign their certificates with it, and brokers
+have `--ignore-unknown` for the settings that tests invent. The tests of Kerberos start a key
 distribution center in their JVM; Ottla needs `pip install 'ottla[kerberos]'` for them. A test that
 reads or changes something else in the JVM of the broker cannot run; the page names it with the
 reason.
@@ -66,6 +73,16 @@ was kept, one on each broker, the test began the abort between the two.
 a test of the class. A class that did not end has the tests that ended.
 """
 
+_NOT_RUN = """
+## Classes that are not run
+
+The other classes of the jar whose harness can start a broker or a ZooKeeper. What is not named here
+has mocks, or has no tests of its own.
+
+| class | reason |
+|---|---|
+"""
+
 Columns = Mapping[str, Mapping[str, Mapping[str, Kept]]]
 
 
@@ -94,6 +111,10 @@ def write_page(classes: Sequence[str], columns: Columns) -> None:
     text += "\n".join(rows)
     text += "\n\n## What does not pass on Ottla\n\n"
     text += "| test | on Kafka | reason |\n|---|---|---|\n" + "\n".join(rest) + "\n"
+    text += _NOT_RUN + "\n".join(
+        f"| `{name}` | {reason} |" for name, reason in read_not_run(FOLDER / "not_run.txt").items()
+    )
+    text += "\n"
     PAGE.write_text(text, "utf-8")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
     from ottla.broker.security.kerberos.login import KerberosLogin
-    from ottla.policies import ConfigAlteration
+    from ottla.policies import ConfigAlteration, TopicCreation
 
 
 class PluginsOfJvm:
@@ -43,10 +43,10 @@ class PluginsOfJvm:
             self._stream = socket.create_connection(("127.0.0.1", self._port)).makefile("rwb")
         self._stream.write(json.dumps(question).encode() + b"\n")
         self._stream.flush()
-        answer = json.loads(self._stream.readline())
-        if isinstance(answer, dict) and "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer
+        response = json.loads(self._stream.readline())
+        if isinstance(response, dict) and "error" in response:
+            raise RuntimeError(response["error"])
+        return response
 
 
 class PrincipalBuilders:
@@ -201,17 +201,38 @@ class OwnAuthorizer:
         return is_allowed
 
 
-class OwnAlterConfigPolicy:
-    """Asks the JVM of the test whether settings may change: its policy. Ottla loads this class by
-    its setting, as any policy."""
+class OwnPolicy:
+    """Asks the JVM of the test: its policy. Ottla loads it by the setting, as any policy."""
 
+    setting: str
     jvm: PluginsOfJvm
     class_name: str
 
     def configure(self, settings: Mapping[str, str]) -> None:
+        """The JVM makes the policy."""
         self.jvm.ask("policy", self.class_name, settings)
 
-    def validate(self, change: ConfigAlteration) -> None:
-        rejection = self.jvm.ask("change", *change)
+    def _ask(self, *question: object) -> None:
+        rejection = self.jvm.ask(*question)
         if rejection is not None:
             raise PolicyViolation(rejection)
+
+
+class OwnAlterConfigPolicy(OwnPolicy):
+    """Whether settings may change."""
+
+    setting = "alter.config.policy.class.name"
+
+    def validate(self, change: ConfigAlteration) -> None:
+        """Raises PolicyViolation."""
+        self._ask("change", self.class_name, *change)
+
+
+class OwnCreateTopicPolicy(OwnPolicy):
+    """Whether a topic may be created."""
+
+    setting = "create.topic.policy.class.name"
+
+    def validate(self, topic: TopicCreation) -> None:
+        """Raises PolicyViolation."""
+        self._ask("creation", self.class_name, *topic)

@@ -136,6 +136,13 @@ def read_reasons(path: Path) -> dict[tuple[str, str], str]:
     return reasons
 
 
+def read_not_run(path: Path) -> dict[str, str]:
+    """Why classes are not run, by class: `CLASS reason`."""
+    lines = path.read_text("ascii").splitlines()
+    named = [line for line in lines if line and not line.startswith("#")]
+    return {line.split()[0]: line.split(None, 1)[1] for line in named}
+
+
 def reason_for(reasons: Mapping[tuple[str, str], str], class_name: str, test: str) -> str:
     """The reason of a test, of its method, or of its class; empty without one."""
     method = test.split(".", maxsplit=1)[0]

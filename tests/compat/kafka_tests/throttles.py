@@ -38,9 +38,9 @@ class ThrottleTimes:
             self._kinds = {id(getattr(quotas, kind)): kind for kind in _KINDS}
 
         def find_watched(
-            table: CallbackTable, user: str, client_id: str, *, anew: bool
+            table: CallbackTable, user: str, client_id: str, *, again: bool
         ) -> tuple[float, Entity] | None:
-            self._found = find(table, user, client_id, anew=anew)
+            self._found = find(table, user, client_id, again=again)
             return self._found
 
         def record_watched(

@@ -22,6 +22,7 @@ from tests.compat.kafka_tests.results import (
     Row,
     first_line,
     parse_row,
+    read_not_run,
     read_reasons,
     reason_for,
     short_name,
@@ -135,6 +136,7 @@ def test_the_lists_name_classes_that_are_run() -> None:
     assert {name for name, _ in read_reasons(FOLDER / "internals.txt")} <= set(run)
     allowed = AllowList(FOLDER / "passes.txt")
     assert {test.split()[0] for test in allowed.tests} <= set(run)
+    assert not set(read_not_run(FOLDER / "not_run.txt")) & set(run)
 
 
 def test_kept_errors_name_no_folders_of_the_machine() -> None:

@@ -50,11 +50,11 @@ object Launcher {
   /** Starts a broker; returns its process. */
   def start(properties: File, log: File, state: File, options: String,
             builders: collection.Map[String, String], authorizer: Option[String],
-            callbacks: SaslCallbacks, alterConfigPolicy: Option[String],
+            callbacks: SaslCallbacks, policies: collection.Map[String, String],
             changesAcls: Boolean, quotas: Option[String]): ProcessHandle = synchronized {
     val order = json.createObjectNode()
     // Not where nothing is asked: some tests count the threads of the JVM.
-    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || alterConfigPolicy.nonEmpty ||
+    if (builders.nonEmpty || authorizer.nonEmpty || !callbacks.isEmpty || policies.nonEmpty ||
       changesAcls || quotas.nonEmpty || mayHaveKerberosLater) {
       order.put("plugins", Plugins.port).put("changes_acls", changesAcls)
       if (!callbacks.isEmpty)
@@ -63,7 +63,8 @@ object Launcher {
       builders.foreach { case (prefix, name) => named.put(prefix, name) }
       quotas.foreach(order.put("quotas", _))
       authorizer.foreach(order.put("authorizer", _))
-      alterConfigPolicy.foreach(order.put("alter_config_policy", _))
+      val ofPolicies = order.putObject("policies")
+      policies.foreach { case (setting, name) => ofPolicies.put(setting, name) }
     }
     order.put("properties", properties.getPath).put("log", log.getPath)
     order.put("state", state.getPath).put("options", options)
@@ -82,7 +83,8 @@ case class SaslCallbacks(ofClients: Option[String], ofBroker: Option[String]) {
 
 object BrokerProcess {
   private val ClientPasswords = "plain.sasl.server.callback.handler.class"
-  private val AlterConfigPolicy = "alter.config.policy.class.name"
+  private val Policies = Map("alter.config.policy.class.name" -> "OwnAlterConfigPolicy",
+    "create.topic.policy.class.name" -> "OwnCreateTopicPolicy")
   private val Quotas = "client.quota.callback.class"
   private val BrokerPassword = "sasl.client.callback.handler.class"
 
@@ -190,8 +192,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
           "rsm.config.storage.root" -> directory.getPath, "rsm.config.chunk.size" -> "4194304")
       case ("remote.log.metadata.manager.class.name", value) if value.endsWith("NoOpRemoteLogMetadataManager") =>
         Seq.empty
-      case (name @ BrokerProcess.AlterConfigPolicy, _) =>
-        Seq(name -> "tests.compat.kafka_tests.plugins.OwnAlterConfigPolicy")
+      case (name, _) if BrokerProcess.Policies.contains(name) =>
+        Seq(name -> s"tests.compat.kafka_tests.plugins.${BrokerProcess.Policies(name)}")
       case (name @ BrokerProcess.Quotas, _) => Seq(name -> "tests.compat.kafka_tests.own_quotas.OwnQuotas")
       case other => Seq(other)
     }.map {
@@ -212,7 +214,8 @@ class BrokerProcess(brokerId: Int, settings: collection.Map[String, String]) {
       builders.map { case (name, value) => name.stripSuffix("principal.builder.class") -> value }.toMap,
       settings.get("authorizer.class.name").filter(name => isAclAuthorizer(name) && overrides(name, "authorize")),
       SaslCallbacks(handler(BrokerProcess.ClientPasswords), handler(BrokerProcess.BrokerPassword)),
-      settings.get(BrokerProcess.AlterConfigPolicy), ofAcls.nonEmpty, settings.get(BrokerProcess.Quotas))
+      settings.filter { case (name, _) => BrokerProcess.Policies.contains(name) }, ofAcls.nonEmpty,
+      settings.get(BrokerProcess.Quotas))
   }
 
   /** Whether this is Kafka's authorizer, or one of a test that extends it. */

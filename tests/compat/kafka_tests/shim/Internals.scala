@@ -6,7 +6,7 @@ import kafka.controller.{ControllerBrokerStateInfo, ControllerChannelManager, Co
 import kafka.coordinator.transaction.TransactionCoordinator
 import kafka.log.{LogCleaner, LogManager, UnifiedLog}
 import kafka.server.QuotaFactory.QuotaManagers
-import kafka.server.{BrokerFeatures, ClientQuotaManager, ClientRequestQuotaManager, ClientSensors, ControllerMutationQuotaManager, HostedPartition, KafkaApis, KafkaConfig, ReplicaManager, RequestLocal}
+import kafka.server.{BrokerFeatures, ClientQuotaManager, ClientRequestQuotaManager, ClientSensors, ControllerMutationQuotaManager, HostedPartition, KafkaApis, KafkaConfig, ReplicaManager, ReplicationQuotaManager, RequestLocal}
 import kafka.server.checkpoints.OffsetCheckpointFile
 import kafka.server.metadata.ZkMetadataCache
 import kafka.zk.KafkaZkClient
@@ -124,6 +124,15 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("fetch", _) => quotas[ClientQuotaManager]("fetch")
     case ("request", _) => quotas[ClientRequestQuotaManager]("request")
     case ("controllerMutation", _) => quotas[ControllerMutationQuotaManager]("mutation")
+    case ("leader", _) => throttle("leader")
+    case ("follower", _) => throttle("follower")
+    case ("alterLogDirs", _) => throttle("alterLogDirs")
+  }
+
+  private def throttle(kind: String): ReplicationQuotaManager = only[ReplicationQuotaManager] {
+    case ("upperBound", _) => process().ask("throttle", kind).get("limit").asLong
+    case ("isThrottled", Seq(tp: TopicPartition)) =>
+      process().ask("is_throttled", kind, tp.topic, tp.partition).asBoolean
   }
 
   private def quotas[T <: AnyRef](kind: String)(implicit tag: ClassTag[T]): T = {
@@ -162,6 +171,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
     case ("dir", _) => directory
     case ("parentDir", _) => directory.getParent
     case ("topicPartition", _) => tp
+    case ("topicId", _) => Option(now.get("topic_id")).filterNot(_.isNull).map(id => Uuid.fromString(id.asText))
     case ("logStartOffset", _) => now.get("start").asLong
     case ("logEndOffset", _) => now.get("end").asLong
     case ("highWatermark", _) => now.get("high_watermark").asLong

@@ -22,6 +22,12 @@ class JavaMetrics(process: () => Option[BrokerProcess]) extends Metrics {
     addMetric(metricName(name, "socket-server-metrics"), gauge)
   }
 
+  Seq("Leader" -> "leader", "Follower" -> "follower").foreach { case (side, kind) =>
+    val gauge: Gauge[Double] = (_, _) =>
+      process().filter(_.isAlive).map(_.ask("throttle", kind).get("rate").asDouble).getOrElse(0.0)
+    addMetric(metricName("byte-rate", s"${side}Replication"), gauge)
+  }
+
   override def metrics(): util.Map[KafkaMetricName, KafkaMetric] = {
     // `Metrics` calls it before this class is initialized.
     if (averages != null) {

@@ -2,6 +2,7 @@ package ottla.shim
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ArrayNode
+import org.apache.kafka.common.Configurable
 import org.apache.kafka.common.acl.{AccessControlEntry, AccessControlEntryFilter, AclBinding, AclBindingFilter, AclOperation, AclPermissionType}
 import org.apache.kafka.common.config.ConfigResource
 import org.apache.kafka.common.errors.PolicyViolationException
@@ -12,7 +13,7 @@ import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceP
 import org.apache.kafka.common.security.auth._
 import org.apache.kafka.common.security.plain.PlainAuthenticateCallback
 import org.apache.kafka.server.authorizer.{Action, AuthorizationResult, Authorizer}
-import org.apache.kafka.server.policy.AlterConfigPolicy
+import org.apache.kafka.server.policy.{AlterConfigPolicy, CreateTopicPolicy}
 
 import java.io.{BufferedReader, InputStreamReader, OutputStreamWriter}
 import java.net.{InetAddress, ServerSocket, Socket}
@@ -43,8 +44,9 @@ import scala.jdk.CollectionConverters._
   * the error, and the ACLs that it matched, each with null or its error. An answer about ACLs comes when the
   * authorizer has completed it. `quotas`: class, settings of the broker; it makes the quota callback of this
   * connection, which `OwnQuotas` asks. An object with `error` says that it failed. `policy`: class, settings of
-  * the broker; it makes the policy of this connection. `change`: type and name of the resource, its
-  * settings; the answer is null, or why the policy rejects the change.
+  * the broker; it makes a policy of this connection. `change`: class, type and name of the resource,
+  * its settings; the answer is null, or why the policy rejects the change. `creation`: class, the topic,
+  * its numbers of partitions and replicas, replicas by partition, settings; the same answer.
   */
 object Plugins {
   private val builders = new ConcurrentHashMap[String, KafkaPrincipalBuilder]
@@ -71,7 +73,7 @@ object Plugins {
   private def serve(client: Socket): Unit = {
     val reader = new BufferedReader(new InputStreamReader(client.getInputStream, UTF_8))
     val writer = new OutputStreamWriter(client.getOutputStream, UTF_8)
-    var policy: Option[AlterConfigPolicy] = None
+    val policies = new util.HashMap[String, Configurable]
     var quotas: Option[OwnQuotas] = None
     Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach { line =>
       val question = Launcher.json.readTree(line)
@@ -89,11 +91,13 @@ object Plugins {
         case "krb5.conf" => Launcher.json.getNodeFactory.textNode(
           System.getProperty("java.security.krb5.conf", ""))
         case "policy" =>
-          policy = Some(Class.forName(question.get(1).asText).getDeclaredConstructor().newInstance()
-            .asInstanceOf[AlterConfigPolicy])
-          policy.foreach(_.configure(texts(question.get(2))))
+          val made = Class.forName(question.get(1).asText).getDeclaredConstructor().newInstance()
+            .asInstanceOf[Configurable]
+          made.configure(texts(question.get(2)))
+          policies.put(question.get(1).asText, made)
           Launcher.json.nullNode
-        case "change" => Launcher.json.getNodeFactory.textNode(rejection(policy.get, question).orNull)
+        case "change" | "creation" =>
+          Launcher.json.getNodeFactory.textNode(rejection(policies.get(question.get(1).asText), question).orNull)
         case "authorize" => Launcher.json.getNodeFactory.booleanNode(isAllowed(question))
         case "quotas" =>
           quotas = Some(new OwnQuotas(question.get(1).asText, texts(question.get(2))))
@@ -116,13 +120,32 @@ object Plugins {
     found
   }
 
-  private def rejection(policy: AlterConfigPolicy, question: JsonNode): Option[String] = {
-    val kind = ConfigResource.Type.valueOf(question.get(1).asText)
-    val resource = new ConfigResource(kind, question.get(2).asText)
-    try {
-      policy.validate(new AlterConfigPolicy.RequestMetadata(resource, texts(question.get(3))))
-      None
-    } catch { case rejected: PolicyViolationException => Some(rejected.getMessage) }
+  private def rejection(policy: Configurable, question: JsonNode): Option[String] = try {
+    policy match {
+      case own: AlterConfigPolicy =>
+        val kind = ConfigResource.Type.valueOf(question.get(2).asText)
+        val resource = new ConfigResource(kind, question.get(3).asText)
+        own.validate(new AlterConfigPolicy.RequestMetadata(resource, texts(question.get(4))))
+      case own: CreateTopicPolicy => own.validate(creation(question))
+    }
+    None
+  } catch { case rejected: PolicyViolationException => Some(rejected.getMessage) }
+
+  private def creation(question: JsonNode): CreateTopicPolicy.RequestMetadata = {
+    val given = (index: Int) => Option(question.get(index)).filterNot(_.isNull)
+    val assignments = given(5).map { node =>
+      val found = new util.HashMap[Integer, util.List[Integer]]
+      node.fields().forEachRemaining { each =>
+        val replicas = new util.ArrayList[Integer]
+        each.getValue.elements().forEachRemaining(id => replicas.add(id.asInt))
+        found.put(each.getKey.toInt, replicas)
+      }
+      found
+    }
+    new CreateTopicPolicy.RequestMetadata(question.get(2).asText,
+      given(3).map(node => Int.box(node.asInt)).orNull,
+      given(4).map(node => Short.box(node.asInt.toShort)).orNull,
+      assignments.orNull, texts(question.get(6)))
   }
 
   private def isAllowed(question: JsonNode): Boolean = {

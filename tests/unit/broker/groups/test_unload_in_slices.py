@@ -41,7 +41,7 @@ def done(responses: list[PendingResponse[JoinGroupResponse]]) -> int:
     return sum(not response.is_pending for response in responses)
 
 
-def test_pending_requests_are_answered_in_slices() -> None:
+def test_pending_requests_get_responses_in_slices() -> None:
     setup, responses = waiting()
     setup.coordinator.on_resigned(0, 1)
     assert 0 < done(responses) < GROUPS
@@ -53,9 +53,9 @@ def test_pending_requests_are_answered_in_slices() -> None:
 def test_timers_that_expire_in_a_pause_have_no_effect() -> None:
     setup, responses = waiting()
     setup.coordinator.on_resigned(0, 1)
-    answered = done(responses)
+    completed = done(responses)
     setup.timer.advance(10 * 60_000)
-    assert done(responses) == answered
+    assert done(responses) == completed
     setup.run_deferred()
     assert {response.value.error_code for response in responses} == {ErrorCode.NOT_COORDINATOR}
     assert setup.log.appends == 0
@@ -113,7 +113,7 @@ def test_a_member_that_is_heard_of_before_its_session_starts(
     assert setup.group(name(GROUPS - 1)).is_empty
 
 
-def test_a_coordinator_that_stops_answers_at_once() -> None:
+def test_a_coordinator_that_stops_responds_at_once() -> None:
     setup, responses = waiting()
     setup.coordinator.shutdown()
     assert done(responses) == GROUPS

@@ -145,7 +145,7 @@ def test_the_class_gets_whom_a_quota_was_set_for(path: str, entity: QuotaEntity)
     assert seen == [("REQUEST", entity, 50.0)]
 
 
-def test_a_limit_is_asked_for_once_until_it_may_have_changed() -> None:
+def test_a_limit_is_requested_once_until_it_may_have_changed() -> None:
     own = ByTeam()
     quotas = quotas_of(own)
     quotas.apply("users/a", {"producer_byte_rate": "1000"})

@@ -301,6 +301,13 @@ def test_followers_check_checksums_and_order() -> None:
         prepare_for_follower(batch)
 
 
+def test_followers_check_the_crc_of_old_messages() -> None:
+    old = bytearray(build_message_set([Record(4, NOW_MS, 0, b"k", b"v", [])], magic=1))
+    old[-1] ^= 1
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        prepare_for_follower(old)
+
+
 def test_followers_take_old_messages_as_they_are() -> None:
     old = build_message_set([Record(4, NOW_MS, 0, b"k", b"v", [])], magic=1)
     (batch,) = prepare_for_follower(bytearray(old)).batches
