@@ -79,12 +79,13 @@ def produce(broker: Broker, topic: str, count: int, **config: object) -> list[Re
 
 
 def wait_until_tiered(broker: Broker, topic: str) -> None:
-    """Until only the last segments are on the local disk."""
+    """Until only the last segments are on the local disk: no more of them will be deleted."""
+    most = int(TIERED["local.retention.bytes"]) + int(TIERED["segment.bytes"])
 
     def is_tiered() -> bool:
         logs = [log for log in broker.server.parts.base.logs.logs() if log.topic == topic]
         return len(logs) == PARTITIONS and all(
-            log.local_log_start_offset > 0 and log.size_in_bytes < 60_000 for log in logs
+            log.local_log_start_offset > 0 and log.size_in_bytes < most for log in logs
         )
 
     eventually(is_tiered, "the segments are not in remote storage only")

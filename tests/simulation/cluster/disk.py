@@ -1,9 +1,9 @@
 """A simulated disk: what was written and what was synced kept apart, for files and for names.
 
 Power loss leaves of each file what was last synced plus any part of what was written since, and the
-names as they were when their directory was last synced. Files are anonymous memory files of the
-kernel, so descriptors are real. Every call may fail as the seed says, a disk may be full of bytes
-or of files, and a sync may take long or fail.
+names as they were when their directory was last synced. Open files are anonymous memory files of
+the kernel, so descriptors are real; a file that is not open needs none. Every call may fail as the
+seed says, a disk may be full of bytes or of files, and a sync may take long or fail.
 """
 
 from __future__ import annotations
@@ -39,28 +39,52 @@ def _real(create: Callable[[], int]) -> int:
 class File:
     """The content of one file; names point to it."""
 
-    __slots__ = ("changes", "descriptor", "path", "size", "synced")
+    __slots__ = ("_closed", "_descriptor", "_users", "changes", "path", "size", "synced")
 
     def __init__(self, path: str, content: bytes = b"") -> None:
-        self.descriptor = _real(lambda: os.memfd_create("simulated", os.MFD_CLOEXEC))
+        self._users = 0
+        #: What a file holds that nobody has open.
+        self._closed = content
         self.path = path
         #: Grows with each change of the content.
         self.changes = 0
         self.synced = content
         self.size = len(content)
-        if content:
-            os.pwrite(self.descriptor, content, 0)
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
+        if self._users:
+            os.close(self._descriptor)
+
+    def open(self) -> int:
+        """A new descriptor, for `close`."""
+        if not self._users:
+            self._descriptor = _real(lambda: os.memfd_create("simulated", os.MFD_CLOEXEC))
+            os.pwrite(self._descriptor, self._closed, 0)
+            self._closed = b""
+        descriptor = _real(lambda: os.dup(self._descriptor))
+        self._users += 1
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+        if self._users == 1:
+            self._closed = self.content()
+            os.close(self._descriptor)
+        self._users -= 1
 
     def content(self) -> bytes:
-        return os.pread(self.descriptor, self.size, 0)
+        return os.pread(self._descriptor, self.size, 0) if self._users else self._closed
 
-    def resize(self, size: int) -> None:
-        os.ftruncate(self.descriptor, size)
+    def truncate(self, size: int) -> None:
+        """Of an open file."""
+        os.ftruncate(self._descriptor, size)
         self.size = size
         self.changes += 1
+
+    def drop_unsynced(self) -> None:
+        """An open file holds what was last synced."""
+        self.truncate(0)
+        self.size = os.pwrite(self._descriptor, self.synced, 0)
 
 
 class Names:
@@ -225,8 +249,8 @@ class SimulatedFileSystem:
     def unmount(self) -> None:
         """The process is dead: nothing of it writes any more, its descriptors are closed."""
         self.unplugged = True
-        for descriptor in self._open:
-            os.close(descriptor)
+        for descriptor, file in self._open.items():
+            file.close(descriptor)
         self._open.clear()
 
     def _call(self, operation: str, path: str) -> None:
@@ -274,9 +298,9 @@ class SimulatedFileSystem:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._check_room_for_a_file(path)
             file = names.live[name] = File(path)
+        descriptor = file.open()
         if flags & os.O_TRUNC:
-            file.resize(0)
-        descriptor = _real(lambda: os.dup(file.descriptor))
+            file.truncate(0)
         self._open[descriptor] = file
         return descriptor
 
@@ -287,8 +311,9 @@ class SimulatedFileSystem:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def close(self, descriptor: int) -> None:
-        if self._open.pop(descriptor, None) is not None:
-            os.close(descriptor)
+        file = self._open.pop(descriptor, None)
+        if file is not None:
+            file.close(descriptor)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         file, slowness = self._file("pread", descriptor), self._disk.slow_reading
@@ -321,7 +346,7 @@ class SimulatedFileSystem:
 
     def truncate(self, descriptor: int, size: int) -> None:
         file = self._file("truncate", descriptor)
-        file.resize(size)
+        file.truncate(size)
         file.synced = file.synced[:size]
 
     def size(self, descriptor: int) -> int:
@@ -335,8 +360,7 @@ class SimulatedFileSystem:
             self._call("sync", file.path)
         except OSError:
             if self._disk.drops_unsynced and not self.unplugged:
-                file.resize(0)
-                file.size = os.pwrite(file.descriptor, file.synced, 0)
+                file.drop_unsynced()
             raise
         # Its name need not be on disk: POSIX does not promise that, though ext4 and XFS do it.
         file.synced = file.content()
