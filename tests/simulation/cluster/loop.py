@@ -316,6 +316,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         outcome = self.create_future()
 
         def work() -> None:
+            before = self.steps
             self.in_worker, self.work_seconds = True, 0.0
             try:
                 finish = partial(outcome.set_result, function(*args))
@@ -323,6 +324,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                 finish = partial(outcome.set_exception, error)
             finally:
                 self.in_worker = False
+                self.steps = before  # of a thread, which does not hold the loop
             if self.work_seconds:
                 self.call_later(self.work_seconds, end, finish)
             else:

@@ -94,6 +94,7 @@ class Watch:
         self._look_at_tree()
         for line in self.world.loop.too_long:
             self.world.complain(line)
+        self.world.loop.too_long.clear()
 
     def batches(self, topic: str, index: int) -> list[tuple[int, bytes]]:
         """Every batch that was committed, with its base offset."""
