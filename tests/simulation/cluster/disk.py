@@ -180,6 +180,13 @@ class Disk:
         """Nothing is on it any more."""
         self.names = {"/": Names()}
 
+    def empty(self, ending: str) -> None:
+        """Of the files with this ending of their path, the content is lost."""
+        for path, names in self.names.items():
+            for name in names.live:
+                if f"{path}/{name}".endswith(ending):
+                    names.live[name] = names.durable[name] = File(f"{path}/{name}")
+
     def heal(self) -> None:
         """No more failures, and room for everything."""
         self.faults = Faults()

@@ -18,6 +18,7 @@ from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from ottla.controller.model import LeaderAndIsr
+    from ottla.storage.log.log import Log
     from tests.simulation.cluster.admin import Admin
     from tests.simulation.cluster.disk_troubles import DiskTroubles
     from tests.simulation.cluster.world import World
@@ -62,16 +63,16 @@ class LeaderTroubles:
         self._check_shrunk(0, leader, follower)
         for reader in readers:
             reader.read_again()
-        await self._abort_for(self.random.uniform(1, 4))
+        await self.abort_for(self.random.uniform(1, 4))
         self.world.network.heal()
         if self.random.random() < 0.5:
-            await self._until(lambda: self._in_isr(0, follower), 3)
+            await self.until(lambda: self.in_isr(0, follower), 3)
             leader.kill()
             await asyncio.sleep(self.random.uniform(2, 8))
             if not leader.is_up:
                 leader.start()
 
-    async def _abort_for(self, seconds: float) -> None:
+    async def abort_for(self, seconds: float) -> None:
         """Two producers abort transactions: the follower fetches many markers at once later."""
         world = self.world
         for each in range(ABORTING_PRODUCERS):
@@ -108,7 +109,7 @@ class LeaderTroubles:
         the partition without it; then another replica has to leave the ISR."""
         index = self.random.randrange(self.world.shape.partitions)
         await self.admin.reassign_to(index, list(self.world.nodes)[:3])
-        await self._until(lambda: len(self._isr(index)) == 3, 10)
+        await self.until(lambda: len(self._isr(index)) == 3, 10)
         state, controller = self._state(index), self.controller()
         session = None if controller is None else self.session(controller)
         if state is None or session is None or len(state.isr) != 3:
@@ -143,7 +144,7 @@ class LeaderTroubles:
         kept, added = self.random.sample(others, 2)
         chosen = [controller.broker_id, kept.broker_id]
         await self.admin.reassign_to(index, chosen)
-        await self._until(lambda: set(self._isr(index)) == set(chosen), 10)
+        await self.until(lambda: set(self._isr(index)) == set(chosen), 10)
         leader = self.leader(index)
         if leader is None or self.controller() is not controller or not added.ready:
             return
@@ -167,12 +168,12 @@ class LeaderTroubles:
         kept, removed = self.random.sample(others, 2)
         chosen = [controller.broker_id, kept.broker_id]
         await self.admin.reassign_to(index, [*chosen, removed.broker_id])
-        await self._until(lambda: len(self._isr(index)) == 3, 10)
+        await self.until(lambda: len(self._isr(index)) == 3, 10)
         if self.controller() is not controller or not removed.ready:
             return
         self.world.network.cut(controller.host, removed.host)
         await self.admin.reassign_to(index, chosen)
-        await self._until(lambda: self._replicas_of(index) == set(chosen), 3)
+        await self.until(lambda: self._replicas_of(index) == set(chosen), 3)
         controller.kill()
         await asyncio.sleep(self.random.uniform(0, 8))
         self.world.network.heal()
@@ -187,9 +188,14 @@ class LeaderTroubles:
 
     def _end_offset(self, node: Node, index: int) -> int:
         """The log end offset of a partition on a broker; -1 without its log."""
+        log = self.log(node, index)
+        return -1 if log is None else log.log_end_offset
+
+    def log(self, node: Node, index: int) -> Log | None:
+        """The log of a partition on a broker that runs, if it has one."""
         partitions = {} if node.server is None else node.server.parts.replicas.manager.partitions
         found = partitions.get(TopicPartition(TOPIC, index))
-        return -1 if found is None or found.log is None else found.log.log_end_offset
+        return None if found is None else found.log
 
     def _check_shrunk(self, index: int, leader: Node, follower: Node) -> None:
         """acks=all waits for a follower until it has left the ISR."""
@@ -213,7 +219,7 @@ class LeaderTroubles:
             state = self._state(index)
             return state is not None and set(state.isr) == set(chosen)
 
-        await self._until(is_moved, 10)
+        await self.until(is_moved, 10)
         await asyncio.sleep(self.random.uniform(0, 2))
         for each in chosen:
             nodes[each].kill()
@@ -235,7 +241,7 @@ class LeaderTroubles:
             return
         follower = self.random.choice(others)
         network.cut(leader.host, follower.host)
-        await self._until(lambda: not self._in_isr(index, follower), 15)
+        await self.until(lambda: not self.in_isr(index, follower), 15)
         session = self.session(leader) if controller is leader else None
         network.heal()
         if session is not None:
@@ -244,17 +250,17 @@ class LeaderTroubles:
             network.cut(leader.host, controller.host)
         await asyncio.sleep(self.random.uniform(0.3, 1.5))
         is_spared = False
-        if follower.is_up and not self._in_isr(index, follower):
+        if follower.is_up and not self.in_isr(index, follower):
             network.cut(leader.host, follower.host)
             # Else both replicas that have all of another partition would be lost.
             is_spared = not self.disks.has_survivors(follower, leader)
             await self.disks.new_disk(follower)
-            await self._until(lambda: follower.ready, 2)
+            await self.until(lambda: follower.ready, 2)
         network.heal()
         if session is not None:
             session.heal()
         network.cut(leader.host, follower.host)
-        await self._until(lambda: self._in_isr(index, follower), 1.5)
+        await self.until(lambda: self.in_isr(index, follower), 1.5)
         if not is_spared:
             leader.kill()
         network.heal()
@@ -274,7 +280,7 @@ class LeaderTroubles:
         member, other = self.random.sample(others, 2)
         chosen = [controller.broker_id, member.broker_id, other.broker_id]
         await self.admin.reassign_to(index, chosen)
-        await self._until(lambda: set(self._isr(index)) == set(chosen), 10)
+        await self.until(lambda: set(self._isr(index)) == set(chosen), 10)
         await self.admin.elect_preferred()
         session = self.session(controller)
         is_spared = not self.disks.has_survivors(member, controller)
@@ -287,7 +293,7 @@ class LeaderTroubles:
         await asyncio.sleep(REQUEST_SECONDS)
         before = self._registration(member)
         await self.disks.new_disk(member)
-        await self._until(lambda: self._registration(member) not in (before, 0), 2)
+        await self.until(lambda: self._registration(member) not in (before, 0), 2)
         session.after_write(znodes.state_path(TopicPartition(TOPIC, index)), controller.kill)
         session.heal()
         await reassigning
@@ -300,13 +306,13 @@ class LeaderTroubles:
         found = self.world.ensemble.tree.nodes.get(znodes.broker_path(node.broker_id))
         return 0 if found is None else found.czxid
 
-    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float) -> None:
         for _ in range(int(seconds / POLL_SECONDS)):
             if condition():
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    def _in_isr(self, index: int, node: Node) -> bool:
+    def in_isr(self, index: int, node: Node) -> bool:
         return node.broker_id in self._isr(index)
 
     def _isr(self, index: int) -> tuple[int, ...]:

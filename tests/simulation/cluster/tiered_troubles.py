@@ -14,6 +14,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT
 from tests.simulation.cluster.admin import REQUEST_MS, TOPIC_RESOURCE
 from tests.simulation.cluster.remote_store import Step, StoreFaults, Trap
 from tests.simulation.cluster.tiered import (
@@ -54,6 +55,8 @@ class TieredTroubles:
         *("at_copy", "at_copy", "at_copy", "at_copy", "at_deletion", "at_deletion", "at_read"),
         *("recreated", "recreated", "switch", "local_retention", "remote_retention"),
     )
+    # The newer ones, which are not in the mix of older seeds.
+    later_kinds = ("lost_epochs", "producers_moved")
 
     def __init__(self, world: World, tiered: Tiered, troubles: Troubles) -> None:
         self.world = world
@@ -170,6 +173,54 @@ class TieredTroubles:
     async def local_retention(self, _node: Node) -> None:
         topic = self.random.choice(["t", BRIEF_TOPIC, FLEETING_TOPIC, "unclean"])
         await self._set(topic, "local.retention.bytes", ("1", "2000", "8000"))
+
+    async def lost_epochs(self, node: Node) -> None:
+        """A broker comes back with an empty file of leader epochs, as after a failed sync, and
+        leads partitions of which most segments are in remote storage only."""
+        index = self.random.randrange(self.world.shape.partitions)
+        others = [each for each in self.world.nodes if each != node.broker_id]
+        await self.admin.reassign_to(index, [node.broker_id, *others[:1]])
+        await self._until_local_start(node, index, 1)
+        if not node.is_up:
+            return
+        node.kill()
+        node.disk.empty(f"/t-{index}/{LEADER_EPOCH_CHECKPOINT}")
+        node.start()
+        leaders = self.troubles.leaders
+        await leaders.until(lambda: node.ready and leaders.in_isr(index, node), STEP_SECONDS)
+        await self.admin.elect_preferred()
+        await asyncio.sleep(self.random.uniform(0, 5))
+
+    async def producers_moved(self, node: Node) -> None:
+        """A replica moves to another log directory when producers ended so long ago that their
+        batches are not on its disk any more. It has to know them, or repeats are appended."""
+        index, leaders = self.random.randrange(self.world.shape.partitions), self.troubles.leaders
+        await leaders.abort_for(1)
+        log = leaders.log(node, index)
+        if log is None:
+            return
+        producers = dict(log.producer_state.producers)
+        await self._set("t", "local.retention.bytes", ("1",))
+        await self._until_local_start(node, index, log.log_end_offset)
+        if leaders.log(node, index) is not log:
+            return
+        await self.admin.move_away(node, index)
+        await leaders.until(lambda: leaders.log(node, index) is not log, STEP_SECONDS)
+        moved = leaders.log(node, index)
+        known = None if moved is None else moved.producer_state.producers
+        if known is not None and not producers.keys() <= known.keys():
+            missing = sorted(producers.keys() - known.keys())
+            self.world.complain(f"{node.host} forgot producers {missing} of t-{index} by a move")
+
+    async def _until_local_start(self, node: Node, index: int, offset: int) -> None:
+        """Until a replica has nothing below an offset on its disk, or it takes too long."""
+        leaders = self.troubles.leaders
+
+        def is_above() -> bool:
+            log = leaders.log(node, index)
+            return log is not None and log.local_log_start_offset >= offset
+
+        await leaders.until(is_above, STEP_SECONDS)
 
     async def remote_retention(self, _node: Node) -> None:
         values = (str(BRIEF_RETENTION_BYTES), str(2 * BRIEF_RETENTION_BYTES))

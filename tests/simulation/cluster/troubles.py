@@ -104,6 +104,7 @@ class Troubles:
             kinds += self.tiered.kinds
         if self.world.shape.later_kinds:
             kinds += LATER
+            kinds += () if self.tiered is None else self.tiered.later_kinds
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
