@@ -87,6 +87,14 @@ class DynamicConfig:
         """The settings of a topic that differ from the broker's defaults."""
         return self._topics.get(topic, {})
 
+    def tiered_topics(self) -> list[str]:
+        """The topics that have `remote.storage.enable=true`."""
+        return sorted(
+            topic
+            for topic, properties in self._topics.items()
+            if properties.get("remote.storage.enable", "").strip().lower() == "true"
+        )
+
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """The settings of a group that are set."""
         return self._groups.get(group_id, {})

@@ -26,6 +26,7 @@ from ottla.broker.server.start_checks import (
     check_directories,
     check_ports,
     check_rights,
+    check_tiered_topics,
 )
 from ottla.broker.server.znode_store import connect_store, make_root, open_store
 from ottla.controller.registration import check_advertised_addresses
@@ -162,6 +163,7 @@ class BrokerServer:
         parts.listeners.open_all()
         state.observed = observe(parts)
         await parts.base.dynamic_config.start()
+        check_tiered_topics(config, parts.base.dynamic_config.tiered_topics())
         await parts.base.features.start()
         if early:
             parts.base.events.broker_changed(early)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
 MAX_FILES_CHECKED = 200
+# A message names so many topics.
+MAX_TOPICS_NAMED = 5
 
 # What a start writes at least: meta.properties, checkpoints, the embedded znode store.
 SPACE_NEEDED_BYTES = 64 * 1024
@@ -80,6 +82,19 @@ def check_new_logins(config: BrokerConfig, present: Sequence[Endpoint]) -> None:
             from ottla.broker.security.sasl.broker_login import kerberos_login
 
             kerberos_login(config, name)
+
+
+def check_tiered_topics(config: BrokerConfig, topics: Sequence[str]) -> None:
+    """Raises ConfigError for topics with tiered storage when the broker has none, as Kafka does:
+    it would take the local log for all there is, and consumers would skip history."""
+    if topics and not config.remote_log_storage_system_enable:
+        named = ", ".join(topics[:MAX_TOPICS_NAMED])
+        more = len(topics) - MAX_TOPICS_NAMED
+        raise ConfigError(
+            "remote.log.storage.system.enable=false, and remote.storage.enable=true for the topics"
+            f" {named}{f' and {more} others' if more > 0 else ''}: delete these topics or set "
+            "remote.storage.enable=false before you disable tiered storage"
+        )
 
 
 def _check_port(endpoint: Endpoint) -> None:

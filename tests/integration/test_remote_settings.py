@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,6 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.broker.config.errors import ConfigError
 from ottla.testing import Broker
 from tests.doubles.eventually import eventually
 from tests.doubles.tiered_topics import remote_logs, tiered_settings
@@ -81,3 +83,31 @@ def test_without_tiered_storage(tmp_path: Path) -> None:
     with started(tmp_path, remote_log_storage_system_enable=False) as broker:
         replicas = broker.server.parts.replicas.manager
         assert (replicas.remote_logs, replicas.remote_fetches) == (None, None)
+
+
+def test_tiered_storage_is_not_disabled_below_topics_that_have_it(tmp_path: Path) -> None:
+    with started(tmp_path) as broker:
+        for topic in ("history", "plain"):
+            broker.create_topic(topic, config={"remote.storage.enable": topic == "history"})
+    disabled = tiered_settings(tmp_path / "store") | {"remote_log_storage_system_enable": False}
+    with pytest.raises(ConfigError) as refused, Broker(tmp_path / "data", **disabled):
+        pass
+    assert str(refused.value) == (
+        "remote.log.storage.system.enable=false, and remote.storage.enable=true for the topics "
+        "history: delete these topics or set remote.storage.enable=false before you disable "
+        "tiered storage"
+    )
+    with Broker(tmp_path / "data", **tiered_settings(tmp_path / "store")) as broker:
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            "history",
+            incremental_configs=[
+                ConfigEntry(
+                    "remote.storage.enable", "false", incremental_operation=AlterConfigOpType.SET
+                )
+            ],
+        )
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result(60)
+    with Broker(tmp_path / "data", **disabled) as broker:
+        assert broker.is_running

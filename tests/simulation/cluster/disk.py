@@ -43,7 +43,7 @@ class File:
 
     def __init__(self, path: str, content: bytes = b"") -> None:
         self._users = 0
-        #: What a file holds that nobody has open.
+        #: The content while no process has it open.
         self._closed = content
         self.path = path
         #: Grows with each change of the content.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.config.errors import ConfigErrors
+from ottla.broker.config.errors import ConfigError, ConfigErrors
 from ottla.broker.server import start_checks
 from ottla.broker.server.start_checks import (
     CertificateExpired,
@@ -68,3 +68,9 @@ def test_the_certificates_of_all_listeners_are_reported(tmp_path: Path) -> None:
     assert isinstance(second, CertificateExpired)
     assert "the certificate of listener B" in str(second)
     assert str(tmp_path / "missing") in str(third)
+
+
+def test_a_message_names_some_of_many_topics_with_tiered_storage() -> None:
+    topics = [f"t{each}" for each in range(8)]
+    with pytest.raises(ConfigError, match="for the topics t0, t1, t2, t3, t4 and 3 others: "):
+        start_checks.check_tiered_topics(BrokerConfig(), topics)
