@@ -422,7 +422,7 @@ class Internals(config: KafkaConfig, process: () => BrokerProcess, zkClient: () 
       .map(each => Broker(each.get(0).asInt, Seq.empty, None, features(each.get(2)))).toSet
     case ("liveBrokerIdAndEpochs", _) => process().ask("live_brokers").elements().asScala
       .map(each => each.get(0).asInt -> each.get(1).asLong).toMap
-    case ("allTopics", _) => zkClient().getAllTopicsInCluster()
+    case ("allTopics", _) => collection.mutable.Set.from(zkClient().getAllTopicsInCluster())
   }
 
   private def features(rows: JsonNode): Features[SupportedVersionRange] =
