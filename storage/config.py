@@ -59,7 +59,7 @@ class LogConfig:
     `local_limit_bytes` are those of local retention; otherwise they are those of retention.
     `max_segment_ms` is the age at which an append rolls the active segment: `segment.ms`, or
     `max.compaction.lag.ms` of a compacted log if that is less, because the active segment is never
-    compacted (Kafka: `LogConfig.maxSegmentMs`).
+    compacted (Kafka: `LogConfig.maxSegmentMs`). `record_magic` is that of `message.format.version`.
     """
 
     __slots__ = (
@@ -70,6 +70,7 @@ class LogConfig:
         "local_limit_bytes",
         "local_limit_ms",
         "max_segment_ms",
+        "record_magic",
         "values",
     )
 
@@ -112,6 +113,7 @@ class LogConfig:
     local_limit_bytes: int
     local_limit_ms: int
     max_segment_ms: int
+    record_magic: int
     values: Mapping[str, object]
 
     def __init__(self, **settings: object) -> None:
@@ -122,6 +124,7 @@ class LogConfig:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "values", values)
+        object.__setattr__(self, "record_magic", _magic_of(self.message_format_version))
         object.__setattr__(self, "compact", COMPACT in self.cleanup_policy)
         object.__setattr__(self, "delete", DELETE in self.cleanup_policy)
         lag_ms = self.max_compaction_lag_ms if self.compact else NO_LIMIT
@@ -169,6 +172,13 @@ class LogConfig:
             if attribute in DEFAULTS:
                 values[attribute] = _parse(name, text.strip(), DEFAULTS[attribute])
         return cls(**values)
+
+
+def _magic_of(version: str) -> int:
+    """The format of records that a version of Kafka introduced or kept."""
+    if version.startswith(("0.8", "0.9")):
+        return 0
+    return 1 if version.startswith("0.10") else 2
 
 
 def _parse(name: str, text: str, like: object) -> object:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.fetch_sessions import FetchPosition
     from ottla.protocol.messages.fetch import PartitionData
+    from ottla.storage.files.open_files import FileSlice
     from ottla.storage.log.log import Log
 
 PartitionKey = tuple[str | None, int]
@@ -200,10 +201,27 @@ def read_records(
             AbortedTransaction(producer_id, first_offset)
             for producer_id, first_offset in read.aborted_transactions
         ]
-    if read.slice is None:
+    records = read.slice
+    if records is None and params.hard_limit:
+        records = _beginning(log, params, position, left)
+    if records is None:
         return 0
-    data.records = read.slice
-    return read.slice.length
+    data.records = records
+    return records.length
+
+
+def _beginning(
+    log: Log, params: FetchParams, position: FetchPosition, left: int
+) -> FileSlice | None:
+    """What fits of a batch that is larger than the limit. Clients of these versions (0 to 2) learn
+    from an incomplete message that their limit is too low; without one they ask for ever, as they
+    do for records that have to be converted, in Kafka too."""
+    limit = min(position.partition_max_bytes, left)
+    if limit <= 0:
+        return None
+    bound = read_bound(log, params.isolation)
+    found = log.read(position.fetch_offset, limit, up_to=bound, min_one_batch=True).slice
+    return None if found is None else found.part(0, min(limit, found.length))
 
 
 def _readable(log: Log, position: FetchPosition, bound: int) -> tuple[int, bool]:

@@ -19,6 +19,7 @@ from ottla.broker.observability.broker_state import BrokerState, Phase
 from ottla.broker.observability.monitoring import event_log, open_http
 from ottla.broker.observability.state_log import StateLog
 from ottla.broker.runtime.tasks import run_in_threads
+from ottla.broker.server.foundation import log_config_factory
 from ottla.broker.server.http_assembly import observe, serve_parts
 from ottla.broker.server.parts import BrokerParts, build_parts
 from ottla.broker.server.start_checks import (
@@ -32,7 +33,6 @@ from ottla.broker.server.znode_store import connect_store, make_root, open_store
 from ottla.controller.registration import check_advertised_addresses
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
-from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.recovery.load_progress import LoadProgress
 
@@ -129,7 +129,7 @@ class BrokerServer:
         events = self._event_log = event_log(config)
         logs = self._logs = LogManager(
             config.log_directories(),
-            LogConfig.from_properties(config.topic_defaults()),
+            log_config_factory(config)(config.topic_defaults()),
             min_free_bytes=config.ottla_log_dir_min_free_bytes,
             producer_expiration_ms=config.producer_id_expiration_ms,
             transaction_verification=config.transaction_partition_verification_enable,

@@ -17,7 +17,10 @@ from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.broker.runtime.timer import Timer
 from ottla.broker.server.events import BrokerEvents
 from ottla.controller.runtime import LoopRuntime
+from ottla.controller.settings import parse_protocol_version
 from ottla.storage.config import LogConfig
+
+_NEWEST_FORMAT = "3.0-IV1"
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -73,7 +76,7 @@ def build_foundation(
         broker_epoch=BrokerEpoch(),
         metadata=MetadataCache(),
         dynamic_config=DynamicConfig(
-            store, runtime, config, broker_id, _log_config_factory(config), events
+            store, runtime, config, broker_id, log_config_factory(config), events
         ),
         features=FeatureCache(store, runtime, {}),
         policies=Policies(config),
@@ -81,13 +84,15 @@ def build_foundation(
     )
 
 
-def _log_config_factory(config: BrokerConfig) -> Callable[[dict[str, str]], LogConfig]:
-    """As in Kafka, `remote.storage.enable` has no effect on a broker without tiered storage."""
-    if config.remote_log_storage_system_enable:
-        return LogConfig.from_properties
-    return lambda properties: LogConfig.from_properties(
-        {**properties, "remote.storage.enable": "false"}
-    )
+def log_config_factory(config: BrokerConfig) -> Callable[[dict[str, str]], LogConfig]:
+    """As in Kafka, `remote.storage.enable` has no effect on a broker without tiered storage, and
+    `message.format.version` none from `inter.broker.protocol.version` 3.0 on."""
+    overrides = {}
+    if not config.remote_log_storage_system_enable:
+        overrides["remote.storage.enable"] = "false"
+    if parse_protocol_version(config.inter_broker_protocol_version) >= (3, 0, 0):
+        overrides["message.format.version"] = _NEWEST_FORMAT
+    return lambda properties: LogConfig.from_properties({**properties, **overrides})
 
 
 def _client_metrics(

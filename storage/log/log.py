@@ -204,6 +204,7 @@ class Log:
             and config.message_timestamp_before_max_ms == NO_LIMIT
             and config.message_timestamp_after_max_ms == NO_LIMIT
             and not config.compact
+            and config.record_magic == 2
         )
         self._size_limit = min(config.max_message_bytes, config.segment_bytes)
 
@@ -302,11 +303,13 @@ class Log:
         return self._appender.append_as_follower(records, now_ms)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Batches from `start_offset` on have this leader epoch. Does nothing if it is known.
+        """Batches from `start_offset` on have this leader epoch. Does nothing if it is known, or if
+        the log gets messages of an old format, which have none.
 
         Raises DiskFull, LogDirectoryOffline.
         """
-        self._writer.assign_epoch(leader_epoch, start_offset)
+        if self.config.record_magic == 2:
+            self._writer.assign_epoch(leader_epoch, start_offset)
 
     def roll(self, now_ms: int) -> Segment:
         """Starts a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""

@@ -233,6 +233,8 @@ class LogAppender:
         newest = max(batch.max_timestamp for batch in batches)
         aborted = changes.aborted()
         undo = self._index(aborted, accepted, newest, now_ms) if aborted else None
+        if any(batch.header is None for batch in batches):
+            self._writer.clear_epochs()
         try:
             if len(batches) == 1:
                 epoch = batches[0].leader_epoch

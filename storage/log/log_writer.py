@@ -83,3 +83,11 @@ class LogWriter:
                 self._epochs.assign(leader_epoch, start_offset)
             except OSError as error:
                 raise self._local.write_failed(error) from error
+
+    def clear_epochs(self) -> None:
+        """Before messages of an old format, which have no epoch: followers truncate to the high
+        watermark from then on, as in Kafka, since epochs do not tell what is in the log."""
+        try:
+            self._epochs.clear()
+        except OSError as error:
+            raise self._local.write_failed(error) from error

@@ -15,6 +15,7 @@ from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     MAGIC_POSITION,
+    NO_LEADER_EPOCH,
     TRANSACTIONAL_MASK,
     BatchHeader,
     check_crc,
@@ -26,13 +27,7 @@ from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
 from ottla.protocol.records.builder import assemble_batch, build_batch
 from ottla.protocol.records.compression import (
-    DEFAULT_LZ4_LEVEL,
-    DEFAULT_ZSTD_LEVEL,
-    GZIP,
     LZ4,
-    SNAPPY,
-    ZSTD,
-    codec_name,
     compress,
 )
 from ottla.protocol.records.convert import up_convert
@@ -57,10 +52,17 @@ from ottla.storage.records.batch_content import (
     check_number,
     decompress_content,
 )
+from ottla.storage.records.codecs import (
+    CODECS,
+    KEEP_CODEC,
+    check_size,
+    compression_cost,
+    level_of,
+    target_codec,
+)
+from ottla.storage.records.old_format import OldMessages, to_old_messages
 from ottla.storage.records.record_walk import Walk, walk_records
 from ottla.storage.records.validation_budget import (
-    KIB_COMPRESSED,
-    KIB_COMPRESSED_WELL,
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
@@ -68,8 +70,6 @@ from ottla.storage.records.validation_budget import (
     ValidationBudgetExceeded,
 )
 
-CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-KEEP_CODEC = "producer"
 _CODEC_MAX = 4
 # How many invalid records an error lists, so that responses stay small.
 _RECORD_ERRORS_MAX = 100
@@ -101,6 +101,7 @@ class ValidatedRecords(NamedTuple):
     buffer: bytearray | memoryview
     batches: list[tuple[int, BatchHeader]]
     config: LogConfig  # the settings they were validated with
+    old: OldMessages | None = None  # what is stored instead of the batches
 
 
 def validate_records(
@@ -116,12 +117,25 @@ def validate_records(
     buffer after conversion or recompression. Raises RecordsError, and ValidationBudgetExceeded when
     the work exceeds `budget`.
     """
+    validated = _validate(records, config, origin, now_ms, budget)
+    if config.record_magic < 2 and origin is AppendOrigin.CLIENT:
+        return _in_old_format(validated, now_ms, budget)
+    return validated
+
+
+def _validate(
+    records: bytearray | memoryview,
+    config: LogConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    budget: ValidationBudget | None,
+) -> ValidatedRecords:
     if len(records) <= MAGIC_POSITION:
         raise CorruptRecordError(f"{len(records)} bytes are too short for a record batch")
     if records[MAGIC_POSITION] < 2:
         return _rebuilt(_convert_old(records, config, now_ms, budget), config)
     batches = _check_batches(records, config, origin)
-    if any(_target_codec(config, header) != header.codec for _, header in batches):
+    if any(target_codec(config, header) != header.codec for _, header in batches):
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     for position, header in batches:
         if origin is AppendOrigin.COORDINATOR:
@@ -137,6 +151,8 @@ def assign(
     validated: ValidatedRecords, *, leader_epoch: int, first_offset: int, now_ms: int
 ) -> Accepted:
     """Assigns offsets from `first_offset` on, leader epoch and LogAppendTime in place."""
+    if validated.old is not None:
+        return _assign_old(validated.old, first_offset)
     records = validated.buffer
     stamp = validated.config.message_timestamp_type == LOG_APPEND_TIME
     accepted = []
@@ -162,6 +178,18 @@ def assign(
         )
         first_offset = last_offset + 1
     return Accepted(records, accepted, now_ms if stamp else -1)
+
+
+def _assign_old(messages: OldMessages, first_offset: int) -> Accepted:
+    buffer, entries = messages.assign(first_offset)
+    batches = [
+        AcceptedBatch(
+            each.position, each.size, each.first_offset, each.last_offset, None,
+            each.max_timestamp, NO_LEADER_EPOCH,
+        )
+        for each in entries
+    ]  # fmt: skip
+    return Accepted(buffer, batches, messages.log_append_time)
 
 
 def prepare_for_follower(records: bytearray | memoryview | bytes) -> Accepted:
@@ -314,29 +342,6 @@ def _decode(
     return data, walk_records(data, header.record_count)
 
 
-def _target_codec(config: LogConfig, header: BatchHeader) -> int:
-    if config.compression_type == KEEP_CODEC or header.is_control:
-        return header.codec
-    return CODECS[config.compression_type]
-
-
-def _level(config: LogConfig, codec: int) -> int | None:
-    if codec == GZIP:
-        return config.compression_gzip_level
-    if codec == LZ4:
-        return config.compression_lz4_level
-    return config.compression_zstd_level if codec == ZSTD else None
-
-
-def _compression_cost(config: LogConfig, codec: int) -> int:
-    """The cost of compressing one KiB, in units of `validation_budget`."""
-    if not codec:
-        return 0
-    level = _level(config, codec)
-    usual = {SNAPPY: None, LZ4: DEFAULT_LZ4_LEVEL, ZSTD: DEFAULT_ZSTD_LEVEL}
-    return KIB_COMPRESSED if codec in usual and usual[codec] == level else KIB_COMPRESSED_WELL
-
-
 def _recompress(
     records: bytearray | memoryview,
     headers: list[tuple[int, BatchHeader]],
@@ -347,20 +352,20 @@ def _recompress(
     rebuilt = bytearray()
     for position, header in headers:
         _check_records(records, position, header, config, now_ms, budget)
-        codec = _target_codec(config, header)
+        codec = target_codec(config, header)
         if codec == header.codec:
             rebuilt += memoryview(records)[position : position + header.size_in_bytes]
             continue
         data, walk = _decode(records, position, header, budget)
         if budget is not None:
-            budget.spend((len(data) >> 10) * _compression_cost(config, codec))
-        level = _level(config, codec)
+            budget.spend((len(data) >> 10) * compression_cost(config, codec))
+        level = level_of(config, codec)
         if not walk.is_in_order or header.timestamp_type != CREATE_TIME_ID:
             rebuilt += _renumber(records, position, header, codec, level, budget)
             continue
         payload = compress(codec, data, level) if codec else data
         # Before a hundred megabytes are copied in vain.
-        _check_size(len(payload) + BATCH_OVERHEAD, codec, config)
+        check_size(len(payload) + BATCH_OVERHEAD, codec, config)
         rebuilt += assemble_batch(
             payload,
             base_offset=0,
@@ -427,7 +432,7 @@ def _convert_old(
             records,
             2,
             codec=codec,
-            level=None if codec is None else _level(config, codec),
+            level=None if codec is None else level_of(config, codec),
             timestamp_type=LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID,
             log_append_time=now_ms,
             max_decompressed_bytes=limit,
@@ -448,18 +453,35 @@ def _convert_old(
     return bytearray(batch)
 
 
+def _in_old_format(
+    validated: ValidatedRecords, now_ms: int, budget: ValidationBudget | None
+) -> ValidatedRecords:
+    config = validated.config
+    if budget is not None:
+        for _, header in validated.batches:
+            cost = header.record_count * RECORD_REBUILT
+            budget.spend(
+                cost + (header.size_in_bytes >> 10) * compression_cost(config, header.codec)
+            )
+    stamp = config.message_timestamp_type == LOG_APPEND_TIME and config.record_magic > 0
+    old = to_old_messages(
+        validated.buffer,
+        validated.batches,
+        config.record_magic,
+        level_of=lambda codec: level_of(config, codec),
+        log_append_time=now_ms if stamp else -1,
+        max_decompressed_bytes=MAX_DECOMPRESSED_BYTES,
+    )
+    for part in old.parts:
+        if part.codec:
+            check_size(len(part.content), part.codec, config)
+    return validated._replace(old=old)
+
+
 def _rebuilt(buffer: bytearray, config: LogConfig) -> ValidatedRecords:
     batches = []
     for position, header in iterate_entries(buffer):
         assert isinstance(header, BatchHeader)
-        _check_size(header.size_in_bytes, header.codec, config)
+        check_size(header.size_in_bytes, header.codec, config)
         batches.append((position, header))
     return ValidatedRecords(buffer, batches, config)
-
-
-def _check_size(size: int, codec: int, config: LogConfig) -> None:
-    if size > config.max_message_bytes:
-        raise RecordTooLargeError(
-            f"a batch has {size} bytes with {codec_name(codec)} compression, more than"
-            f" max.message.bytes={config.max_message_bytes}"
-        )

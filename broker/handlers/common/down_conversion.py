@@ -66,7 +66,8 @@ class DownConversion:
             if config.compression_type == "zstd" and version < _FIRST_WITH_ZSTD:
                 _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             elif version < _FIRST_WITH_BATCHES:
-                if not is_follower and not config.message_downconversion_enable:
+                is_old = config.record_magic <= _magic_of(version)
+                if not (is_follower or is_old or config.message_downconversion_enable):
                     _set_error(data, ErrorCode.UNSUPPORTED_VERSION)
                 elif data.records:
                     needed = True
@@ -99,7 +100,7 @@ class DownConversion:
     async def _convert(
         self, version: int, results: list[FetchResult], items: list[FetchItem]
     ) -> None:
-        magic = 1 if version >= _FIRST_WITH_TIMESTAMPS else 0
+        magic = _magic_of(version)
         positions = {(topic, position.partition): position for topic, _, position in items}
         for topic, _, data in results:
             position = positions.get((topic, data.partition_index))
@@ -112,6 +113,7 @@ class DownConversion:
                     magic,
                     position.fetch_offset,
                     position.partition_max_bytes,
+                    self._log_config(topic or "").record_magic <= magic,
                 )
             except UnsupportedCompressionError:
                 _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -137,6 +139,11 @@ class _Converted(NamedTuple):
     seconds: float
 
 
+def _magic_of(version: int) -> int:
+    """The newest message format that a client of a version of Fetch below 4 reads."""
+    return 1 if version >= _FIRST_WITH_TIMESTAMPS else 0
+
+
 def _set_error(data: PartitionData, code: int) -> None:
     data.error_code = code
     data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
@@ -144,9 +151,16 @@ def _set_error(data: PartitionData, code: int) -> None:
 
 
 def _convert_slice(
-    records: FileSlice | bytes | memoryview, magic: int, first_offset: int, max_bytes: int
+    records: FileSlice | bytes | memoryview,
+    magic: int,
+    first_offset: int,
+    max_bytes: int,
+    is_old: bool,
 ) -> _Converted:
+    """`is_old`: records are stored in a format that the client reads, so that it may get the
+    beginning of a message that is larger than its limit."""
     from ottla.protocol.records.convert import ConversionCount, down_convert
+    from ottla.protocol.records.reader import iterate_entries
 
     started = perf_counter()
     content = records if isinstance(records, bytes | memoryview) else records.read()
@@ -155,4 +169,6 @@ def _convert_slice(
         content, magic, first_offset=first_offset, max_bytes=max_bytes, count=count
     )
     converted = b"".join(chunks)
+    if is_old and next(iterate_entries(content), None) is None:
+        converted = bytes(content)
     return _Converted(converted, count.records, perf_counter() - started)

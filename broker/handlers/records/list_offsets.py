@@ -269,6 +269,11 @@ def _find(
         if is_unavailable:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return -1, end, partition.leader_epoch
+    if log.config.record_magic == 0 and timestamp != EARLIEST:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"Messages of message.format.version={log.config.message_format_version} have no time.",
+        )
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
         return -1, start, log.leader_epochs.epoch_for_offset(start)

@@ -25,6 +25,6 @@ def test_records_of_each_kind(tmp_path: Path, kind: str) -> None:
             OpenFile(RealFileSystem(), str(path), READ_ONLY), 0, len(batch)
         ),
     }[kind]
-    converted = _convert_slice(records, 1, 0, 1 << 20)
+    converted = _convert_slice(records, 1, 0, 1 << 20, False)
     assert [header.magic for _, header in iterate_entries(converted.records)] == [1, 1, 1]
     assert converted.messages == 3

@@ -1,0 +1,96 @@
+"""Logs whose `message.format.version` is below 0.11: what is stored, and which epochs are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import iterate_entries, read_records
+from ottla.protocol.records.record import Record
+from ottla.storage.config import LogConfig
+from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.validation import validate_records
+from ottla.storage.records.validation_budget import ValidationBudget, ValidationBudgetExceeded
+from tests.doubles.storage_logs import NOW_MS, batch_of, marker, new_log
+
+OLD = LogConfig(message_format_version="0.10.2")
+
+
+def content_of(log: Log) -> bytes:
+    found = log.read(0, 1 << 20, up_to=log.log_end_offset).slice
+    assert found is not None
+    return found.read()
+
+
+def magics(log: Log) -> list[int]:
+    return [header.magic for _, header in iterate_entries(content_of(log))]
+
+
+@pytest.mark.parametrize(
+    ("version", "magic"),
+    [("0.8.2", 0), ("0.9.0-IV0", 0), ("0.10.0", 1), ("0.10.2-IV0", 1), ("0.11.0", 2), ("1.0", 2)],
+)
+def test_the_format_of_a_version(version: str, magic: int) -> None:
+    config = LogConfig(message_format_version=version)
+    assert config.record_magic == magic
+    log = new_log()
+    log.update_config(config)
+    log.append(batch_of(1), leader_epoch=0, now_ms=NOW_MS)
+    assert magics(log) == [magic]
+
+
+def test_an_append_and_what_is_read() -> None:
+    log = new_log(message_format_version="0.10.2")
+    log.append(batch_of(2), leader_epoch=4, now_ms=NOW_MS)
+    info = log.append(batch_of(3, codec=1), leader_epoch=4, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset) == (2, 4)
+    assert [each.offset for each in read_records(content_of(log))] == [0, 1, 2, 3, 4]
+    # An offset within compressed messages is found, too.
+    found = log.read(3, 1 << 20, up_to=5)
+    assert found.slice is not None
+    assert [each.offset for each in read_records(found.slice.read())] == [2, 3, 4]
+    assert log.offset_for_timestamp(NOW_MS + 1) == (NOW_MS + 1, 1, -1)
+
+
+def test_old_messages_have_no_epochs() -> None:
+    """Followers do not know them, so the leader must not compare with its own."""
+    log = new_log()
+    log.assign_epoch(3, 0)
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    assert log.leader_epochs.entries == [(3, 0)]
+    log.update_config(OLD)
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    assert log.leader_epochs.entries == []
+    log.assign_epoch(4, log.log_end_offset)
+    assert log.leader_epochs.entries == []
+    log.update_config(LogConfig())
+    log.append(batch_of(2), leader_epoch=4, now_ms=NOW_MS)
+    assert log.leader_epochs.entries == [(4, 4)]
+
+
+def test_a_follower_that_gets_old_messages_forgets_its_epochs() -> None:
+    log = new_log()
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    records = [Record(2, NOW_MS, 0, b"k", b"v", [])]
+    log.append_as_follower(build_message_set(records, magic=1), now_ms=NOW_MS)
+    assert (log.leader_epochs.entries, log.log_end_offset) == ([], 3)
+
+
+def test_coordinators_store_the_current_format() -> None:
+    log = new_log(message_format_version="0.9.0")
+    log.append(marker(1, committed=True), leader_epoch=0, now_ms=NOW_MS,
+               origin=AppendOrigin.COORDINATOR)  # fmt: skip
+    assert magics(log) == [2]
+
+
+def test_many_records_are_converted_in_a_worker() -> None:
+    """The conversion counts for the budget of the event loop."""
+    batch = batch_of(2_000)
+    validate_records(batch, LogConfig(), AppendOrigin.CLIENT, NOW_MS, ValidationBudget())
+    with pytest.raises(ValidationBudgetExceeded):
+        validate_records(batch, OLD, AppendOrigin.CLIENT, NOW_MS, ValidationBudget())
+    validated = validate_records(batch, OLD, AppendOrigin.CLIENT, NOW_MS)
+    log = new_log(message_format_version="0.10.2")
+    info = log.append_validated(validated, leader_epoch=0, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset) == (0, 1_999)
