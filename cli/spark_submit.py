@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,10 +165,28 @@ def submit(
         command = command_line(spark_submit, submission, archive, [file])
         command += [str(program), str(file), *arguments]
         environment = {**os.environ, **variables, **python_variables(submission, os.environ)}
+        return run_until_end(command, environment)
+
+
+def run_until_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs a program; returns its exit code, or that of a shell if a signal ends it.
+
+    SIGTERM is passed to the program, and SIGINT is sent to it by the terminal. This ends when the
+    program does, which may finish its work before. A second SIGINT kills it.
+    """
+    process = subprocess.Popen(command, env=environment)
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
         try:
-            return subprocess.run(command, env=environment).returncode
+            code = process.wait()
         except KeyboardInterrupt:
-            return 130  # as a shell has it; Spark got the signal, too
+            code = process.wait()
+        return 128 - code if code < 0 else code
+    except KeyboardInterrupt:
+        process.kill()
+        return 128 - process.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def python_variables(submission: Submission, environment: Mapping[str, str]) -> dict[str, str]:

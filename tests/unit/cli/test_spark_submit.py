@@ -1,5 +1,9 @@
-"""The command line of spark-submit, and where it is found."""
+"""The command line of spark-submit, where it is found, and how a job ends."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +11,7 @@ import pytest
 from ottla.cli import spark_submit
 from ottla.cli.output import Failure
 from ottla.cli.spark_submit import Submission
+from tests.doubles.eventually import eventually
 
 
 @pytest.fixture
@@ -92,3 +97,51 @@ def test_whose_python_runs_where(submission: Submission, expected: set[str]) -> 
     assert set(spark_submit.python_variables(submission, {})) == expected
     own = dict.fromkeys(("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"), "python3")
     assert spark_submit.python_variables(submission, own) == {}
+
+
+# Ends with 7 when it is asked to end; it had the options file before.
+_SUBMIT = """#!/bin/sh
+for last; do :; done
+cat "$last" > "$SEEN"
+trap 'kill $!; exit 7' TERM INT
+sleep 60 &
+wait
+"""
+_PROGRAM = """
+from ottla.cli.spark_submit import Submission, submit
+submission = Submission("local[1]", "client", (), (), (), ())
+raise SystemExit(submit(submission, "land.job", None, "secret options", ()))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_job_and_no_file_stays(
+    spark_home: Path, tmp_path: Path, sent: signal.Signals
+) -> None:
+    program = spark_home / "bin/spark-submit"
+    program.write_text(_SUBMIT)
+    program.chmod(0o755)
+    seen, temporary = tmp_path / "seen", tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        env={**os.environ, "SEEN": str(seen), "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+    try:
+        eventually(lambda: seen.exists() and seen.read_text() == "secret options")
+        assert list(temporary.iterdir()) != []
+        # A terminal sends SIGINT to all processes of the job, a supervisor SIGTERM to the first.
+        if sent is signal.SIGINT:
+            os.killpg(process.pid, sent)
+        else:
+            process.send_signal(sent)
+        assert process.wait(30) == 7
+    finally:
+        process.kill()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_job_that_a_signal_ends_has_the_exit_code_of_a_shell() -> None:
+    assert spark_submit.run_until_end(["sh", "-c", "kill -9 $$"], os.environ) == 137
+    assert spark_submit.run_until_end(["sh", "-c", "exit 3"], os.environ) == 3
