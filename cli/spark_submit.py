@@ -174,19 +174,31 @@ def run_until_end(command: Sequence[str], environment: Mapping[str, str]) -> int
     SIGTERM is passed to the program, and SIGINT is sent to it by the terminal. This ends when the
     program does, which may finish its work before. A second SIGINT kills it.
     """
-    process = subprocess.Popen(command, env=environment)
-    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    process: subprocess.Popen[bytes] | None = None
+    received: list[int] = []
+
+    def on_signal(number: int, _frame: object) -> None:
+        received.append(number)
+        if process is not None:
+            _pass_on(process, received)
+
+    # Before the start: a signal that comes meanwhile is passed on after it.
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            code = process.wait()
+        process = subprocess.Popen(command, env=environment)
+        _pass_on(process, received)
+        code = process.wait()
         return 128 - code if code < 0 else code
-    except KeyboardInterrupt:
-        process.kill()
-        return 128 - process.wait()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _pass_on(process: subprocess.Popen[bytes], received: list[int]) -> None:
+    if received.count(signal.SIGINT) > 1:
+        process.kill()
+    elif signal.SIGTERM in received:
+        process.terminate()
 
 
 def python_variables(submission: Submission, environment: Mapping[str, str]) -> dict[str, str]:

@@ -101,10 +101,10 @@ def test_whose_python_runs_where(submission: Submission, expected: set[str]) -> 
 
 # Ends with 7 when it is asked to end; it had the options file before.
 _SUBMIT = """#!/bin/sh
+sleep 60 &
+trap 'kill $!; exit 7' TERM INT
 for last; do :; done
 cat "$last" > "$SEEN"
-trap 'kill $!; exit 7' TERM INT
-sleep 60 &
 wait
 """
 _PROGRAM = """
@@ -140,6 +140,35 @@ def test_a_signal_ends_the_job_and_no_file_stays(
     finally:
         process.kill()
     assert list(temporary.iterdir()) == []
+
+
+_IGNORING = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+open(sys.argv[1], "w").close()
+time.sleep(60)
+"""
+_RUN = """
+import os, sys
+from ottla.cli.spark_submit import run_until_end
+raise SystemExit(run_until_end([sys.executable, "-c", *sys.argv[1:]], os.environ))
+"""
+
+
+def test_a_second_interrupt_kills_a_job_that_ignores_the_first(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    process = subprocess.Popen([sys.executable, "-c", _RUN, _IGNORING, str(seen)])
+    try:
+        eventually(seen.exists)
+
+        def has_ended() -> bool:
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        eventually(has_ended)
+        assert process.returncode == 137
+    finally:
+        process.kill()
 
 
 def test_a_job_that_a_signal_ends_has_the_exit_code_of_a_shell() -> None:
