@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.fetch_sessions import FetchPosition
     from ottla.protocol.messages.fetch import PartitionData
-    from ottla.storage.files.open_files import FileSlice
     from ottla.storage.log.log import Log
 
 PartitionKey = tuple[str | None, int]
@@ -189,11 +188,12 @@ def read_records(
 
     `left` bytes remain of the limit of the request. The errors are those of `Log.read`.
     """
+    limit = max(0, min(position.partition_max_bytes, left))
     read = log.read(
         position.fetch_offset,
-        min(position.partition_max_bytes, left),
+        limit,
         up_to=read_bound(log, params.isolation),
-        min_one_batch=is_first and not params.hard_limit,
+        min_one_batch=is_first or params.hard_limit,
         read_committed=params.isolation == READ_COMMITTED,
     )
     if params.isolation == READ_COMMITTED:
@@ -202,26 +202,15 @@ def read_records(
             for producer_id, first_offset in read.aborted_transactions
         ]
     records = read.slice
-    if records is None and params.hard_limit:
-        records = _beginning(log, params, position, left)
-    if records is None:
+    if records is not None and params.hard_limit:
+        # Clients of these versions (0 to 2) learn from an incomplete message that their limit is
+        # too low; without one they ask for ever, as they do for records that have to be converted,
+        # in Kafka too.
+        records = records.part(0, min(limit, records.length))
+    if not records:
         return 0
     data.records = records
     return records.length
-
-
-def _beginning(
-    log: Log, params: FetchParams, position: FetchPosition, left: int
-) -> FileSlice | None:
-    """What fits of a batch that is larger than the limit. Clients of these versions (0 to 2) learn
-    from an incomplete message that their limit is too low; without one they ask for ever, as they
-    do for records that have to be converted, in Kafka too."""
-    limit = min(position.partition_max_bytes, left)
-    if limit <= 0:
-        return None
-    bound = read_bound(log, params.isolation)
-    found = log.read(position.fetch_offset, limit, up_to=bound, min_one_batch=True).slice
-    return None if found is None else found.part(0, min(limit, found.length))
 
 
 def _readable(log: Log, position: FetchPosition, bound: int) -> tuple[int, bool]:

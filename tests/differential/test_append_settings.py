@@ -93,12 +93,25 @@ def produce(topic: str, records: bytes) -> ProduceRequest:
     )
 
 
-def stored(response: object, now_ms: int) -> list[tuple[object, ...]]:
-    """Each batch as it lies in the log; times of the broker only by their kind."""
+def fetch(topic: str, limit: int = 1 << 20) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=limit)
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=10, min_bytes=0, max_bytes=1 << 20,
+        topics=[FetchTopic(topic=topic, partitions=[partition])], session_epoch=-1,
+    )  # fmt: skip
+
+
+def content_of(response: object) -> bytes:
+    """The records of the one partition of a response."""
     assert isinstance(response, FetchResponse)
     (partition,) = response.responses[0].partitions
     assert partition.error_code == 0
-    content = bytes(partition.records or b"")
+    return bytes(partition.records or b"")
+
+
+def stored(response: object, now_ms: int) -> list[tuple[object, ...]]:
+    """Each batch as it lies in the log; times of the broker only by their kind."""
+    content = content_of(response)
     found: list[tuple[object, ...]] = []
     for position, header in iterate_batches(content):
         batch = content[position : position + header.size_in_bytes]
@@ -132,10 +145,5 @@ def test_refused_alike_and_stored_alike(pair: Pair, settings: dict[str, str]) ->
         except AssertionError as difference:
             wrong.append(f"{name}: {difference}")
     assert not wrong, "\n".join(wrong)
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        replica_id=-1, max_wait_ms=10, min_bytes=0, max_bytes=1 << 20,
-        topics=[FetchTopic(topic=topic, partitions=[partition])], session_epoch=-1,
-    )  # fmt: skip
-    kafka, ottla = (stored(response, now_ms) for response in pair.responses(request, 11))
+    kafka, ottla = (stored(response, now_ms) for response in pair.responses(fetch(topic), 11))
     assert ottla == kafka
