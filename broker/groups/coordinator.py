@@ -78,10 +78,13 @@ class GroupCoordinator:
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
         self._jobs = SlicedJobs(defer)
-        self._unload_jobs = SlicedJobs(defer, takes_turns=True)  # and those after a load
+        # After a load, when a partition is unloaded, and responses to all members of a group.
+        self._group_jobs = SlicedJobs(defer, takes_turns=True)
         codec = settings.offsets_topic_compression_codec
         appender = GroupAppender(log, self.partitions, clock, defer_appends or defer, codec)
-        rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
+        rebalancer = Rebalancer(
+            settings, timer, clock.now_ms, appender.store_group, self.events, self._group_jobs
+        )
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None
         if has_consumer_groups and catalog is not None:
@@ -147,7 +150,7 @@ class GroupCoordinator:
             self._expiry_timer.cancel()
         self._jobs.stop()
         self.partitions.stop()
-        self._unload_jobs.finish()
+        self._group_jobs.finish()
 
     @property
     def rebalances_completed(self) -> int:
@@ -207,7 +210,7 @@ class GroupCoordinator:
             self._schedule_expiry()
 
     def _on_loaded(self, partition: GroupPartition) -> None:
-        self._unload_jobs.start(self._start_sessions(partition))
+        self._group_jobs.start(self._start_sessions(partition))
         if self.shares is not None:
             self.shares.on_loaded(partition)
         self.missed_deletions.on_loaded(partition)
@@ -240,7 +243,7 @@ class GroupCoordinator:
                 self.consumers.on_group_unloaded(group)
         if self.shares is not None:
             self.shares.on_unloaded(partition)
-        self._unload_jobs.start(self._release(partition))
+        self._group_jobs.start(self._release(partition))
 
     def _release(self, partition: GroupPartition) -> Steps[None]:
         left = GROUPS_PER_STEP
