@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.groups")
 
 GROUPS_PER_STEP = 16  # up to 8 us each
+_MEMBERS_OF_A_GROUP = 2  # take as long
 
 
 class GroupCoordinator:
@@ -212,7 +213,7 @@ class GroupCoordinator:
     def _on_loaded(self, partition: GroupPartition) -> None:
         self._group_jobs.start(self._start_sessions(partition))
         if self.shares is not None:
-            self.shares.on_loaded(partition)
+            self._group_jobs.start(self.shares.start_sessions(partition))
         self.missed_deletions.on_loaded(partition)
 
     def _start_sessions(self, partition: GroupPartition) -> Steps[None]:
@@ -226,8 +227,8 @@ class GroupCoordinator:
             if group.kind == "classic":
                 yield from self._rebalancer.start_sessions(group)
             elif self.consumers is not None:
-                self.consumers.sessions.watch_unwatched_members(group.group_id)
-            left -= 1
+                yield from self.consumers.sessions.start_sessions(group)
+            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
             if left <= 0:
                 left = GROUPS_PER_STEP
                 yield
@@ -239,7 +240,6 @@ class GroupCoordinator:
             if group.kind == "classic":
                 group.transition_to(GroupState.DEAD, now_ms)
             elif self.consumers is not None:
-                # At once: the timers of a group are found by its name, also if it is loaded again.
                 self.consumers.on_group_unloaded(group)
         if self.shares is not None:
             self.shares.on_unloaded(partition)
@@ -251,7 +251,11 @@ class GroupCoordinator:
             _, group = partition.groups.popitem()
             if group.kind == "classic":
                 yield from self._rebalancer.close(group, ErrorCode.NOT_COORDINATOR)
-            left -= 1
+            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
             if left <= 0:
                 left = GROUPS_PER_STEP
                 yield
+        if self.consumers is not None:
+            yield from self.consumers.sessions.timers.cancel_ended()
+        if self.shares is not None:
+            yield from self.shares.timers.cancel_ended()

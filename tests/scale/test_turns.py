@@ -306,6 +306,33 @@ async def test_a_large_classic_group_rebalances(meter: TurnMeter) -> None:
     assert all(peer.sent for peer in peers)
 
 
+@pytest.mark.parametrize("members", [10, 100_000])
+async def test_members_of_consumer_groups_are_watched_until_the_coordinator_resigns(
+    meter: TurnMeter, members: int
+) -> None:
+    setup = ConsumerSetup(catalog=Catalog(t=1))
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    for number in range(120_000 // members):
+        group_id = f"group-{number}"
+        partition.replay_consumer_group(GroupEpoch(group_id, 1))
+        for index in range(members):
+            member = ConsumerMember(f"{number}-{index}")
+            partition.replay_consumer_group(MemberSubscription(group_id, member.member_id, member))
+
+    async def load() -> None:
+        setup.coordinator._on_loaded(partition)
+
+    async def resign() -> None:
+        setup.coordinator.on_resigned(0, 1)
+
+    await begin(meter)
+    await in_turns(load())
+    assert await run_in_turns(setup) > 50
+    await in_turns(resign())
+    assert await run_in_turns(setup) > 50
+
+
 class Peer:
     """A connection that notes the bytes of its responses."""
 

@@ -156,7 +156,7 @@ class ConsumerMembership:
             else:
                 group = self._partitions.find(replaced.group_id)
                 if group is not None and group.kind == "consumer":
-                    self._sessions.on_group_loaded(group)
+                    self._sessions.on_group_upgraded(group)
             done(error_code)
 
         return draft.change(upgraded)
