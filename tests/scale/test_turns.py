@@ -34,6 +34,7 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.state import Transaction, TransactionState, TransactionValue
 from ottla.controller.requests.shared_metadata import SharedMetadata
 from ottla.protocol.codec import raw_encoder
+from ottla.protocol.consumer_protocol import Assignment, encode_assignment
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -64,6 +65,7 @@ GROUPS = 5_000
 LISTED = 50_000
 MEMBERS, ASSIGNED = 1_000, 10_000
 JOINED = 10_000
+CONVERTED = 2_000
 MAX_CALLS = 500_000
 T = TypeVar("T")
 
@@ -304,6 +306,34 @@ async def test_a_large_classic_group_rebalances(meter: TurnMeter) -> None:
     await in_turns(call(setup.leave, (ids[0], None)))  # ends the wait of the others
     await run_in_turns(setup)
     assert all(peer.sent for peer in peers)
+
+
+async def test_a_large_group_is_converted_and_back(meter: TurnMeter) -> None:
+    setup = ConsumerSetup(
+        catalog=Catalog(t=CONVERTED),
+        group_initial_rebalance_delay_ms=3_000,
+        group_consumer_migration_policy="bidirectional",
+    )
+    joins = [setup.join() for _ in range(CONVERTED)]
+    setup.timer.advance(6_000)
+    setup.run_deferred()
+    ids = [join.value.member_id for join in joins]
+    given = {
+        member_id: encode_assignment(Assignment([TopicPartition("t", number)]))
+        for number, member_id in enumerate(ids)
+    }
+    setup.sync(ids[0], 1, given)
+    setup.run_deferred()
+
+    async def beat(epoch: int) -> PendingResponse[ConsumerGroupHeartbeatResponse]:
+        return setup.beat("new", epoch, topics=["t"], owned={}, timeout_ms=30_000)
+
+    await begin(meter)
+    for epoch in (0, -1):  # joins, and leaves
+        response = await in_turns(beat(epoch))
+        assert await run_in_turns(setup) > 50
+        assert response.value.error_code == 0
+    assert list(setup.group().members) == ids
 
 
 @pytest.mark.parametrize("members", [10, 100_000])

@@ -39,7 +39,7 @@ from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.listed import listed
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
@@ -389,8 +389,8 @@ class Rebalancer:
     # The group as a whole.
 
     def on_group_loaded(self, group: Group) -> None:
-        """A group was loaded: the sessions of its members start."""
-        run_at_once(self.start_sessions(group))
+        """A group was loaded: the sessions of its members start, a slice at once."""
+        self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: Group) -> Steps[None]:
         """As `on_group_loaded`. In a pause members may join, leave and restart their sessions."""
@@ -409,7 +409,7 @@ class Rebalancer:
     def mark_dead(self, group: Group, error_code: int) -> None:
         """The group is deleted or unloaded: completes pending requests and stops all timers."""
         group.transition_to(GroupState.DEAD, self._clock())
-        run_at_once(self.close(group, error_code))
+        self._jobs.start(self.close(group, error_code))
 
     def close(self, group: Group, error_code: int) -> Steps[None]:
         """Completes the pending requests of a dead group and stops all timers. In a pause these

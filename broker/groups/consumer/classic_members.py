@@ -98,7 +98,7 @@ class ClassicMembers:
             if not group.is_empty:
                 return (yield from self._join(group, join, response_callback))
             draft = GroupDraft(group, self._catalog)
-            draft.delete()
+            yield from draft.delete()
             return draft.change(emptied)
 
         self._writer.submit(group_id, guarded(handle, reject))

@@ -15,9 +15,10 @@ from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import error_name
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.groups")
 
@@ -49,7 +50,9 @@ class ConsumerSessions:
         migration: Migration,
         events: GroupEvents,
         clock: WallClock,
+        jobs: SlicedJobs,
     ) -> None:
+        """`jobs` starts the timers of large groups."""
         self._settings = settings
         self._partitions = partitions
         self._writer = writer
@@ -58,6 +61,7 @@ class ConsumerSessions:
         self._migration = migration
         self._events = events
         self._clock = clock
+        self._jobs = jobs
         self.rebalances = 0
 
     def remove(
@@ -83,7 +87,7 @@ class ConsumerSessions:
                 self.on_member_removed(group.group_id, member, kind, reason)
             done(error_code)
 
-        change = self._migration.downgrade(group, member.member_id, removed)
+        change = yield from self._migration.downgrade(group, member.member_id, removed)
         if change is not None:
             return change
         draft = GroupDraft(group, self._catalog)
@@ -177,8 +181,8 @@ class ConsumerSessions:
     def on_group_upgraded(self, group: ConsumerGroup) -> None:
         """It was a classic group until now: the sessions of its members start."""
         self.timers.end(group.group_id)  # of when it was a consumer group before
-        run_at_once(self.timers.cancel_ended())
-        run_at_once(self.start_sessions(group))
+        self._jobs.start(self.timers.cancel_ended())
+        self._jobs.start(self.start_sessions(group))
 
     def watch_unwatched_members(self, group_id: str) -> None:
         """A change was replayed after its append timed out: starts timers that do not run."""
@@ -188,7 +192,7 @@ class ConsumerSessions:
         if group.kind == "classic":
             self._migration.on_late_downgrade(group)
         else:
-            run_at_once(self.start_sessions(group))
+            self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: ConsumerGroup) -> Steps[None]:
         """Starts the timers of members that do not run. In a pause members may join and leave, and
