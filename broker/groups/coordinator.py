@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.groups")
 
 GROUPS_PER_STEP = 16  # up to 8 us each
+_MEMBERS_OF_A_GROUP = 2  # take as long
 
 
 class GroupCoordinator:
@@ -78,10 +79,13 @@ class GroupCoordinator:
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
         self._jobs = SlicedJobs(defer)
-        self._unload_jobs = SlicedJobs(defer, takes_turns=True)  # and those after a load
+        # After a load, when a partition is unloaded, and responses to all members of a group.
+        self._group_jobs = SlicedJobs(defer, takes_turns=True)
         codec = settings.offsets_topic_compression_codec
         appender = GroupAppender(log, self.partitions, clock, defer_appends or defer, codec)
-        rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
+        rebalancer = Rebalancer(
+            settings, timer, clock.now_ms, appender.store_group, self.events, self._group_jobs
+        )
         self._rebalancer = rebalancer
         self.consumers: ConsumerGroups | None = None
         if has_consumer_groups and catalog is not None:
@@ -147,7 +151,7 @@ class GroupCoordinator:
             self._expiry_timer.cancel()
         self._jobs.stop()
         self.partitions.stop()
-        self._unload_jobs.finish()
+        self._group_jobs.finish()
 
     @property
     def rebalances_completed(self) -> int:
@@ -207,9 +211,9 @@ class GroupCoordinator:
             self._schedule_expiry()
 
     def _on_loaded(self, partition: GroupPartition) -> None:
-        self._unload_jobs.start(self._start_sessions(partition))
+        self._group_jobs.start(self._start_sessions(partition))
         if self.shares is not None:
-            self.shares.on_loaded(partition)
+            self._group_jobs.start(self.shares.start_sessions(partition))
         self.missed_deletions.on_loaded(partition)
 
     def _start_sessions(self, partition: GroupPartition) -> Steps[None]:
@@ -223,8 +227,8 @@ class GroupCoordinator:
             if group.kind == "classic":
                 yield from self._rebalancer.start_sessions(group)
             elif self.consumers is not None:
-                self.consumers.sessions.watch_unwatched_members(group.group_id)
-            left -= 1
+                yield from self.consumers.sessions.start_sessions(group)
+            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
             if left <= 0:
                 left = GROUPS_PER_STEP
                 yield
@@ -236,11 +240,10 @@ class GroupCoordinator:
             if group.kind == "classic":
                 group.transition_to(GroupState.DEAD, now_ms)
             elif self.consumers is not None:
-                # At once: the timers of a group are found by its name, also if it is loaded again.
                 self.consumers.on_group_unloaded(group)
         if self.shares is not None:
             self.shares.on_unloaded(partition)
-        self._unload_jobs.start(self._release(partition))
+        self._group_jobs.start(self._release(partition))
 
     def _release(self, partition: GroupPartition) -> Steps[None]:
         left = GROUPS_PER_STEP
@@ -248,7 +251,11 @@ class GroupCoordinator:
             _, group = partition.groups.popitem()
             if group.kind == "classic":
                 yield from self._rebalancer.close(group, ErrorCode.NOT_COORDINATOR)
-            left -= 1
+            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
             if left <= 0:
                 left = GROUPS_PER_STEP
                 yield
+        if self.consumers is not None:
+            yield from self.consumers.sessions.timers.cancel_ended()
+        if self.shares is not None:
+            yield from self.shares.timers.cancel_ended()

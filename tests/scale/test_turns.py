@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.events
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -21,8 +21,10 @@ from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
+from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
 from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
@@ -32,14 +34,17 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.state import Transaction, TransactionState, TransactionValue
 from ottla.controller.requests.shared_metadata import SharedMetadata
 from ottla.protocol.codec import raw_encoder
+from ottla.protocol.consumer_protocol import Assignment, encode_assignment
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -52,13 +57,15 @@ from tests.doubles.replicas import Replicas
 from tests.doubles.request_context import FakeContext
 from tests.hostile.turns import TurnMeter
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup
-from tests.unit.broker.groups.helpers import GROUP, T0, PendingResponse, Setup
+from tests.unit.broker.groups.helpers import GROUP, SUBSCRIPTION, T0, PendingResponse, Setup
 from tests.unit.broker.transactions.helpers import Setup as TransactionSetup
 
 TOPICS, PARTITIONS, BROKERS = 5_000, 10, 100
 GROUPS = 5_000
 LISTED = 50_000
 MEMBERS, ASSIGNED = 1_000, 10_000
+JOINED = 10_000
+CONVERTED = 2_000
 MAX_CALLS = 500_000
 T = TypeVar("T")
 
@@ -257,10 +264,110 @@ async def test_a_coordinator_of_many_groups_resigns(meter: TurnMeter) -> None:
     assert all(response.value.error_code for response in responses)
 
 
+async def test_a_large_classic_group_rebalances(meter: TurnMeter) -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    handlers = GroupMembershipHandlers(
+        setup.coordinator.membership, GroupRequestErrorLog(setup.coordinator.events, lambda: 0)
+    )
+
+    def join(member_id: str) -> Peer:
+        protocols = [JoinGroupRequestProtocol("range", SUBSCRIPTION)]
+        request = JoinGroupRequest(GROUP, 10_000, 60_000, member_id, None, "consumer", protocols)
+        context = context_of(request, 3)
+        handlers.join_group(context, request)
+        return cast("Peer", context.connection)
+
+    def sync(member_id: str, given: list[SyncGroupRequestAssignment]) -> Peer:
+        generation_id = setup.group().generation_id
+        request = SyncGroupRequest(GROUP, generation_id, member_id, assignments=given)
+        context = context_of(request, 3)
+        handlers.sync_group(context, request)
+        return cast("Peer", context.connection)
+
+    async def call(act: Callable[..., object], *arguments: object) -> None:
+        act(*arguments)
+
+    peers = [join("") for _ in range(JOINED)]
+    await begin(meter)
+    await in_turns(call(setup.timer.advance, 6_000))
+    await run_in_turns(setup)
+    assert meter.most_calls < MAX_CALLS, "JoinGroup"
+    ids = list(setup.group().members)
+    peers += [sync(member_id, []) for member_id in ids[1:]]
+    given = [SyncGroupRequestAssignment(member_id, b"assignment") for member_id in ids]
+    await begin(meter)
+    await in_turns(call(sync, ids[0], given))
+    await run_in_turns(setup)
+    assert meter.most_calls < MAX_CALLS, "SyncGroup"
+    peers += [join(member_id) for member_id in ids]
+    setup.run_deferred()
+    peers += [sync(member_id, []) for member_id in ids[1:]]
+    await begin(meter)
+    await in_turns(call(setup.leave, (ids[0], None)))  # ends the wait of the others
+    await run_in_turns(setup)
+    assert all(peer.sent for peer in peers)
+
+
+async def test_a_large_group_is_converted_and_back(meter: TurnMeter) -> None:
+    setup = ConsumerSetup(
+        catalog=Catalog(t=CONVERTED),
+        group_initial_rebalance_delay_ms=3_000,
+        group_consumer_migration_policy="bidirectional",
+    )
+    joins = [setup.join() for _ in range(CONVERTED)]
+    setup.timer.advance(6_000)
+    setup.run_deferred()
+    ids = [join.value.member_id for join in joins]
+    given = {
+        member_id: encode_assignment(Assignment([TopicPartition("t", number)]))
+        for number, member_id in enumerate(ids)
+    }
+    setup.sync(ids[0], 1, given)
+    setup.run_deferred()
+
+    async def beat(epoch: int) -> PendingResponse[ConsumerGroupHeartbeatResponse]:
+        return setup.beat("new", epoch, topics=["t"], owned={}, timeout_ms=30_000)
+
+    await begin(meter)
+    for epoch in (0, -1):  # joins, and leaves
+        response = await in_turns(beat(epoch))
+        assert await run_in_turns(setup) > 50
+        assert response.value.error_code == 0
+    assert list(setup.group().members) == ids
+
+
+@pytest.mark.parametrize("members", [10, 100_000])
+async def test_members_of_consumer_groups_are_watched_until_the_coordinator_resigns(
+    meter: TurnMeter, members: int
+) -> None:
+    setup = ConsumerSetup(catalog=Catalog(t=1))
+    partition = setup.coordinator.partitions.get_active(0)
+    assert partition is not None
+    for number in range(120_000 // members):
+        group_id = f"group-{number}"
+        partition.replay_consumer_group(GroupEpoch(group_id, 1))
+        for index in range(members):
+            member = ConsumerMember(f"{number}-{index}")
+            partition.replay_consumer_group(MemberSubscription(group_id, member.member_id, member))
+
+    async def load() -> None:
+        setup.coordinator._on_loaded(partition)
+
+    async def resign() -> None:
+        setup.coordinator.on_resigned(0, 1)
+
+    await begin(meter)
+    await in_turns(load())
+    assert await run_in_turns(setup) > 50
+    await in_turns(resign())
+    assert await run_in_turns(setup) > 50
+
+
 class Peer:
     """A connection that notes the bytes of its responses."""
 
     closed = False
+    client_host = "127.0.0.1"
 
     def __init__(self) -> None:
         self.sent = 0

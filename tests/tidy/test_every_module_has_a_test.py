@@ -57,7 +57,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.groups.consumer.draft",
-            "ottla.broker.groups.consumer.member_timers",
             "ottla.broker.groups.consumer.membership",
             "ottla.broker.groups.consumer.reconciliation",
             "ottla.broker.groups.consumer.sessions",

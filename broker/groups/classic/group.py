@@ -21,6 +21,7 @@ coordinator replays that record; members of a rebalance that was in progress hav
 """
 
 from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 from typing import Literal
 
@@ -166,8 +167,10 @@ class Group:
         if member is not None:
             self._count_protocols(member, -1)
             member.stop_session_timer()
-            self.invoke_join_callback(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
-            self.invoke_sync_callback(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            if member.awaiting_join_callback is not None:
+                self.invoke_join_callback(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            if member.awaiting_sync_callback is not None:
+                self.invoke_sync_callback(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
             if (
                 member.instance_id is not None
                 and self.static_members.get(member.instance_id) == member_id
@@ -271,6 +274,42 @@ class Group:
         response_callback(response)
         return True
 
+    def take_join_callbacks(self) -> list[tuple[Member, JoinCallback | None]]:
+        """All members in their order, with the callbacks of those that wait for a JoinGroup
+        response. They do not wait any more: the caller responds."""
+        taken = [(member, member.awaiting_join_callback) for member in self.members.values()]
+        for member in self.members.values():
+            member.awaiting_join_callback = None
+        self.num_members_awaiting_join = 0
+        return taken
+
+    def take_sync_callbacks(self) -> list[tuple[Member, SyncCallback]]:
+        """The members that wait for a SyncGroup response, as above."""
+        taken = []
+        for member in self.members.values():
+            if member.awaiting_sync_callback is not None:
+                taken.append((member, member.awaiting_sync_callback))
+                member.awaiting_sync_callback = None
+        return taken
+
+    def join_responses(self) -> Callable[[str], JoinGroupResponse]:
+        """Makes the response to a member id of this generation, whatever the group is by then."""
+        generation_id, protocol_type = self.generation_id, self.protocol_type
+        protocol_name, leader = self.protocol_name, self.leader_id or ""
+        members = self.member_list()
+
+        def response_to(member_id: str) -> JoinGroupResponse:
+            return JoinGroupResponse(
+                generation_id=generation_id,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+                leader=leader,
+                member_id=member_id,
+                members=members if member_id == leader else [],
+            )
+
+        return response_to
+
     def join_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
         """The response to a member of the current generation; the leader also gets the members."""
         assert self.protocol_name is not None
@@ -319,6 +358,8 @@ class Group:
         candidates = frozenset(
             name for name, count in self._protocol_counts.items() if count == member_count
         )
+        if len(candidates) == 1:
+            return next(iter(candidates))
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=votes.__getitem__)
 
@@ -330,8 +371,10 @@ class Group:
         if not self.members:
             self.subscribed_topics = frozenset()
         elif self.protocol_name is not None:
+            # Most members of a group have the same: each one is decoded once.
+            protocol_name = self.protocol_name
             self.subscribed_topics = subscribed_topics_of(
-                member.metadata(self.protocol_name) for member in self.members.values()
+                {member.metadata(protocol_name) for member in self.members.values()}
             )
 
     def is_subscribed_to(self, topic: str) -> bool:

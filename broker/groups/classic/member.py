@@ -19,6 +19,7 @@ class Member:
     `awaiting_join_callback` and `awaiting_sync_callback` send the response to a JoinGroup or
     SyncGroup request that is delayed. Only `Group` sets and clears them, for it counts them.
     `is_new` is true until the response to the first JoinGroup: the member cannot heartbeat before.
+    `restarts_session` is true while a response that restarts the session is to be sent.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class Member:
         "protocol_type",
         "protocols",
         "rebalance_timeout_ms",
+        "restarts_session",
         "session_timeout_ms",
         "session_timer",
     )
@@ -59,6 +61,7 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
+        self.restarts_session = False
         self.awaiting_join_callback: JoinCallback | None = None
         self.awaiting_sync_callback: SyncCallback | None = None
         self.session_timer: TimerTask | None = None

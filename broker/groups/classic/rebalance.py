@@ -10,6 +10,10 @@ their assignments, when the record is committed; when it cannot be stored the gr
 
 A group has a join timer, a sync timer, and a session timer for each member. A session does not
 expire while its member waits for a JoinGroup or SyncGroup response: its client cannot heartbeat.
+
+Responses to all members of a large group are sent in slices. The group is in its new state before
+the first one, and each is what it was then: what a member requests in a pause, what expires and
+another rebalance find the group as if all had been sent.
 """
 
 from __future__ import annotations
@@ -20,15 +24,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.classic.delayed_responses import (
+    DelayedResponse,
+    take_joins,
+    take_sync_errors,
+    take_syncs,
+)
 from ottla.broker.groups.classic.group import Group, GroupState, join_error, sync_error
 from ottla.broker.groups.classic.member import JoinCallback, Member
 from ottla.broker.groups.events import GroupEvent, GroupEvents
 from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.listed import listed
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
@@ -55,12 +66,15 @@ class Rebalancer:
         clock: WallClock,
         store_group: StoreGroup,
         events: GroupEvents,
+        jobs: SlicedJobs,
     ) -> None:
+        """`jobs` sends what takes longer than a slice."""
         self._settings = settings
         self._timer = timer
         self._clock = clock
         self._store_group = store_group
         self._events = events
+        self._jobs = jobs
         self._join_timers: dict[Group, TimerTask] = {}
         self._sync_timers: dict[Group, TimerTask] = {}
         self._pending_timers: dict[tuple[Group, str], TimerTask] = {}
@@ -169,10 +183,9 @@ class Rebalancer:
         )
         group.pending_sync_members.update(group.members)
         self._start_sync_timer(group)
-        for member in list(group.members.values()):
+        for member in group.members.values():
             member.is_new = False
-            self.restart_session_timer(group, member)
-            group.invoke_join_callback(member, group.join_response(member))
+        self._respond(group, take_joins(group))
 
     @staticmethod
     def _on_empty_group_stored(group: Group, error_code: int) -> None:
@@ -262,16 +275,41 @@ class Rebalancer:
         group.transition_to(GroupState.STABLE, self._clock())
         self.rebalances_completed += 1
         self.record_event(group, "stable", reason=f"Stabilized with {len(group.members)} members")
-        for member in list(group.members.values()):
-            if group.invoke_sync_callback(member, group.sync_response(member)):
-                self.restart_session_timer(group, member)
+        self._respond(group, take_syncs(group))
 
     def propagate_assignment_error(self, group: Group, error_code: int) -> None:
         """Completes pending SyncGroup requests with an error."""
-        for member in list(group.members.values()):
+        for member in group.members.values():
             member.assignment = b""
-            if group.invoke_sync_callback(member, sync_error(error_code)):
+        self._respond(group, take_sync_errors(group, error_code))
+
+    # Responses to all members.
+
+    def _respond(self, group: Group, delayed: list[DelayedResponse]) -> None:
+        """Restarts the sessions of these members and responds to them: a slice at once."""
+        for member, _ in delayed:
+            member.restarts_session = True
+        self._jobs.start(self._respond_in_steps(group, delayed))
+
+    def _respond_in_steps(self, group: Group, delayed: list[DelayedResponse]) -> Steps[None]:
+        delayed.reverse()  # taken from the end, so that each is released when it is sent
+        while delayed:
+            member, send = delayed.pop()
+            member.restarts_session = False
+            if not group.is_dead and group.members.get(member.member_id) is member:
                 self.restart_session_timer(group, member)
+            if send is not None:
+                try:
+                    send()
+                except Exception:
+                    # A defect, and the other members still need their responses.
+                    logger.exception(
+                        "Unexpected error responding to a member of group %s",
+                        group.group_id,
+                        extra={"group": group.group_id},
+                    )
+            if not len(delayed) % _MEMBERS_PER_STEP:
+                yield
 
     # Members that join, leave and fail.
 
@@ -292,7 +330,7 @@ class Rebalancer:
         is_waiting = (
             member.awaiting_join_callback is not None or member.awaiting_sync_callback is not None
         )
-        if is_waiting and not member.is_new:
+        if member.restarts_session or (is_waiting and not member.is_new):
             return  # the response restarts its session
         reason = "no heartbeat within the session timeout"
         logger.info(
@@ -351,8 +389,8 @@ class Rebalancer:
     # The group as a whole.
 
     def on_group_loaded(self, group: Group) -> None:
-        """A group was loaded: the sessions of its members start."""
-        run_at_once(self.start_sessions(group))
+        """A group was loaded: the sessions of its members start, a slice at once."""
+        self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: Group) -> Steps[None]:
         """As `on_group_loaded`. In a pause members may join, leave and restart their sessions."""
@@ -371,7 +409,7 @@ class Rebalancer:
     def mark_dead(self, group: Group, error_code: int) -> None:
         """The group is deleted or unloaded: completes pending requests and stops all timers."""
         group.transition_to(GroupState.DEAD, self._clock())
-        run_at_once(self.close(group, error_code))
+        self._jobs.start(self.close(group, error_code))
 
     def close(self, group: Group, error_code: int) -> Steps[None]:
         """Completes the pending requests of a dead group and stops all timers. In a pause these

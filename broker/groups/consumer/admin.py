@@ -109,7 +109,7 @@ class ConsumerAdmin:
             draft = GroupDraft(group, self._catalog)
             for partition in offsets:
                 draft.put_tombstone(offset_key(group_id, partition))
-            draft.delete()
+            run_at_once(draft.delete())  # it has no members
             logger.info("Group %s was removed: %s", group_id, reason, extra={"group": group_id})
             return draft.change(lambda error: on_result(offset_error(error)))
 

@@ -20,13 +20,13 @@ from ottla.broker.groups.consumer.checks import (
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
-from ottla.broker.groups.consumer.member_timers import TimerKind
 from ottla.broker.groups.consumer.membership import ConsumerMembership, guarded
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.member_timers import TimerKind
 from ottla.protocol.codec import read_stored_version
 from ottla.protocol.consumer_protocol import (
     Assignment,
@@ -98,7 +98,7 @@ class ClassicMembers:
             if not group.is_empty:
                 return (yield from self._join(group, join, response_callback))
             draft = GroupDraft(group, self._catalog)
-            draft.delete()
+            yield from draft.delete()
             return draft.change(emptied)
 
         self._writer.submit(group_id, guarded(handle, reject))

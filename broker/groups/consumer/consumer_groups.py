@@ -44,7 +44,7 @@ class ConsumerGroups:
         writer = GroupWriter(partitions, appender, clock.now_ms, self._on_append_timed_out, jobs)
         migration = Migration(settings, partitions, rebalancer, catalog, clock.now_ms)
         self.sessions = ConsumerSessions(
-            settings, partitions, writer, timer, catalog, migration, events, clock.now_ms
+            settings, partitions, writer, timer, catalog, migration, events, clock.now_ms, jobs
         )
         self.membership = ConsumerMembership(
             settings, partitions, writer, catalog, migration, self.sessions

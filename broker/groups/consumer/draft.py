@@ -4,7 +4,7 @@ The draft replays its records on a copy of the group, which only the computation
 The group itself changes when the records are committed and replayed.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
 from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
@@ -28,6 +28,7 @@ Record = tuple[bytes, bytes | None]
 
 _MEMBERS_PER_STEP = 32  # 3 us for a subscription of 100 topics
 _TOPICS_PER_STEP = 32
+_RECORDS_PER_STEP = 8  # up to 15 us each
 
 
 class GroupDraft:
@@ -38,8 +39,9 @@ class GroupDraft:
         self.records: list[Record] = []
         # For each of them, None for one that is not of a consumer group.
         self.decoded: list[GroupRecord | None] = []
-        # The classic group that this change converts.
+        # The classic group that this change converts, and what it was then.
         self.replaces: Group | None = None
+        self.replaced: object = None
         self._catalog = catalog
         self._is_copy = False
 
@@ -60,9 +62,10 @@ class GroupDraft:
         self.records.append((key, value))
         self.decoded.append(None)
 
-    def change(self, on_result: Callable[[int], None]) -> Change:
-        """What to append."""
-        return Change(self.records, on_result, self.decoded)
+    def change(self, on_result: Callable[[int], None], *, converts: bool = False) -> Change:
+        """What to append. `converts`: to or from the classic protocol."""
+        converted = self.group if converts else None
+        return Change(self.records, on_result, self.decoded, converted)
 
     # Members.
 
@@ -140,16 +143,19 @@ class GroupDraft:
                 yield
         self.put(TargetEpoch(group.group_id, self.group.epoch))
 
-    def delete(self) -> None:
+    def put_all(self, records: Iterable[GroupRecord]) -> Generator[None, None, None]:
+        for number, record in enumerate(records, 1):
+            self.put(record)
+            if not number % _RECORDS_PER_STEP:
+                yield
+
+    def delete(self) -> Generator[None, None, None]:
         """Puts tombstones for all records of the group, but not for its offsets."""
         group = self.group
         group_id, member_ids = group.group_id, list(group.members)
-        for member_id in member_ids:
-            self.put(CurrentAssignment(group_id, member_id, None))
-        for member_id in member_ids:
-            self.put(TargetAssignment(group_id, member_id, None))
+        yield from self.put_all(CurrentAssignment(group_id, each, None) for each in member_ids)
+        yield from self.put_all(TargetAssignment(group_id, each, None) for each in member_ids)
         self.put(TargetEpoch(group_id, None))
-        for member_id in member_ids:
-            self.put(MemberSubscription(group_id, member_id, None))
+        yield from self.put_all(MemberSubscription(group_id, each, None) for each in member_ids)
         self.put(SubscribedTopics(group_id, None))
         self.put(GroupEpoch(group_id, None))

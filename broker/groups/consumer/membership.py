@@ -47,6 +47,9 @@ from ottla.protocol.steps import run_at_once
 
 logger = logging.getLogger("ottla.groups")
 
+# A classic group that changes each time while it is upgraded is upgraded in one turn then.
+_MAX_RETRIES = 3
+
 HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
 
 
@@ -102,18 +105,14 @@ class ConsumerMembership:
         response_callback: HeartbeatCallback,
     ) -> Drafting:
         is_join = request.member_epoch == NEVER_JOINED
-        draft = self._open_draft(request.group_id, is_join)
-        self.check_room(draft.group, request.member_id)
-        owned = owned_partitions(request)
-        known_ids = draft.group.members.keys()
-        member = self._known_member(draft, request, is_join, owned)
-        is_new = member.member_id not in known_ids
-        wanted = _updated_member(member, request)._replace(
-            client_id=client_id, client_host=client_host
-        )
-        update = self.draft_update(draft, member, wanted, owned)
-        # Members of a classic group may change in a pause: only this writer knows of the upgrade.
-        after = (yield from update) if draft.replaces is None else run_at_once(update)
+        client = (client_id, client_host)
+        draft, member, after, is_new = yield from self._draft(request, client, is_join)
+        retries = 0
+        while self._migration.is_outdated(draft):
+            again = self._draft(request, client, is_join)
+            retries += 1
+            is_last = retries == _MAX_RETRIES
+            draft, member, after, is_new = run_at_once(again) if is_last else (yield from again)
         is_full = is_join or (
             request.rebalance_timeout_ms != -1
             and request.subscribed_topic_names is not None
@@ -140,6 +139,22 @@ class ConsumerMembership:
 
         return self.finish(draft, done)
 
+    def _draft(
+        self, request: ConsumerGroupHeartbeatRequest, client: tuple[str, str], is_join: bool
+    ) -> Generator[None, None, tuple[GroupDraft, ConsumerMember, ConsumerMember, bool]]:
+        """The change, the member before and after it, and whether it is new."""
+        draft = yield from self._open_draft(request.group_id, is_join)
+        self.check_room(draft.group, request.member_id)
+        owned = owned_partitions(request)
+        known_ids = draft.group.members.keys()
+        member = self._known_member(draft, request, is_join, owned)
+        is_new = member.member_id not in known_ids
+        wanted = _updated_member(member, request)._replace(
+            client_id=client[0], client_host=client[1]
+        )
+        after = yield from self.draft_update(draft, member, wanted, owned)
+        return draft, member, after, is_new
+
     def finish(self, draft: GroupDraft, done: Callable[[int], None]) -> Change | None:
         """The change to append; calls `done` at once when the draft has no records."""
         if not draft.records:
@@ -156,12 +171,12 @@ class ConsumerMembership:
             else:
                 group = self._partitions.find(replaced.group_id)
                 if group is not None and group.kind == "consumer":
-                    self._sessions.on_group_loaded(group)
+                    self._sessions.on_group_upgraded(group)
             done(error_code)
 
-        return draft.change(upgraded)
+        return draft.change(upgraded, converts=True)
 
-    def _open_draft(self, group_id: str, is_join: bool) -> GroupDraft:
+    def _open_draft(self, group_id: str, is_join: bool) -> Generator[None, None, GroupDraft]:
         """A draft of the group. A join creates the group, or converts a classic one."""
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "consumer":
@@ -176,7 +191,7 @@ class ConsumerMembership:
             )
         if group is None:
             return GroupDraft(ConsumerGroup(group_id), self._catalog)
-        draft = self._migration.upgrade(group)
+        draft = yield from self._migration.upgrade(group)
         if draft is None:
             raise RejectedRequest(
                 ErrorCode.GROUP_ID_NOT_FOUND,

@@ -26,9 +26,10 @@ from ottla.broker.groups.consumer.records import (
     MemberSubscription,
     TargetAssignment,
     TargetEpoch,
+    current_assignment,
 )
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
-from ottla.broker.groups.log.group_writer import Change
+from ottla.broker.groups.log.group_writer import Drafting
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import group_key, group_value, read_group_value
 from ottla.broker.groups.settings import GroupSettings
@@ -42,12 +43,15 @@ from ottla.protocol.consumer_protocol import (
     encode_assignment,
 )
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
 
 UPGRADE = frozenset(("upgrade", "bidirectional"))
 DOWNGRADE = frozenset(("downgrade", "bidirectional"))
+
+_MEMBERS_PER_STEP = 8  # up to 20 us each
 
 
 class Migration:
@@ -69,16 +73,20 @@ class Migration:
 
     # Upgrade.
 
-    def upgrade(self, group: Group) -> GroupDraft | None:
-        """The classic group as a consumer group; None when it cannot be upgraded."""
+    def upgrade(self, group: Group) -> Steps[GroupDraft | None]:
+        """The classic group as a consumer group; None when it cannot be upgraded.
+
+        In a pause its members may expire, a rebalance may complete and an assignment be stored: see
+        `is_outdated`. Their other requests wait for the writer of the group.
+        """
         if not group.is_empty and not self._can_upgrade(group):
             return None
         draft = GroupDraft(ConsumerGroup(group.group_id), self._catalog)
-        draft.replaces = group
+        draft.replaces, draft.replaced = group, _snapshot(group)
         draft.put_tombstone(group_key(group.group_id))
         if not group.is_empty:
             try:
-                self._convert(group, draft)
+                yield from self._convert(group, draft)
             except ProtocolError as problem:
                 logger.warning(
                     "Cannot upgrade classic group %s: a member has unreadable metadata: %s",
@@ -97,21 +105,31 @@ class Migration:
             and len(group.members) <= self._settings.group_consumer_max_size
         )
 
-    def _convert(self, group: Group, draft: GroupDraft) -> None:
+    def is_outdated(self, draft: GroupDraft) -> bool:
+        """Whether the classic group that this draft converts has changed since."""
+        group = draft.replaces
+        return group is not None and (
+            self._partitions.find(group.group_id) is not group or _snapshot(group) != draft.replaced
+        )
+
+    def _convert(self, group: Group, draft: GroupDraft) -> Steps[None]:
         """Members start with the last assignment of the classic group."""
         group_id, epoch = group.group_id, group.generation_id
         protocol_name = group.protocol_name or group.select_protocol()
-        members = [
-            self._consumer_member(member, protocol_name, epoch) for member in group.members.values()
-        ]
-        for member in members:
-            draft.put(MemberSubscription(group_id, member.member_id, member))
+        members = []
+        for number, member in enumerate(list(group.members.values()), 1):
+            members.append(self._consumer_member(member, protocol_name, epoch))
+            if not number % _MEMBERS_PER_STEP:
+                yield
+        yield from draft.put_all(
+            MemberSubscription(group_id, member.member_id, member) for member in members
+        )
         draft.put(GroupEpoch(group_id, epoch))
-        for member in members:
-            draft.put(TargetAssignment(group_id, member.member_id, member.assigned))
+        yield from draft.put_all(
+            TargetAssignment(group_id, member.member_id, member.assigned) for member in members
+        )
         draft.put(TargetEpoch(group_id, epoch))
-        for member in members:
-            draft.put_current(member)
+        yield from draft.put_all(current_assignment(group_id, member) for member in members)
 
     def _consumer_member(self, member: Member, protocol_name: str, epoch: int) -> ConsumerMember:
         subscription = decode_subscription(member.metadata(protocol_name))
@@ -156,15 +174,15 @@ class Migration:
 
     def downgrade(
         self, group: ConsumerGroup, leaving_id: str, done: Callable[[int], None]
-    ) -> Change | None:
+    ) -> Drafting:
         """The change to a classic group without the member that leaves; None when the group cannot
         be downgraded."""
         if not self._can_downgrade(group, leaving_id):
             return None
         draft = GroupDraft(group, self._catalog)
-        draft.delete()
+        yield from draft.delete()
         try:
-            classic = self._classic_group(group, leaving_id)
+            classic = yield from self._classic_group(group, leaving_id)
         except ProtocolError as problem:
             logger.warning(
                 "Cannot downgrade consumer group %s: a member has unreadable metadata: %s",
@@ -181,7 +199,7 @@ class Migration:
                 self._downgraded(group.group_id)
             done(error_code)
 
-        return draft.change(on_result)
+        return draft.change(on_result, converts=True)
 
     def _can_downgrade(self, group: ConsumerGroup, leaving_id: str) -> bool:
         left = len(group.members) - 1
@@ -193,10 +211,12 @@ class Migration:
             and left <= self._settings.group_max_size
         )
 
-    def _classic_group(self, group: ConsumerGroup, leaving_id: str) -> Group:
+    def _classic_group(self, group: ConsumerGroup, leaving_id: str) -> Steps[Group]:
         classic = Group(group.group_id, self._clock())
         classic.generation_id = group.epoch
-        for member in group.members.values():
+        for number, member in enumerate(group.members.values(), 1):
+            if not number % _MEMBERS_PER_STEP:
+                yield
             if member.member_id == leaving_id or member.classic is None:
                 continue
             joined = Member(
@@ -211,7 +231,9 @@ class Migration:
             )
             classic.add(joined, None)
         classic.protocol_name = classic.select_protocol()
-        for joined in classic.members.values():
+        for number, joined in enumerate(classic.members.values(), 1):
+            if not number % _MEMBERS_PER_STEP:
+                yield
             version = read_stored_version(joined.metadata(classic.protocol_name))
             target = self.by_name(group.target_of(joined.member_id))
             joined.assignment = encode_assignment(NamedAssignment(target), version)
@@ -255,3 +277,14 @@ class Migration:
             if (name := self._catalog.name_of(topic_id)) is not None
             for index in sorted(indexes)
         ]
+
+
+def _snapshot(group: Group) -> object:
+    """What an upgrade reads of the group, to compare."""
+    return (
+        *(group.state, group.generation_id, group.protocol_name),
+        [
+            (member, member.member_id, member.protocols, member.assignment)
+            for member in group.members.values()
+        ],
+    )

@@ -8,17 +8,21 @@ from ottla.broker.coordination.ports import WallClock
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ConsumerMember, MemberState
-from ottla.broker.groups.consumer.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.events import GroupEvent, GroupEvents
 from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import error_name
+from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.groups")
+
+_MEMBERS_PER_STEP = 32  # up to 5 us each
 
 RETRY_MS = 500  # after a failed append, until the removal of an expired member is retried
 
@@ -46,15 +50,18 @@ class ConsumerSessions:
         migration: Migration,
         events: GroupEvents,
         clock: WallClock,
+        jobs: SlicedJobs,
     ) -> None:
+        """`jobs` starts the timers of large groups."""
         self._settings = settings
         self._partitions = partitions
         self._writer = writer
-        self._timers = MemberTimers(timer)
+        self.timers = MemberTimers(timer)
         self._catalog = catalog
         self._migration = migration
         self._events = events
         self._clock = clock
+        self._jobs = jobs
         self.rebalances = 0
 
     def remove(
@@ -80,7 +87,7 @@ class ConsumerSessions:
                 self.on_member_removed(group.group_id, member, kind, reason)
             done(error_code)
 
-        change = self._migration.downgrade(group, member.member_id, removed)
+        change = yield from self._migration.downgrade(group, member.member_id, removed)
         if change is not None:
             return change
         draft = GroupDraft(group, self._catalog)
@@ -94,20 +101,23 @@ class ConsumerSessions:
         self, group_id: str, member: ConsumerMember, kind: str, reason: str
     ) -> None:
         """Stops the timers of a removed member."""
-        self._timers.stop_all(group_id, member.member_id)
+        self.timers.stop_all(group_id, member.member_id)
         self.record_event(group_id, kind, member, reason)
 
     def _fence(self, kind: TimerKind, group_id: str, member_id: str, epoch: int | None) -> None:
         """A timer expired: removes the member, unless its epoch is not `epoch` any more."""
+        home = self._partitions.home_of(group_id)
 
         def step(error_code: int) -> Drafting | None:
             group = None if error_code else self._partitions.find(group_id)
             if group is None or group.kind != "consumer":
                 return None
+            if self._partitions.home_of(group_id) is not home:
+                return None  # loaded again meanwhile: its session starts, or has started
             member = group.members.get(member_id)
             if member is None or (epoch is not None and member.epoch != epoch):
                 return None
-            if self._timers.is_running(kind, group_id, member_id):
+            if self.timers.is_running(kind, group_id, member_id):
                 return None  # the expected request came meanwhile
             event, reason = _EVENTS[kind]
             return self.remove(group, member, event, reason, done)
@@ -120,7 +130,7 @@ class ConsumerSessions:
                     extra={"group": group_id},
                 )
                 retry = partial(self._fence, kind, group_id, member_id, epoch)
-                self._timers.start(kind, group_id, member_id, RETRY_MS, retry)
+                self.timers.start(kind, group_id, member_id, RETRY_MS, retry)
 
         self._writer.submit(group_id, step)
 
@@ -136,7 +146,7 @@ class ConsumerSessions:
     def watch(self, group_id: str, before: ConsumerMember, after: ConsumerMember) -> None:
         """Starts the revocation timer when a member has partitions to revoke, else stops it."""
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._timers.stop(TimerKind.REVOCATION, group_id, after.member_id)
+            self.timers.stop(TimerKind.REVOCATION, group_id, after.member_id)
         elif after != before:
             self._start_revocation(group_id, after)
 
@@ -150,12 +160,12 @@ class ConsumerSessions:
 
     def expect_rejoin(self, group_id: str, member: ConsumerMember) -> None:
         """The same for JoinGroup, from the first REBALANCE_IN_PROGRESS response on."""
-        if not self._timers.is_running(TimerKind.JOIN, group_id, member.member_id):
+        if not self.timers.is_running(TimerKind.JOIN, group_id, member.member_id):
             self.start_timer(TimerKind.JOIN, group_id, member)
 
     def cancel_timer(self, kind: TimerKind, group_id: str, member_id: str) -> None:
         """The expected request came."""
-        self._timers.stop(kind, group_id, member_id)
+        self.timers.stop(kind, group_id, member_id)
 
     def _start(
         self,
@@ -166,14 +176,13 @@ class ConsumerSessions:
         epoch: int | None = None,
     ) -> None:
         act = partial(self._fence, kind, group_id, member_id, epoch)
-        self._timers.start(kind, group_id, member_id, timeout_ms, act)
+        self.timers.start(kind, group_id, member_id, timeout_ms, act)
 
-    def on_group_loaded(self, group: ConsumerGroup) -> None:
-        """A group was loaded: the sessions of its members start."""
-        for member in group.members.values():
-            self.start(group.group_id, member)
-            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-                self._start_revocation(group.group_id, member)
+    def on_group_upgraded(self, group: ConsumerGroup) -> None:
+        """It was a classic group until now: the sessions of its members start."""
+        self.timers.end(group.group_id)  # of when it was a consumer group before
+        self._jobs.start(self.timers.cancel_ended())
+        self._jobs.start(self.start_sessions(group))
 
     def watch_unwatched_members(self, group_id: str) -> None:
         """A change was replayed after its append timed out: starts timers that do not run."""
@@ -182,22 +191,36 @@ class ConsumerSessions:
             return
         if group.kind == "classic":
             self._migration.on_late_downgrade(group)
-            return
-        for member in group.members.values():
-            if not self._timers.is_running(TimerKind.SESSION, group_id, member.member_id):
-                self.start(group_id, member)
-            if (
-                member.state is MemberState.UNREVOKED_PARTITIONS
-                and member.classic is None
-                and not self._timers.is_running(TimerKind.REVOCATION, group_id, member.member_id)
-            ):
-                self._start_revocation(group_id, member)
+        else:
+            self._jobs.start(self.start_sessions(group))
+
+    def start_sessions(self, group: ConsumerGroup) -> Steps[None]:
+        """Starts the timers of members that do not run. In a pause members may join and leave, and
+        a request starts those of its member."""
+        group_id = group.group_id
+        for number, member_id in enumerate(list(group.members), 1):
+            member = group.members.get(member_id)
+            if member is not None:
+                self._start_unless_running(group_id, member)
+            if not number % _MEMBERS_PER_STEP:
+                yield
+                if group.is_dead or self._partitions.find(group_id) is not group:
+                    return
+
+    def _start_unless_running(self, group_id: str, member: ConsumerMember) -> None:
+        if not self.timers.is_running(TimerKind.SESSION, group_id, member.member_id):
+            self.start(group_id, member)
+        if (
+            member.state is MemberState.UNREVOKED_PARTITIONS
+            and member.classic is None
+            and not self.timers.is_running(TimerKind.REVOCATION, group_id, member.member_id)
+        ):
+            self._start_revocation(group_id, member)
 
     def on_group_unloaded(self, group: ConsumerGroup) -> None:
-        """This broker no longer coordinates the group."""
+        """This broker no longer coordinates the group; the caller cancels its timers."""
         group.is_dead = True
-        for member_id in group.members:
-            self._timers.stop_all(group.group_id, member_id)
+        self.timers.end(group.group_id)
 
     def record_event(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
         """Adds to the history that `ottla groups events` shows."""

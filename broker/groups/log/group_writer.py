@@ -28,7 +28,9 @@ from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
     from ottla.broker.groups.consumer.records import GroupRecord
+    from ottla.broker.groups.log.partition import GroupPartition
 
 logger = logging.getLogger("ottla.groups")
 
@@ -46,6 +48,9 @@ class Change(NamedTuple):
     decoded: Sequence[GroupRecord | None] = ()
     """What the records decode to, in their order, where that is known: to decode them takes longer
     than all the rest of a replay."""
+    converted: ConsumerGroup | None = None
+    """Of a change to or from the classic protocol, the consumer group after the replay of all that
+    is decoded: it is the state that a replay one by one comes to."""
 
 
 Drafting = Generator[None, None, Change | None]
@@ -158,11 +163,7 @@ class GroupWriter:
             try:
                 if is_late or not error_code:
                     at = AFTER_ALL if is_late else base_offset
-                    for (key, value), decoded in zip_longest(change.records, change.decoded):
-                        if decoded is not None:
-                            group_partition.replay_consumer_group(decoded)
-                        else:
-                            replay_record(group_partition, key, value, at, None, self._clock)
+                    self._replay(group_partition, change, at)
                 change.on_result(_error(error_code))
                 if is_late:
                     self._on_append_timed_out(group_id)
@@ -175,6 +176,17 @@ class GroupWriter:
         self._appender.append(group_partition, change.records, on_append)
         is_inside = False
         return is_done
+
+    def _replay(self, partition: GroupPartition, change: Change, at: int) -> None:
+        converted = change.converted
+        for (key, value), decoded in zip_longest(change.records, change.decoded):
+            if decoded is None:
+                replay_record(partition, key, value, at, None, self._clock)
+            elif change.converted is None:
+                partition.replay_consumer_group(decoded)
+            elif converted is not None:
+                partition.replay_converted(converted)
+                converted = None
 
 
 def _error(error_code: int) -> int:

@@ -187,7 +187,19 @@ class GroupPartition:
             self.groups[group_id] = known = group
         known.replay(record)
         if known.is_gone:
-            # Its committed offsets are kept in a group without members.
-            del self.groups[group_id]
-            if known.offsets:
-                self.find_or_create(group_id).offsets = known.offsets
+            self._forget_consumer_group(known)
+
+    def replay_converted(self, group: ConsumerGroup) -> None:
+        """Replays all records of a consumer group that was a classic one, or becomes one."""
+        known = self.groups.get(group.group_id)
+        if known is not None:
+            group.offsets = known.offsets
+        self.groups[group.group_id] = group
+        if group.is_gone:
+            self._forget_consumer_group(group)
+
+    def _forget_consumer_group(self, group: ConsumerGroup) -> None:
+        """Its committed offsets are kept in a group without members."""
+        del self.groups[group.group_id]
+        if group.offsets:
+            self.find_or_create(group.group_id).offsets = group.offsets

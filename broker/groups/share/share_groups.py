@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.ports import IN_LOG_ERRORS
+from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.share import records
 from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import GroupPartition
     from ottla.broker.groups.log.partitions import GroupPartitions
     from ottla.broker.runtime.timer import DelayQueue
-    from ottla.broker.runtime.wheel import TimerTask
     from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 logger = logging.getLogger("ottla.groups")
@@ -44,6 +44,7 @@ logger = logging.getLogger("ottla.groups")
 LEAVE_EPOCH = -1
 ASSIGNOR = "simple"
 KIND = "share"
+_MEMBERS_PER_STEP = 32  # 4 us each
 
 
 class ShareGroupLimits(NamedTuple):
@@ -83,12 +84,11 @@ class ShareGroups:
         self.limits = limits
         self._partitions = partitions
         self._appender = appender
-        self._timer = timer
         self._catalog = catalog
         self._states = StatePartitions(persister, catalog)
         # Groups with a request in progress.
         self._locks: KeyedLocks[str] = KeyedLocks()
-        self._timers: dict[tuple[str, str], TimerTask] = {}
+        self.timers = MemberTimers(timer)
 
     def find(self, group_id: str) -> ShareGroup | None:
         """The group, None when there is none. Raises KafkaError on another coordinator."""
@@ -258,38 +258,36 @@ class ShareGroups:
         rest.targets = {name: each for name, each in group.targets.items() if name != member_id}
         changes += await run_in_slices(self._assigned(rest, {}, True))
         await self._store(partition, group_id, changes)
-        timer = self._timers.pop((group_id, member_id), None)
-        if timer is not None:
-            timer.cancel()
+        self.timers.stop(TimerKind.SESSION, group_id, member_id)
 
     def _watch(self, group_id: str, member_id: str) -> None:
         """The session of a member starts again."""
-        key = (group_id, member_id)
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
-        self._timers[key] = self._timer.schedule(
-            self.limits.session_timeout_ms(group_id),
-            partial(self._expire, group_id, member_id),
-        )
+        timeout_ms = self.limits.session_timeout_ms(group_id)
+        expire = partial(self._expire, group_id, member_id)
+        self.timers.start(TimerKind.SESSION, group_id, member_id, timeout_ms, expire)
+
+    def _is_watched(self, group_id: str, member_id: str) -> bool:
+        return self.timers.is_running(TimerKind.SESSION, group_id, member_id)
 
     def _expire(self, group_id: str, member_id: str) -> None:
-        self._timers.pop((group_id, member_id), None)
         logger.info(
             "Member %s of share group %s: session expired, the member is removed",
-            member_id,
-            group_id,
+            *(member_id, group_id),
             extra={"group": group_id},
         )
-        spawn(self._remove_expired(group_id, member_id), name="remove expired share member")
+        home = self._partitions.home_of(group_id)
+        spawn(self._remove_expired(home, group_id, member_id), name="remove expired share member")
 
-    async def _remove_expired(self, group_id: str, member_id: str) -> None:
+    async def _remove_expired(
+        self, home: GroupPartition | None, group_id: str, member_id: str
+    ) -> None:
         try:
             async with self._locked(group_id) as partition:
                 group = (partition.share_groups or {}).get(group_id)
                 if group is None or member_id not in group.members:
                     return
-                if (group_id, member_id) not in self._timers:  # else it has come back
+                # Else it has come back, or was loaded again: its session starts.
+                if partition is home and not self._is_watched(group_id, member_id):
                     await self._remove(partition, group, member_id)
         except KafkaError:
             self._watch_unwatched(group_id)  # retried, unless another broker coordinates it
@@ -299,21 +297,28 @@ class ShareGroups:
         partition = self._partitions.home_of(group_id)
         group = None if partition is None else (partition.share_groups or {}).get(group_id)
         for member_id in () if group is None else group.members:
-            if (group_id, member_id) not in self._timers:
+            if not self._is_watched(group_id, member_id):
                 self._watch(group_id, member_id)
 
-    def on_loaded(self, partition: GroupPartition) -> None:
-        """The sessions of all members start when this broker becomes their coordinator."""
-        for group in (partition.share_groups or {}).values():
-            for member_id in group.members:
-                self._watch(group.group_id, member_id)
+    def start_sessions(self, partition: GroupPartition) -> Steps[None]:
+        """The sessions of all members start when this broker becomes their coordinator. A request
+        in a pause starts that of its member."""
+        left = _MEMBERS_PER_STEP
+        for group in list((partition.share_groups or {}).values()):
+            for member_id in list(group.members):
+                if member_id in group.members and not self._is_watched(group.group_id, member_id):
+                    self._watch(group.group_id, member_id)
+                left -= 1
+                if left <= 0:
+                    left = _MEMBERS_PER_STEP
+                    yield
+                    if not self._partitions.is_active(partition):
+                        return
 
     def on_unloaded(self, partition: GroupPartition) -> None:
-        for group in (partition.share_groups or {}).values():
-            for member_id in group.members:
-                timer = self._timers.pop((group.group_id, member_id), None)
-                if timer is not None:
-                    timer.cancel()
+        """This broker no longer coordinates these groups; the caller cancels their timers."""
+        for group_id in partition.share_groups or {}:
+            self.timers.end(group_id)
 
     # The state of share partitions.
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.groups.consumer.member import ConsumerMember
+from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription, encode_record
 from ottla.broker.groups.coordinator import GROUPS_PER_STEP
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.join_group import JoinGroupResponse
-from tests.unit.broker.groups.helpers import PendingResponse, Setup
+from ottla.protocol.records.builder import build_batch
+from tests.doubles.coordinator_log import MemoryLog
+from tests.unit.broker.groups.consumer_helpers import ConsumerSetup
+from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
 GROUPS = 3 * GROUPS_PER_STEP * STEPS_PER_SLICE
+MEMBERS = 64 * STEPS_PER_SLICE + 1  # more than the timers of one slice
 SESSION_MS = 10_000
 
 
@@ -117,3 +123,60 @@ def test_a_coordinator_that_stops_responds_at_once() -> None:
     setup, responses = waiting()
     setup.coordinator.shutdown()
     assert done(responses) == GROUPS
+
+
+def consumer_group() -> ConsumerSetup:
+    """A consumer group (KIP-848) of many members, whose sessions have started."""
+    log = MemoryLog()
+    records = [
+        MemberSubscription(GROUP, f"m{number}", ConsumerMember(f"m{number}", topics=frozenset("t")))
+        for number in range(MEMBERS)
+    ]
+    rows = [encode_record(record) for record in (GroupEpoch(GROUP, 1), *records)]
+    log.append(0, build_batch([(0, key, value, None) for key, value in rows]), lambda *_: None)
+    return ConsumerSetup(log)
+
+
+def test_timers_of_a_consumer_group_are_cancelled_in_slices() -> None:
+    setup = consumer_group()
+    session_ms = setup.settings.consumer_session_timeout_ms(GROUP)
+    setup.coordinator.on_resigned(0, 1)
+    assert setup.deferred
+    appends = setup.log.appends
+    assert setup.timer.advance(session_ms + 1) > 0  # of those that are not cancelled yet
+    setup.run_deferred()
+    assert setup.log.appends == appends
+
+
+def test_a_consumer_group_that_is_loaded_again_in_a_pause_has_new_sessions() -> None:
+    setup = consumer_group()
+    session_ms = setup.settings.consumer_session_timeout_ms(GROUP)
+    setup.timer.advance(session_ms - 10)
+    setup.coordinator.on_resigned(0, 1)
+    setup.coordinator.on_elected(0, 2)
+    setup.deferred.pop()()  # loads, before all timers are cancelled and all sessions have started
+    assert setup.deferred
+    setup.timer.advance(10)
+    assert len(setup.consumer_group.members) == MEMBERS
+    setup.run_deferred()
+    assert setup.timer.advance(session_ms - 20) == 0
+    assert len(setup.consumer_group.members) == MEMBERS
+    setup.timer.advance(20)
+    setup.run_deferred()
+    assert setup.found is None or not setup.found.members
+
+
+def test_members_of_a_consumer_group_that_leave_before_their_sessions_start() -> None:
+    setup = consumer_group()
+    setup.coordinator.on_resigned(0, 1)
+    setup.run_deferred()
+    setup.coordinator.on_elected(0, 2)
+    setup.deferred.pop()()
+    last = f"m{MEMBERS - 1}"
+    leaving = setup.beat(last, -1)
+    setup.run_deferred()
+    assert leaving.value.error_code == ErrorCode.NONE
+    setup.timer.advance(setup.settings.consumer_session_timeout_ms(GROUP))
+    setup.run_deferred()
+    events = [event.kind for event in setup.coordinator.events.of(GROUP) if event.member_id == last]
+    assert "expired" not in events

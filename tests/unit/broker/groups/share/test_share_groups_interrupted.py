@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.groups.member_timers import TimerKind
 from ottla.broker.groups.share.share_groups import Heartbeat
 from ottla.broker.runtime.tasks import running_tasks, spawn
 from ottla.broker.share.persister import SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.steps import run_at_once
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene, code_of
 
 
@@ -100,6 +102,43 @@ async def test_a_session_that_expires_as_the_coordinator_changes_has_no_timer_an
         await task
     scene.timer.advance(46_000)
     assert not running_tasks()
+
+
+async def test_a_session_that_expired_before_the_group_was_loaded_again_starts_again() -> None:
+    scene = Scene()
+    await scene.beat("a")
+    scene.timer.advance(46_000)  # the task that removes the member has not run yet
+    scene.coordinator.on_resigned(0, 1)
+    scene.coordinator.on_elected(0, 2)
+    scene.groups.timers.end("g")  # as if its sessions had not started yet
+    for task in running_tasks():
+        await task
+    assert described(scene)[1] == {"a": 1}
+
+
+@pytest.mark.parametrize("resigns", [False, True])
+async def test_members_change_while_the_sessions_start(resigns: bool) -> None:
+    scene = Scene()
+    names = [f"m{number}" for number in range(70)]
+    for name in names:
+        await scene.beat(name)
+    scene.groups.timers.end("g")
+    partition = scene.coordinator.partitions.get_active(0)
+    assert partition is not None
+    steps = scene.groups.start_sessions(partition)
+    next(steps)
+    started = set(names[:32])
+    if resigns:
+        scene.coordinator.on_resigned(0, 1)
+        started.clear()
+    else:
+        await scene.beat(names[-1], -1)
+        started = set(names[:-1])
+    run_at_once(steps)
+    running = {
+        name for name in names if scene.groups.timers.is_running(TimerKind.SESSION, "g", name)
+    }
+    assert running == started
 
 
 async def test_a_member_whose_removal_fails_is_removed_later() -> None:
