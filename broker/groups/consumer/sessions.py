@@ -16,7 +16,7 @@ from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.timer import DelayQueue
-from ottla.protocol.errors import error_name
+from ottla.protocol.errors import ErrorCode, error_name
 
 logger = logging.getLogger("ottla.groups")
 
@@ -101,7 +101,9 @@ class ConsumerSessions:
         """A timer expired: removes the member, unless its epoch is not `epoch` any more."""
 
         def step(error_code: int) -> Drafting | None:
-            group = None if error_code else self._partitions.find(group_id)
+            if error_code == ErrorCode.NOT_COORDINATOR:
+                return None  # the next coordinator starts the timers of all members
+            group = self._partitions.find(group_id)
             if group is None or group.kind != "consumer":
                 return None
             member = group.members.get(member_id)
@@ -109,6 +111,9 @@ class ConsumerSessions:
                 return None
             if self._timers.is_running(kind, group_id, member_id):
                 return None  # the expected request came meanwhile
+            if error_code:  # too many requests wait: not a log line for each member
+                retry_later()
+                return None
             event, reason = _EVENTS[kind]
             return self.remove(group, member, event, reason, done)
 
@@ -119,8 +124,11 @@ class ConsumerSessions:
                     *(group_id, member_id, error_name(error_code)),
                     extra={"group": group_id},
                 )
-                retry = partial(self._fence, kind, group_id, member_id, epoch)
-                self._timers.start(kind, group_id, member_id, RETRY_MS, retry)
+                retry_later()
+
+        def retry_later() -> None:
+            retry = partial(self._fence, kind, group_id, member_id, epoch)
+            self._timers.start(kind, group_id, member_id, RETRY_MS, retry)
 
         self._writer.submit(group_id, step)
 
