@@ -46,6 +46,8 @@ class ShareGroup:
         self.topic_names: dict[bytes, str] = {}
         #: The catalog, group epoch and initialized partitions for which nothing was to be done.
         self.settled: tuple[object, int, Topics] | None = None
+        #: The time of the loop when the next initialization may begin, after one that failed.
+        self.initialize_at_s = 0.0
 
     def is_settled(self, catalog_version: object) -> bool:
         """Whether assignments and states of partitions are those of this version of the catalog.

@@ -56,10 +56,16 @@ class StatePartitions:
     async def initialize(self, group: ShareGroup, names: Iterable[str]) -> Topics:
         """Lets the share coordinator create the state of partitions that have none.
 
-        Returns the partitions that have a state now. What fails is logged, the next heartbeat
-        retries it. The first member of a group requests all partitions: a deletion that was
-        interrupted leaves some without state.
+        Returns the partitions that have a state now. What fails is logged, a later heartbeat
+        retries it: not before as much time has passed again as this took, because the heartbeats of
+        a group wait for each other and have to come within the sessions. The first member of a
+        group requests all partitions: a deletion that was interrupted leaves some without state.
         """
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+        if group.members and begin_s < group.initialize_at_s:
+            return group.initialized
+        group.initialize_at_s = 0.0
         initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
         missing: list[SharePartitionKey] = []
         for name in sorted(names):
@@ -92,6 +98,8 @@ class StatePartitions:
         except TimeoutError:
             problems.append("timeout")
         if problems:
+            end_s = loop.time()
+            group.initialize_at_s = end_s + (end_s - begin_s)
             logger.info(
                 "Share group %s: %d partitions wait for the share coordinator: %s",
                 group.group_id,
