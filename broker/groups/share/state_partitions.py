@@ -50,6 +50,7 @@ class StatePartitions:
         topics = [topic for name in names if (topic := self._catalog.describe(name)) is not None]
         return all(
             len(group.initialized.get(topic.topic_id, ())) >= topic.partition_count
+            and not group.unconfirmed.get(topic.topic_id)
             for topic in topics
         )
 
@@ -66,12 +67,15 @@ class StatePartitions:
         if group.members and begin_s < group.initialize_at_s:
             return group.initialized
         group.initialize_at_s = 0.0
+        if not group.members:
+            group.unconfirmed = {each: set(rows) for each, rows in group.initialized.items()}
         initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
         missing: list[SharePartitionKey] = []
         for name in sorted(names):
             topic = self._catalog.describe(name)
             if topic is not None:
-                known = set(initialized.setdefault(topic.topic_id, []) if group.members else ())
+                known = set(initialized.setdefault(topic.topic_id, []))
+                known -= group.unconfirmed.get(topic.topic_id, set())
                 missing += (
                     SharePartitionKey(group.group_id, topic.topic_id, index)
                     for index in range(topic.partition_count)
@@ -87,6 +91,7 @@ class StatePartitions:
                 if error.code != ErrorCode.FENCED_STATE_EPOCH:
                     problems.append(str(error))
                     return
+            group.unconfirmed.get(key.topic_id, set()).discard(key.partition)
             rows = initialized.setdefault(key.topic_id, [])
             if key.partition not in rows:
                 rows.append(key.partition)
