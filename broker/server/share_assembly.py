@@ -163,6 +163,7 @@ class ShareParts:
             if partition.topic == SHARE_STATE_TOPIC:
                 epoch = partition.leader_epoch
                 self.coordinator.partitions.advance_epoch(partition.index, epoch)
+        self.partitions.on_new_leader_epoch(partitions)
 
     def on_replicas_deleted(self, partitions: list[TopicPartition]) -> None:
         """Replicas of this broker are gone."""

@@ -1,8 +1,8 @@
 """The share partitions of the partitions that this broker leads; mirrors `SharePartitionManager`.
 
 A share partition is loaded from the share coordinator at the first request for it, and dropped when
-this broker is no longer the leader in the same epoch, or when a write shows that another leader or
-a reset of the offsets came first.
+another broker was leader or may have been, or when a write shows that another leader or a reset of
+the offsets came first. In the next leader epoch the same leader keeps it, with all locks.
 """
 
 from __future__ import annotations
@@ -157,9 +157,7 @@ class SharePartitions:
         partition = self._replica_manager.partition(topic, key.partition)
         partition.leader_log()
         hosted = self._hosted.get(key)
-        if hosted is not None and (
-            hosted.partition is not partition or hosted.leader_epoch != partition.leader_epoch
-        ):
+        if hosted is not None and not self._leads_on(hosted, partition):
             self._drop(hosted)
             hosted = None
         if hosted is None:
@@ -168,6 +166,28 @@ class SharePartitions:
         if hosted.failure is not None:
             raise hosted.failure
         return hosted
+
+    @staticmethod
+    def _leads_on(hosted: HostedPartition, partition: Partition) -> bool:
+        """Whether no other broker was leader since this one loaded the share partition."""
+        epoch = partition.leader_epoch
+        if hosted.partition is not partition or epoch not in (
+            hosted.leader_epoch,
+            hosted.leader_epoch + 1,
+        ):
+            return False
+        hosted.leader_epoch = epoch
+        if hosted.state is not None:
+            hosted.state.leader_epoch = epoch
+        return True
+
+    def on_new_leader_epoch(self, partitions: Iterable[Partition]) -> None:
+        """This broker leads these partitions on, such as after the shutdown of a follower."""
+        led = {partition.key: partition for partition in partitions}
+        for hosted in list(self._hosted.values()):
+            partition = led.get(hosted.partition.key)
+            if partition is not None and not self._leads_on(hosted, partition):
+                self._drop(hosted)
 
     async def _load(self, hosted: HostedPartition) -> None:
         key = hosted.key

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.consumer.topic_patterns import find_matching
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ MAX_PATTERNS = 1_000  # regular expressions with the topics that match; then the
 # Names that are matched when topics were created, of all patterns: 10 ms. With more to match each
 # pattern is matched again when it is needed, which takes as long as the first time.
 MAX_MATCHES_PER_CHANGE = 1_000
+_NAMES_PER_STEP = 64  # 2 us each
 
 
 class ClusterTopics:
@@ -81,10 +83,24 @@ class ClusterTopics:
         return self._current().topic_names.get(topic_id)
 
     def matching(self, pattern: str) -> frozenset[str]:
-        snapshot = self._current()
-        found = self._matched.get(pattern)
-        if found is None:
-            if len(self._matched) >= MAX_PATTERNS:
-                self._matched.clear()
-            found = self._matched[pattern] = find_matching(pattern, list(snapshot.topics))
+        return run_at_once(self.matching_in_steps(pattern))
+
+    def matching_in_steps(self, pattern: str) -> Steps[frozenset[str]]:
+        topics = self._current().topics.keys()
+        known = self._matched.get(pattern)
+        if known is not None:
+            return known
+        names = list(topics)
+        matched: set[str] = set()
+        for start in range(0, len(names), _NAMES_PER_STEP):
+            if start:
+                yield
+            matched |= find_matching(pattern, names[start : start + _NAMES_PER_STEP])
+        latest = self._current().topics.keys()
+        if latest != topics:  # topics were created or deleted in a pause
+            matched &= latest
+            matched |= find_matching(pattern, list(latest - topics))
+        if len(self._matched) >= MAX_PATTERNS:
+            self._matched.clear()
+        found = self._matched[pattern] = frozenset(matched)
         return found

@@ -104,7 +104,9 @@ class GroupDraft:
         """Updates the metadata of the subscribed topics; true when it changed."""
         names: set[str] = set()
         for number, member in enumerate(list(self.group.members.values()), 1):
-            names |= self._topics_of(member)
+            names |= member.topics
+            if member.topic_regex is not None:
+                names |= yield from self._catalog.matching_in_steps(member.topic_regex)
             if not number % _MEMBERS_PER_STEP:
                 yield
         topics = {}

@@ -17,7 +17,7 @@ from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
-from ottla.protocol.errors import error_name
+from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.groups")
@@ -109,7 +109,9 @@ class ConsumerSessions:
         home = self._partitions.home_of(group_id)
 
         def step(error_code: int) -> Drafting | None:
-            group = None if error_code else self._partitions.find(group_id)
+            if error_code == ErrorCode.NOT_COORDINATOR:
+                return None  # the next coordinator starts the timers of all members
+            group = self._partitions.find(group_id)
             if group is None or group.kind != "consumer":
                 return None
             if self._partitions.home_of(group_id) is not home:
@@ -119,6 +121,9 @@ class ConsumerSessions:
                 return None
             if self.timers.is_running(kind, group_id, member_id):
                 return None  # the expected request came meanwhile
+            if error_code:  # too many requests wait: not a log line for each member
+                retry_later()
+                return None
             event, reason = _EVENTS[kind]
             return self.remove(group, member, event, reason, done)
 
@@ -129,8 +134,11 @@ class ConsumerSessions:
                     *(group_id, member_id, error_name(error_code)),
                     extra={"group": group_id},
                 )
-                retry = partial(self._fence, kind, group_id, member_id, epoch)
-                self.timers.start(kind, group_id, member_id, RETRY_MS, retry)
+                retry_later()
+
+        def retry_later() -> None:
+            retry = partial(self._fence, kind, group_id, member_id, epoch)
+            self.timers.start(kind, group_id, member_id, RETRY_MS, retry)
 
         self._writer.submit(group_id, step)
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
+from ottla.protocol.steps import Steps
+
 
 class TopicDescription(NamedTuple):
     """A topic. `racks` has the racks of the replicas by partition, without the partitions of which
@@ -29,4 +31,8 @@ class TopicCatalog(Protocol):
 
     def matching(self, pattern: str) -> frozenset[str]:
         """The topics whose whole name a regular expression matches; none for an invalid one."""
+        ...
+
+    def matching_in_steps(self, pattern: str) -> Steps[frozenset[str]]:
+        """As `matching`; what matches at the end. Without a pause if that is known already."""
         ...

@@ -44,8 +44,13 @@ class ShareGroup:
         self.initialized: Topics = {}
         #: Their names, as they were when the state was initialized.
         self.topic_names: dict[bytes, str] = {}
+        #: Initialized partitions to be requested again, as the group was empty: a deletion that was
+        #: interrupted leaves some without state.
+        self.unconfirmed: dict[bytes, set[int]] = {}
         #: The catalog, group epoch and initialized partitions for which nothing was to be done.
         self.settled: tuple[object, int, Topics] | None = None
+        #: The time of the loop when the next initialization may begin, after one that failed.
+        self.initialize_at_s = 0.0
 
     def is_settled(self, catalog_version: object) -> bool:
         """Whether assignments and states of partitions are those of this version of the catalog.

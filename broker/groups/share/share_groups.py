@@ -4,7 +4,7 @@ Mirrors the share group parts of Kafka's `GroupMetadataManager`. Records first: 
 its records are committed. Requests of one group wait for each other.
 
 A member gets a partition when the share coordinator has its state. The first heartbeat for a new
-partition waits for that, for a limited time (`StatePartitions`); then the next heartbeat retries.
+partition waits for that, for a limited time (`StatePartitions`); a later heartbeat retries.
 """
 
 from __future__ import annotations
@@ -156,6 +156,8 @@ class ShareGroups:
                     group.settled = (version, group.epoch, group.initialized)
             assigned = await self._store_with_current(partition, group, member_id, changes)
             self._check_active(partition)
+            if partition.share_groups is not None:  # the replay has added a new group
+                partition.share_groups[group_id].initialize_at_s = group.initialize_at_s
             self._watch(group_id, member_id)
         is_full = request.member_epoch == 0 or request.subscribed_topic_names is not None
         is_new = member is None or member.epoch != request.member_epoch

@@ -50,22 +50,32 @@ class StatePartitions:
         topics = [topic for name in names if (topic := self._catalog.describe(name)) is not None]
         return all(
             len(group.initialized.get(topic.topic_id, ())) >= topic.partition_count
+            and not group.unconfirmed.get(topic.topic_id)
             for topic in topics
         )
 
     async def initialize(self, group: ShareGroup, names: Iterable[str]) -> Topics:
         """Lets the share coordinator create the state of partitions that have none.
 
-        Returns the partitions that have a state now. What fails is logged, the next heartbeat
-        retries it. The first member of a group requests all partitions: a deletion that was
-        interrupted leaves some without state.
+        Returns the partitions that have a state now. What fails is logged, a later heartbeat
+        retries it: not before as much time has passed again as this took, because the heartbeats of
+        a group wait for each other and have to come within the sessions. The first member of a
+        group requests all partitions: a deletion that was interrupted leaves some without state.
         """
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+        if group.members and begin_s < group.initialize_at_s:
+            return group.initialized
+        group.initialize_at_s = 0.0
+        if not group.members:
+            group.unconfirmed = {each: set(rows) for each, rows in group.initialized.items()}
         initialized = {topic_id: list(rows) for topic_id, rows in group.initialized.items()}
         missing: list[SharePartitionKey] = []
         for name in sorted(names):
             topic = self._catalog.describe(name)
             if topic is not None:
-                known = set(initialized.setdefault(topic.topic_id, []) if group.members else ())
+                known = set(initialized.setdefault(topic.topic_id, []))
+                known -= group.unconfirmed.get(topic.topic_id, set())
                 missing += (
                     SharePartitionKey(group.group_id, topic.topic_id, index)
                     for index in range(topic.partition_count)
@@ -81,6 +91,7 @@ class StatePartitions:
                 if error.code != ErrorCode.FENCED_STATE_EPOCH:
                     problems.append(str(error))
                     return
+            group.unconfirmed.get(key.topic_id, set()).discard(key.partition)
             rows = initialized.setdefault(key.topic_id, [])
             if key.partition not in rows:
                 rows.append(key.partition)
@@ -92,6 +103,8 @@ class StatePartitions:
         except TimeoutError:
             problems.append("timeout")
         if problems:
+            end_s = loop.time()
+            group.initialize_at_s = end_s + (end_s - begin_s)
             logger.info(
                 "Share group %s: %d partitions wait for the share coordinator: %s",
                 group.group_id,

@@ -241,8 +241,9 @@ class ShareCoordinator:
         """See `ShareStatePersister.delete`."""
         async with self._locks.locked(key):
             partition, state = self._find(key)
-            if state is not None:
+            if state is not None or key in self._uncertain:
                 await self._append(partition, *tombstone(key), StateRecord(key))
+                self._uncertain.discard(key)
 
     async def summary(self, key: SharePartitionKey, leader_epoch: int) -> StateSummary:
         """See `ShareStatePersister.summary`; a key without state has a start offset of -1."""

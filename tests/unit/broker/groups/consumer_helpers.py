@@ -15,6 +15,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.protocol.steps import Steps
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
@@ -53,6 +54,10 @@ class Catalog:
 
     def matching(self, pattern: str) -> frozenset[str]:
         return find_matching(pattern, list(self._topics))
+
+    def matching_in_steps(self, pattern: str) -> Steps[frozenset[str]]:
+        yield
+        return self.matching(pattern)
 
     def count(self, name: str) -> int:
         found = self._topics.get(name)

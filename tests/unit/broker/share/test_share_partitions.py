@@ -161,6 +161,23 @@ def test_a_new_leader_epoch_reads_the_state_again() -> None:
     assert fetched(scene, "other").acquired == [(1, 1, 1)]
 
 
+@pytest.mark.parametrize("is_announced", [False, True])
+def test_the_same_leader_in_the_next_epoch_keeps_the_locks(is_announced: bool) -> None:
+    """A follower was shut down: as in Kafka no other member gets what one has acquired."""
+    scene = ShareScene()
+    scene.append(2)
+    fetched(scene)
+    for _ in range(2):
+        partition = scene.lead(epoch=scene.partition().leader_epoch + 1)
+        if is_announced:
+            scene.shares.on_new_leader_epoch([partition])
+        else:
+            assert fetched(scene, "other").acquired == []
+    acknowledge(scene, 0, 0, ACCEPT)
+    assert scene.persister.writes[-1].leader_epoch == scene.partition().leader_epoch
+    assert fetched(scene, "other").acquired == []
+
+
 def test_a_share_partition_that_cannot_be_loaded() -> None:
     scene = ShareScene()
     scene.append(1)

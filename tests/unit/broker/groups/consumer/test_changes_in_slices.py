@@ -6,6 +6,7 @@ import pytest
 
 from ottla.broker.groups.consumer.member import ConsumerMember
 from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription
+from ottla.broker.groups.log import group_writer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.doubles.coordinator_log import MemoryLog
@@ -143,6 +144,23 @@ def test_a_member_that_waits_for_the_computation_does_not_expire(setup: Consumer
     setup.run_deferred()
     assert waiting.value.error_code == ErrorCode.NONE
     assert "new" in setup.consumer_group.members
+
+
+def test_a_session_that_expires_while_too_many_requests_wait_ends_later(
+    setup: ConsumerSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that fails ends the sessions of all members of a group in the same moment."""
+    join(setup)
+    setup.run_deferred()
+    monkeypatch.setattr(group_writer, "MAX_WAITING", 1)
+    join(setup, "newer")
+    join(setup, "newest")
+    setup.timer.advance(setup.settings.consumer_session_timeout_ms(GROUP) + 1)
+    assert "new" in setup.consumer_group.members
+    setup.run_deferred()
+    setup.timer.advance(1_000)
+    setup.run_deferred()
+    assert "new" not in setup.consumer_group.members
 
 
 def test_a_group_is_not_deleted_in_a_pause(setup: ConsumerSetup) -> None:

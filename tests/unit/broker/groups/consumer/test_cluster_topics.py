@@ -7,6 +7,9 @@ import pytest
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, TopicMetadata
 from ottla.broker.groups.consumer import cluster_topics
 from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
+from ottla.broker.groups.consumer.draft import GroupDraft
+from ottla.broker.groups.consumer.member import ConsumerMember
 
 
 def snapshot(*names: str) -> MetadataSnapshot:
@@ -60,6 +63,25 @@ def test_the_names_that_are_matched_in_one_turn_are_bounded(
     scene.snapshot = snapshot("a", "a1", "b1", "c1", "b2", "b3", "b4", "b5")
     assert scene.catalog.matching("b.*") == {"b1", "b2", "b3", "b4", "b5"}
     assert scene.matched == 3 + 9 + 8, "each pattern when it is needed"
+
+
+def test_new_patterns_of_a_group_are_matched_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the pauses topics are created and deleted."""
+    names = [f"t{number}" for number in range(1000)]
+    scene = Scene(monkeypatch, *names)
+    group = ConsumerGroup("g")
+    for pattern in ("t1.*", "t2.*"):
+        group.members[pattern] = ConsumerMember(pattern, topic_regex=pattern)
+    most = before = 0
+    for _ in GroupDraft(group, scene.catalog).refresh_topics():
+        most, before = max(most, scene.matched - before), scene.matched
+        scene.snapshot = snapshot(*names[:-1], "t1x", "other")
+        assert scene.catalog.version
+    assert 0 < most <= 150
+    matched = scene.matched
+    assert scene.catalog.matching("t1.*") == {n for n in names if n[1] == "1"} | {"t1x"}
+    assert scene.catalog.matching("t2.*") == {n for n in names if n[1] == "2"}
+    assert scene.matched == matched
 
 
 def test_a_cache_that_is_full_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.groups.member_timers import TimerKind
+from ottla.broker.groups.share import state_partitions
 from ottla.broker.groups.share.share_groups import Heartbeat
 from ottla.broker.runtime.tasks import running_tasks, spawn
 from ottla.broker.share.persister import SharePartitionKey
@@ -21,10 +22,12 @@ class SlowPersister:
 
     def __init__(self, scene: Scene) -> None:
         self.gate = asyncio.Event()
+        self.calls = 0  # of `initialize`
         persister = scene.persister
         initialize, delete = persister.initialize, persister.delete
 
         async def slow_initialize(key: SharePartitionKey, state_epoch: int, offset: int) -> None:
+            self.calls += 1
             await self.gate.wait()
             await initialize(key, state_epoch, offset)
 
@@ -200,3 +203,24 @@ async def test_a_heartbeat_of_a_group_that_did_not_change_computes_nothing() -> 
     assert await scene.beat("a", 1) == Heartbeat(2, {TOPIC: [0, 1, 2]})
     await scene.beat("b")
     assert (await scene.beat("a", 2)).assignment == {TOPIC: [0, 2]}
+
+
+async def test_members_do_not_wait_one_after_the_other_for_a_share_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition of `__share_group_state` has no leader: the heartbeats of all members have to
+    come within their sessions."""
+    scene = Scene(partitions=1)
+    slow = SlowPersister(scene)
+    timeout_s = 0.1
+    monkeypatch.setattr(state_partitions, "INITIALIZE_TIMEOUT_S", timeout_s)
+    members = [f"member-{number}" for number in range(10)]
+    await asyncio.gather(*(scene.beat(member) for member in members))
+    assert slow.calls == 1
+    slow.gate.set()
+    await asyncio.sleep(2 * timeout_s)
+    await scene.beat(members[0])
+    assert slow.calls == 2
+    group = scene.groups.find("g")
+    assert group is not None
+    assert group.initialized == {TOPIC: [0]}

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
@@ -71,3 +73,26 @@ async def test_an_error_does_not_stop_the_deletion_of_the_others() -> None:
 async def test_the_summary_fences_no_leader() -> None:
     scene = Scene()
     assert (await scene.states.summary(SharePartitionKey("g", TOPIC, 0))).leader_epoch == -1
+
+
+async def test_what_failed_for_the_first_member_is_requested_again() -> None:
+    """The deletion of a group was interrupted: the state is gone, the group still lists it."""
+    scene = Scene()
+    scene.persister.next_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    scene.group.initialized = await scene.states.initialize(scene.group, ["t"])
+    assert scene.stored == {1: -1, 2: -1}
+    scene.group.members["a"] = ShareMember("a")
+    assert not scene.states.are_initialized(scene.group, ["t"])
+    await asyncio.sleep(0.01)
+    await scene.states.initialize(scene.group, ["t"])
+    assert scene.stored == {0: -1, 1: -1, 2: -1}
+    assert scene.states.are_initialized(scene.group, ["t"])
+
+
+async def test_a_topic_that_the_first_member_does_not_subscribe_to_is_requested_later() -> None:
+    """After the same interruption."""
+    scene = Scene()
+    await scene.states.initialize(scene.group, [])
+    scene.group.members["a"] = ShareMember("a")
+    await scene.states.initialize(scene.group, ["t"])
+    assert scene.stored == {0: -1, 1: -1, 2: -1}

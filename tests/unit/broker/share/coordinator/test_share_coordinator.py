@@ -212,6 +212,22 @@ async def test_a_record_that_is_in_the_log_although_its_append_failed_has_no_eff
     assert await coordinator(log).read(KEY, 1) == stored
 
 
+async def test_a_deletion_removes_an_initialization_that_is_in_the_log_although_it_failed() -> None:
+    log = MemoryLog()
+    made = coordinator(log)
+    log.hold = True
+    first = spawn(made.initialize(KEY, 1, 40), name="initialize")
+    await eventually_async(lambda: log.held)
+    log.hold = False
+    log.time_out_all(ErrorCode.REQUEST_TIMED_OUT)
+    with pytest.raises(KafkaError):
+        await first
+    for _ in range(2):
+        await made.delete(KEY)
+    assert (await coordinator(log).summary(KEY, -1)).start_offset == -1
+    assert log.appends == 2
+
+
 async def test_requests_for_one_key_wait_for_each_other() -> None:
     log, made, first = await held_write()
     second = spawn(made.write(KEY, update()), name="write")
