@@ -266,7 +266,7 @@ class LogAppender:
         local, batches = self._local, accepted.batches
         size, last = len(accepted.buffer), batches[-1].last_offset
         if local.must_roll(size, newest, last, now_ms):
-            local.roll(now_ms, batches[0].first_offset)
+            self._writer.roll(accepted.buffer, batches[0].first_offset, now_ms)
         try:
             return local.active.txn_index.append_all(aborted)
         except OSError as error:

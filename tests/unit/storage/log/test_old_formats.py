@@ -12,7 +12,8 @@ from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation import validate_records
 from ottla.storage.records.validation_budget import ValidationBudget, ValidationBudgetExceeded
-from tests.doubles.storage_logs import NOW_MS, batch_of, marker, new_log
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import NOW_MS, batch_of, manager_on, marker, new_log, records_in
 
 OLD = LogConfig(message_format_version="0.10.2")
 
@@ -94,3 +95,22 @@ def test_many_records_are_converted_in_a_worker() -> None:
     log = new_log(message_format_version="0.10.2")
     info = log.append_validated(validated, leader_epoch=0, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset) == (0, 1_999)
+
+
+def compressed(first_offset: int, count: int = 5) -> bytes:
+    """Messages as a leader has them: one that holds several, with the offset of the last."""
+    records = [Record(first_offset + n, NOW_MS, 0, b"k", b"v", []) for n in range(count)]
+    return build_message_set(records, magic=1, codec=1)
+
+
+def test_a_segment_of_a_follower_begins_where_the_one_before_it_ends() -> None:
+    """Not at the last offset of compressed messages: that would be a gap, and lost records."""
+    fs, size = MemoryFileSystem(), len(compressed(0))
+    log = new_log(fs, segment_bytes=size)
+    log.append_as_follower(compressed(0), now_ms=NOW_MS)
+    log.append_as_follower(compressed(5), now_ms=NOW_MS)
+    log.append_as_follower(compressed(10) + compressed(15), now_ms=NOW_MS)
+    assert log.segments.base_offsets == [0, 5, 10, 15]
+    killed = manager_on(fs, segment_bytes=size).get("t", 0)
+    assert killed is not None
+    assert [each.offset for each in records_in(killed)] == list(range(20))
