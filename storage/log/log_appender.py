@@ -233,10 +233,10 @@ class LogAppender:
         newest = max(batch.max_timestamp for batch in batches)
         aborted = changes.aborted()
         undo = self._index(aborted, accepted, newest, now_ms) if aborted else None
-        if any(batch.header is None for batch in batches):
-            self._writer.clear_epochs()
         try:
             if len(batches) == 1:
+                if batches[0].header is None:
+                    self._writer.forget_epochs(first)
                 epoch = batches[0].leader_epoch
                 must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
             else:

@@ -66,7 +66,9 @@ class LogWriter:
         local, offsets = self._local, self._offsets
         first, last = batches[0], batches[-1]
         for batch in batches:
-            if batch.leader_epoch != self._epochs.latest_epoch:
+            if batch.header is None:
+                self.forget_epochs(batch.first_offset)
+            elif batch.leader_epoch != self._epochs.latest_epoch:
                 self.assign_epoch(batch.leader_epoch, batch.first_offset)
         segment = local.active
         if local.must_roll(len(buffer), max_timestamp, last.last_offset, now_ms):
@@ -97,10 +99,10 @@ class LogWriter:
             except OSError as error:
                 raise self._local.write_failed(error) from error
 
-    def clear_epochs(self) -> None:
-        """Before messages of an old format, which have no epoch: followers truncate to the high
+    def forget_epochs(self, offset: int) -> None:
+        """Before a message of an old format, which has no epoch: followers truncate to the high
         watermark from then on, as in Kafka, since epochs do not tell what is in the log."""
         try:
-            self._epochs.clear()
+            self._epochs.forget_up_to(offset)
         except OSError as error:
             raise self._local.write_failed(error) from error

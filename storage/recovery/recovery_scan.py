@@ -155,7 +155,10 @@ class SegmentScan:
     def _apply(self, place: Place, batch: memoryview) -> None:
         if place.magic == 2 and place.last_offset >= self._producers.end_offset:
             self._replay(batch)
-        if place.leader_epoch > self._latest_epoch:
+        if place.magic < 2:
+            self._epochs.forget_up_to(place.base_offset)
+            self._latest_epoch = self._epochs.latest_epoch
+        elif place.leader_epoch > self._latest_epoch:
             self._assign_epoch(place.leader_epoch, place.base_offset)
         self._segment.index_batch(self.position, place.size, place.last_offset, place.max_timestamp)
         self.position += place.size

@@ -17,6 +17,7 @@ from ottla.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
 from tests.doubles.leader_connection import Leader, LeaderSettings
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
@@ -469,5 +470,39 @@ def test_a_batch_that_overlaps_records_is_refused() -> None:
         await asyncio.sleep(0.02)
         await pair.leader.response(2)
         pair.assert_equal()
+
+    run(body)
+
+
+async def no_epochs_from_now_on(pair: Pair) -> None:
+    """The leader gets messages of an old format in its next epoch."""
+    pair.begin(epoch=1)
+    for log in (pair.leading.log(), pair.following.log()):
+        log.update_config(LogConfig(message_format_version="0.10.2"))
+    pair.leading.append(2)
+    for _ in range(3):
+        await pair.leader.response()
+    assert pair.following.log().log_end_offset == 5
+    assert pair.following.log().leader_epochs.entries == []
+    pair.assert_equal()
+
+
+def test_a_change_to_an_older_format_does_not_end_copying() -> None:
+    """The leader knows no epochs any more; the follower must not ask with one that it knows."""
+
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        pair.leading.append(3)
+        await pair.leader.response()
+        await no_epochs_from_now_on(pair)
+
+    run(body)
+
+
+def test_a_new_follower_copies_what_was_written_before_a_change_to_an_older_format() -> None:
+    async def body(pair: Pair) -> None:
+        pair.leading.lead(0, epoch=0, replicas=BOTH, isr=[LEADER])
+        pair.leading.append(3)
+        await no_epochs_from_now_on(pair)
 
     run(body)
