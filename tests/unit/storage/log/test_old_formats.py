@@ -123,6 +123,15 @@ def test_a_log_with_an_old_format_has_no_epochs_of_other_batches() -> None:
     assert current.leader_epochs.entries[-1] == (4, 2)
 
 
+def test_a_tiered_log_keeps_the_current_format_and_its_epochs() -> None:
+    """Its remote segments are found by epochs, and segments without are not copied."""
+    log = new_log(remote_storage_enable=True)
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    log.update_config(log.config.replace(message_format_version="0.10.2"))
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    assert (magics(log), log.leader_epochs.entries) == ([2, 2], [(3, 0)])
+
+
 def test_coordinators_store_the_current_format() -> None:
     log = new_log(message_format_version="0.9.0")
     log.append(marker(1, committed=True), leader_epoch=0, now_ms=NOW_MS,
