@@ -163,11 +163,16 @@ class LeaderEpochs:
             self._write_or_restore(before)
 
     def enable(self, is_enabled: bool) -> None:
-        """Whether epochs are known from now on. Raises OSError: not in the file, then."""
+        """Whether epochs are known from now on; if not, there is no file either, as in Kafka.
+
+        Raises OSError if it cannot be removed.
+        """
         self.is_enabled = is_enabled
-        if self._epochs and not is_enabled:
+        if not is_enabled:
             self._set([])
-            self._write()
+            if self._fs.exists(self.path):
+                self._fs.remove(self.path)
+                self.changes += 1
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
         """Replaces all entries by these, which are ascending. Raises OSError."""
