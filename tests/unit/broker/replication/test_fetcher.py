@@ -474,35 +474,25 @@ def test_a_batch_that_overlaps_records_is_refused() -> None:
     run(body)
 
 
-async def no_epochs_from_now_on(pair: Pair) -> None:
-    """The leader gets messages of an old format in its next epoch."""
-    pair.begin(epoch=1)
-    for log in (pair.leading.log(), pair.following.log()):
-        log.update_config(LogConfig(message_format_version="0.10.2"))
-    pair.leading.append(2)
-    for _ in range(3):
-        await pair.leader.response()
-    assert pair.following.log().log_end_offset == 5
-    assert pair.following.log().leader_epochs.entries == []
-    pair.assert_equal()
-
-
-def test_a_change_to_an_older_format_does_not_end_copying() -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_change_to_an_older_format_does_not_end_copying(is_new: bool) -> None:
     """The leader knows no epochs any more; the follower must not ask with one that it knows."""
 
     async def body(pair: Pair) -> None:
-        pair.begin()
-        pair.leading.append(3)
-        await pair.leader.response()
-        await no_epochs_from_now_on(pair)
-
-    run(body)
-
-
-def test_a_new_follower_copies_what_was_written_before_a_change_to_an_older_format() -> None:
-    async def body(pair: Pair) -> None:
-        pair.leading.lead(0, epoch=0, replicas=BOTH, isr=[LEADER])
-        pair.leading.append(3)
-        await no_epochs_from_now_on(pair)
+        if is_new:
+            pair.leading.lead(0, epoch=0, replicas=BOTH, isr=[LEADER])
+            pair.leading.append(3)
+        else:
+            pair.begin()
+            pair.leading.append(3)
+            await pair.leader.response()
+        pair.begin(epoch=1)
+        for log in (pair.leading.log(), pair.following.log()):
+            log.update_config(LogConfig(message_format_version="0.10.2"))
+        pair.leading.append(2)
+        await pair.leader.response(3)
+        assert pair.following.log().log_end_offset == 5
+        assert pair.following.log().leader_epochs.entries == []
+        pair.assert_equal()
 
     run(body)
