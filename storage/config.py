@@ -59,7 +59,8 @@ class LogConfig:
     `local_limit_bytes` are those of local retention; otherwise they are those of retention.
     `max_segment_ms` is the age at which an append rolls the active segment: `segment.ms`, or
     `max.compaction.lag.ms` of a compacted log if that is less, because the active segment is never
-    compacted (Kafka: `LogConfig.maxSegmentMs`). `record_magic` is that of `message.format.version`.
+    compacted (Kafka: `LogConfig.maxSegmentMs`). `record_magic` is that of `message.format.version`,
+    or the current one of a tiered log, whose remote segments are found by leader epochs.
     """
 
     __slots__ = (
@@ -124,7 +125,8 @@ class LogConfig:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "values", values)
-        object.__setattr__(self, "record_magic", _magic_of(self.message_format_version))
+        magic = 2 if self.remote_storage_enable else _magic_of(self.message_format_version)
+        object.__setattr__(self, "record_magic", magic)
         object.__setattr__(self, "compact", COMPACT in self.cleanup_policy)
         object.__setattr__(self, "delete", DELETE in self.cleanup_policy)
         lag_ms = self.max_compaction_lag_ms if self.compact else NO_LIMIT

@@ -35,6 +35,9 @@ logger = logging.getLogger("ottla.config")
 
 Properties = dict[str, str]
 
+# Only coordinators write these, and in the current format: their logs keep leader epochs.
+_CURRENT_FORMAT = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
 
 class ConfigListener(Protocol):
     """Called on the loop after a change was taken; what is read then is the new state."""
@@ -104,13 +107,14 @@ class DynamicConfig:
         found = self._log_configs.get(topic)
         if found is None:
             overrides = self._topics.get(topic)
-            if overrides is None and topic:
+            if overrides is None and topic and topic not in _CURRENT_FORMAT:
                 # Topics without settings of their own share one object.
                 found = self.log_config("")
             else:
-                found = self._make_log_config(
-                    {**self._config.topic_defaults(), **(overrides or {})}
-                )
+                properties = {**self._config.topic_defaults(), **(overrides or {})}
+                if topic in _CURRENT_FORMAT:
+                    properties["message.format.version"] = "3.0"
+                found = self._make_log_config(properties)
             self._log_configs[topic] = found
         return found
 

@@ -212,6 +212,8 @@ class LogDirMover:
             self._moving.discard(key)  # Deleted, or moved back, meanwhile.
             self._untruncated.pop(key, None)
             return
+        if future.config is not log.config:
+            future.update_config(log.config)  # which decides whether they have leader epochs
         self._truncate_copy(key, future)
         if future.log_end_offset < log.local_log_start_offset:
             log.begin_copy(future, self._now_ms())

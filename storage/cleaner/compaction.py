@@ -307,7 +307,7 @@ class Compaction:
             if place.magic == 2:
                 kept = keep.apply(read_header(batch), batch)
             else:
-                old = filter_old(batch, self._map)
+                old = filter_old(batch, self._map, cleaned.base_offset)
                 if old is not None:
                     content, last_offset, max_timestamp = old
                     kept = content, max_timestamp

@@ -28,9 +28,14 @@ def read_old(message: memoryview) -> list[Record]:
     return read_legacy(message, 0, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
 
 
-def filter_old(message: memoryview, offsets: OffsetMap) -> KeptMessages | None:
+def filter_old(
+    message: memoryview, offsets: OffsetMap, first_offset: int = 0
+) -> KeptMessages | None:
     """The newest record of each key of `offsets` and all above its latest offset; None if there
     are none. Offsets, magic and codec do not change. Raises RecordsError.
+
+    None below `first_offset`, where the segment begins: a replica that began within a compressed
+    set has the whole of it, and the set would end below its segment if only those were left.
     """
     header = read_legacy_header(message)
     records = read_old(message)
@@ -39,7 +44,10 @@ def filter_old(message: memoryview, offsets: OffsetMap) -> KeptMessages | None:
     kept = [
         record
         for record, key in zip(records, keys, strict=True)
-        if record.offset > known_up_to or (key is not None and record.offset >= newest_of(key, -1))
+        if record.offset >= first_offset
+        and (
+            record.offset > known_up_to or (key is not None and record.offset >= newest_of(key, -1))
+        )
     ]
     if len(kept) == len(records):
         return KeptMessages(message, header.last_offset, header.max_timestamp)

@@ -168,6 +168,8 @@ class PartitionCheck:
             self._problem(name, "records are outside of the offsets of the batch", place.position)
 
     def _add_epoch(self, place: Place) -> None:
+        if place.magic < 2:
+            self._epochs.clear()  # as the log does: it does not know them any more
         latest = self._epochs[-1][0] if self._epochs else -1
         if place.leader_epoch > latest:
             self._epochs.append((place.leader_epoch, place.base_offset))

@@ -29,14 +29,18 @@ class LeaderEpochs:
         "_fs",
         "_starts",
         "changes",
+        "is_enabled",
         "latest_epoch",
         "path",
         "synced_changes",
     )
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
+    def __init__(self, fs: FileSystem, path: str, *, is_enabled: bool = True) -> None:
         self._fs = fs
         self.path = path
+        #: False for a log that gets messages of an old format: it knows no epochs at all, also not
+        #: those of its other batches. Kafka: the log has no cache.
+        self.is_enabled = is_enabled
         self._epochs: list[int] = []
         self._starts: list[int] = []
         # The newest epoch, or -1. Kept as an attribute because every append reads it.
@@ -76,12 +80,14 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Batches from `start_offset` on have this epoch. Raises OSError.
 
-        Changes nothing when it is the newest epoch and started before, or when the file cannot be
-        written. Removes entries that conflict with the new one: those with a later epoch or a later
-        start offset.
+        Changes nothing when it is the newest epoch and started before, when the file cannot be
+        written, or when they are not enabled. Removes entries that conflict with the new one: those
+        with a later epoch or a later start offset.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} cannot start at offset {start_offset}")
+        if not self.is_enabled:
+            return
         before = self.entries
         if self._add(epoch, start_offset):
             self._write_or_restore(before)
@@ -145,10 +151,33 @@ class LeaderEpochs:
             self._set([])
             self._write_or_restore(before)
 
+    def forget_up_to(self, offset: int) -> None:
+        """At `offset` is a message without epoch: what is below it cannot be compared any more.
+
+        Removes the epochs that start at or below it. Raises OSError, with none removed.
+        """
+        forgotten = bisect_right(self._starts, offset)
+        if forgotten:
+            before = self.entries
+            self._set(before[forgotten:])
+            self._write_or_restore(before)
+
+    def enable(self, is_enabled: bool) -> None:
+        """Whether epochs are known from now on; if not, there is no file either, as in Kafka.
+
+        Raises OSError if it cannot be removed.
+        """
+        self.is_enabled = is_enabled
+        if not is_enabled:
+            self._set([])
+            if self._fs.exists(self.path):
+                self._fs.remove(self.path)
+                self.changes += 1
+
     def replace(self, entries: list[tuple[int, int]]) -> None:
         """Replaces all entries by these, which are ascending. Raises OSError."""
         before = self.entries
-        self._set(entries)
+        self._set(entries if self.is_enabled else [])
         self._write_or_restore(before)
 
     def _write_or_restore(self, before: list[tuple[int, int]]) -> None:

@@ -194,6 +194,12 @@ class Log:
         """Uses new settings from the next append on."""
         self.local.update_config(config)
         self._set_config(config)
+        has_epochs = config.record_magic == 2
+        if has_epochs != self.leader_epochs.is_enabled:
+            try:
+                self.leader_epochs.enable(has_epochs)
+            except OSError as error:
+                self.log_directory.write_failed(error)
 
     def _set_config(self, config: LogConfig) -> None:
         self.config = config
@@ -308,8 +314,7 @@ class Log:
 
         Raises DiskFull, LogDirectoryOffline.
         """
-        if self.config.record_magic == 2:
-            self._writer.assign_epoch(leader_epoch, start_offset)
+        self._writer.assign_epoch(leader_epoch, start_offset)
 
     def roll(self, now_ms: int) -> Segment:
         """Starts a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""

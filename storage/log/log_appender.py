@@ -233,10 +233,10 @@ class LogAppender:
         newest = max(batch.max_timestamp for batch in batches)
         aborted = changes.aborted()
         undo = self._index(aborted, accepted, newest, now_ms) if aborted else None
-        if any(batch.header is None for batch in batches):
-            self._writer.clear_epochs()
         try:
             if len(batches) == 1:
+                if batches[0].header is None:
+                    self._writer.forget_epochs(first)
                 epoch = batches[0].leader_epoch
                 must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
             else:
@@ -266,7 +266,7 @@ class LogAppender:
         local, batches = self._local, accepted.batches
         size, last = len(accepted.buffer), batches[-1].last_offset
         if local.must_roll(size, newest, last, now_ms):
-            local.roll(now_ms, batches[0].first_offset)
+            self._writer.roll(accepted.buffer, batches[0].first_offset, now_ms)
         try:
             return local.active.txn_index.append_all(aborted)
         except OSError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ottla.protocol.records.batch import MAGIC_POSITION
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.records.validation import AcceptedBatch
 
 
@@ -45,7 +47,7 @@ class LogWriter:
             or last_offset > local.roll_offset
             or segment.index_entries_left <= 0
         ) and local.must_roll(len(batch), max_timestamp, last_offset, now_ms):
-            segment = local.roll(now_ms, first_offset)
+            segment = self.roll(batch, first_offset, now_ms)
         try:
             segment.append(batch, last_offset, max_timestamp, first_offset)
         except OSError as error:
@@ -64,17 +66,30 @@ class LogWriter:
         local, offsets = self._local, self._offsets
         first, last = batches[0], batches[-1]
         for batch in batches:
-            if batch.leader_epoch != self._epochs.latest_epoch:
+            if batch.header is None:
+                self.forget_epochs(batch.first_offset)
+            elif batch.leader_epoch != self._epochs.latest_epoch:
                 self.assign_epoch(batch.leader_epoch, batch.first_offset)
         segment = local.active
         if local.must_roll(len(buffer), max_timestamp, last.last_offset, now_ms):
-            segment = local.roll(now_ms, first.first_offset)
+            segment = self.roll(buffer, first.first_offset, now_ms)
         try:
             segment.append_many(buffer, batches, last.last_offset)
         except OSError as error:
             raise local.write_failed(error) from error
         offsets.log_end_offset = last.last_offset + 1
         return offsets.log_end_offset - offsets.recovery_point >= local.config.flush_messages
+
+    def roll(self, buffer: bytearray | memoryview, first_offset: int, now_ms: int) -> Segment:
+        """Starts a segment for the batches in `buffer`, of which `first_offset` is the first.
+
+        Messages of an old format from a leader may be compressed: their first offset is not known
+        then. The segment begins at the log end, as in Kafka: recovery would take the gap for lost
+        records, and the messages below its base offset would not be found once it is the first.
+        """
+        if buffer[MAGIC_POSITION] < 2:
+            first_offset = max(self._offsets.log_end_offset, first_offset - MAX_RELATIVE_OFFSET)
+        return self._local.roll(now_ms, first_offset)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """`Log.assign_epoch`."""
@@ -84,10 +99,10 @@ class LogWriter:
             except OSError as error:
                 raise self._local.write_failed(error) from error
 
-    def clear_epochs(self) -> None:
-        """Before messages of an old format, which have no epoch: followers truncate to the high
+    def forget_epochs(self, offset: int) -> None:
+        """Before a message of an old format, which has no epoch: followers truncate to the high
         watermark from then on, as in Kafka, since epochs do not tell what is in the log."""
         try:
-            self._epochs.clear()
+            self._epochs.forget_up_to(offset)
         except OSError as error:
             raise self._local.write_failed(error) from error

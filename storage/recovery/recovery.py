@@ -85,7 +85,9 @@ class _Loader:
         self.opening = opening
         self.deletions = deletions
         self.segments = SegmentList()
-        self.epochs = LeaderEpochs(self.fs, directory.leader_epoch_path)
+        self.epochs = LeaderEpochs(
+            self.fs, directory.leader_epoch_path, is_enabled=config.record_magic == 2
+        )
         self.clean = opening.clean
         self.may_have_gaps = opening.compacted_to >= 0 or config.compact
         self._read_epochs = False
@@ -151,6 +153,10 @@ class _Loader:
             return None
 
     def _load_epochs(self, names: dict[str, int]) -> None:
+        if not self.epochs.is_enabled:
+            if LEADER_EPOCH_CHECKPOINT in names:
+                self.fs.remove(self.epochs.path)
+            return
         if LEADER_EPOCH_CHECKPOINT not in names:
             self._read_epochs = True
             return
@@ -231,7 +237,9 @@ class _Loader:
         for segment in self.segments:
             try:
                 for place in walk(segment.log, 0, segment.size):
-                    if place.leader_epoch > self.epochs.latest_epoch:
+                    if place.magic < 2:
+                        self.epochs.forget_up_to(place.base_offset)
+                    elif place.leader_epoch > self.epochs.latest_epoch:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
             except CorruptLog:
                 return  # recovery truncates the log there

@@ -71,7 +71,7 @@ class SegmentScan:
             chunk = log.read(position, CHUNK_BYTES)
             try:
                 if not self._scan_chunk(chunk):
-                    self._scan_one()
+                    self._scan_others()
             finally:
                 if self._report is not None:
                     self._report(self.position - position)
@@ -120,11 +120,21 @@ class SegmentScan:
             self.next_offset = offset = last + 1
         return at > 0
 
-    def _scan_one(self) -> None:
-        """Applies the batch at which `_scan_chunk` stopped: large, of an old magic, or corrupt."""
+    def _scan_others(self) -> None:
+        """Applies the batch at which `_scan_chunk` stopped: large, of an old magic, or corrupt.
+
+        And the messages of an old magic behind it, about a chunk: there may be millions, and each
+        call reads a chunk.
+        """
+        log, start = self._segment.log, self.position
+        for place, batch in walk_batches(log, start, log.size):
+            self._scan_one(place, batch)
+            if place.magic == 2 or self.position - start >= CHUNK_BYTES:
+                return
+
+    def _scan_one(self, place: Place, batch: memoryview) -> None:
         segment = self._segment
         path = segment.log.path
-        place, batch = next(walk_batches(segment.log, self.position, segment.log.size))
         check_checksum(path, place, batch)
         if self._is_misplaced(place.position + place.size, place.base_offset, place.last_offset):
             raise CorruptLog(
@@ -155,7 +165,10 @@ class SegmentScan:
     def _apply(self, place: Place, batch: memoryview) -> None:
         if place.magic == 2 and place.last_offset >= self._producers.end_offset:
             self._replay(batch)
-        if place.leader_epoch > self._latest_epoch:
+        if place.magic < 2:
+            self._epochs.forget_up_to(place.base_offset)
+            self._latest_epoch = self._epochs.latest_epoch
+        elif place.leader_epoch > self._latest_epoch:
             self._assign_epoch(place.leader_epoch, place.base_offset)
         self._segment.index_batch(self.position, place.size, place.last_offset, place.max_timestamp)
         self.position += place.size

@@ -64,3 +64,14 @@ async def test_a_setting_that_cannot_be_applied_does_not_stop_the_others(
     await delete_unread(entities.store)
     await eventually_async(lambda: "users/u" in entities.changes.quotas)
     await entities.stop()
+
+
+async def test_the_topics_of_coordinators_keep_the_current_format_and_so_their_epochs() -> None:
+    old = {"log_message_format_version": "0.10.2", "inter_broker_protocol_version": "2.8"}
+    entities = await Entities(**old).start()
+    await entities.write("topics/__consumer_offsets", {"cleanup.policy": "compact"})
+    topics = ("t", "__consumer_offsets", "__transaction_state")
+    magics = [entities.dynamic.log_config(topic).record_magic for topic in topics]
+    assert magics == [1, 2, 2]
+    assert entities.dynamic.log_config("__consumer_offsets").compact
+    await entities.stop()

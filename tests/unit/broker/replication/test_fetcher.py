@@ -17,6 +17,7 @@ from ottla.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
 from tests.doubles.leader_connection import Leader, LeaderSettings
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
@@ -468,6 +469,30 @@ def test_a_batch_that_overlaps_records_is_refused() -> None:
         assert pair.truncated == []
         await asyncio.sleep(0.02)
         await pair.leader.response(2)
+        pair.assert_equal()
+
+    run(body)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_change_to_an_older_format_does_not_end_copying(is_new: bool) -> None:
+    """The leader knows no epochs any more; the follower must not ask with one that it knows."""
+
+    async def body(pair: Pair) -> None:
+        if is_new:
+            pair.leading.lead(0, epoch=0, replicas=BOTH, isr=[LEADER])
+            pair.leading.append(3)
+        else:
+            pair.begin()
+            pair.leading.append(3)
+            await pair.leader.response()
+        pair.begin(epoch=1)
+        for log in (pair.leading.log(), pair.following.log()):
+            log.update_config(LogConfig(message_format_version="0.10.2"))
+        pair.leading.append(2)
+        await pair.leader.response(3)
+        assert pair.following.log().log_end_offset == 5
+        assert pair.following.log().leader_epochs.entries == []
         pair.assert_equal()
 
     run(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
@@ -23,7 +24,15 @@ from ottla.storage.files.fs import replace_file
 from ottla.storage.log.flush import LogFlusher
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on, plain
+from tests.doubles.storage_logs import (
+    NOW_MS,
+    append,
+    batch_of,
+    fetched,
+    manager_on,
+    plain,
+    records_in,
+)
 
 KEY = TopicPartition("t", 0)
 
@@ -462,3 +471,15 @@ async def test_a_move_from_a_broken_disk_ends(scene: Scene) -> None:
     await scene.mover._task
     assert scene.logs.get(*KEY) is scene.log
     assert scene.logs.get_future(*KEY) is not None
+
+
+async def test_a_log_that_changed_to_an_older_format_is_moved() -> None:
+    """It knows no epochs any more, also not those of its batches of the current format."""
+    scene = Scene()
+    append(scene.log, 3)
+    scene.log.update_config(LogConfig(message_format_version="0.10.2"))
+    append(scene.log, 2)
+    before = records_in(scene.log)
+    async with asyncio.timeout(5):
+        moved = await scene.move()
+    assert (records_in(moved), moved.leader_epochs.entries) == (before, [])

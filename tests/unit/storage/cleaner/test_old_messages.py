@@ -109,3 +109,23 @@ def test_a_deleted_key_does_not_come_back_from_old_messages(codec: int) -> None:
     compact(log, end, NOW_MS + 2 * DAY)
     rows = [(record.offset, record.key) for record in records_in(log)]
     assert rows == [(1, b"kept"), (4, b"other"), (5, b"more")]
+
+
+def test_no_offset_below_its_segment_is_kept() -> None:
+    """The log start of the leader was within a compressed set when this replica began: recovery
+    would take the set for damage, and delete what is behind it."""
+    fs = MemoryFileSystem()
+    log = manager_on(fs, cleanup_policy=("compact",)).get_or_create("t", 0, now_ms=NOW_MS)
+    log.truncate_fully_and_start_at(7)
+    pairs = ((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"c", b"4"))
+    log.append_as_follower(messages(*pairs, base=5, magic=1, codec=GZIP), now_ms=NOW_MS)
+    append(log, [(NOW_MS, b"c", b"5", [])])
+    log.roll(NOW_MS)
+    append(log, [(NOW_MS, b"d", b"6", [])])
+    compact(log, 7, NOW_MS)
+    log.flush(NOW_MS)
+    fs.remove(f"{log.path}/00000000000000000007.index")
+    again = manager_on(fs, cleanup_policy=("compact",)).get("t", 0)
+    assert again is not None
+    rows = [(record.offset, record.key) for record in records_in(again, start=0)]
+    assert rows == [(9, b"c"), (10, b"d")]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.storage.config import LogConfig
 from ottla.storage.inspection.fsck import PartitionCheck, partition_directories
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -38,6 +39,22 @@ def test_a_sound_log() -> None:
         "directory": "/disk/t-0", "log_start_offset": 0, "log_end_offset": 61, "batches": 31,
         "records": 61, "bytes": log.size_in_bytes, "problems": [],
     }  # fmt: skip
+
+
+def test_a_log_with_old_messages_knows_no_epochs_of_what_is_before_them() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 2)
+    log.update_config(LogConfig(message_format_version="0.10.2"))
+    log.flush(NOW_MS)
+    assert check(fs, log.path).problems == []
+    append(log, 2)
+    log.update_config(LogConfig())
+    append(log, 2)
+    manager.shutdown(NOW_MS)
+    assert check(fs, log.path).problems == []
+    assert log.leader_epochs.entries == [(0, 4)]
 
 
 def test_an_empty_log_is_sound() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.protocol.records.batch import patch_base_offset
 from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.reader import iterate_entries, read_records
 from ottla.protocol.records.record import Record
@@ -12,9 +13,16 @@ from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation import validate_records
 from ottla.storage.records.validation_budget import ValidationBudget, ValidationBudgetExceeded
-from tests.doubles.storage_logs import NOW_MS, batch_of, marker, new_log
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import NOW_MS, batch_of, manager_on, marker, new_log, records_in
 
 OLD = LogConfig(message_format_version="0.10.2")
+
+
+def compressed(first_offset: int, count: int = 5) -> bytes:
+    """Messages as a leader has them: one that holds several, with the offset of the last."""
+    records = [Record(first_offset + n, NOW_MS, 0, b"k", b"v", []) for n in range(count)]
+    return build_message_set(records, magic=1, codec=1)
 
 
 def content_of(log: Log) -> bytes:
@@ -60,6 +68,7 @@ def test_old_messages_have_no_epochs() -> None:
     log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
     assert log.leader_epochs.entries == [(3, 0)]
     log.update_config(OLD)
+    assert log.leader_epochs.entries == []
     log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
     assert log.leader_epochs.entries == []
     log.assign_epoch(4, log.log_end_offset)
@@ -75,6 +84,52 @@ def test_a_follower_that_gets_old_messages_forgets_its_epochs() -> None:
     records = [Record(2, NOW_MS, 0, b"k", b"v", [])]
     log.append_as_follower(build_message_set(records, magic=1), now_ms=NOW_MS)
     assert (log.leader_epochs.entries, log.log_end_offset) == ([], 3)
+
+
+def stored(first_offset: int, epoch: int) -> bytes:
+    """A batch with two records as a leader has it."""
+    batch = batch_of(2)
+    patch_base_offset(batch, 0, first_offset, epoch)
+    return bytes(batch)
+
+
+def test_epochs_before_old_messages_are_unknown_also_in_one_response_and_after_a_crash() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    log.append_as_follower(stored(0, 3) + compressed(2) + stored(7, 5), now_ms=NOW_MS)
+    assert log.leader_epochs.entries == [(5, 7)]
+    log.append_as_follower(stored(9, 6) + compressed(11), now_ms=NOW_MS)
+    assert log.leader_epochs.entries == []
+    for is_lost in (False, True):
+        if is_lost:
+            fs.remove(log.leader_epochs.path)
+        recovered = manager_on(fs).get("t", 0)
+        assert recovered is not None
+        assert recovered.leader_epochs.entries == []
+
+
+def test_a_log_with_an_old_format_has_no_epochs_of_other_batches() -> None:
+    """Its leader has none, and rejects requests with them."""
+    fs = MemoryFileSystem()
+    log = new_log(fs, message_format_version="0.10.2")
+    log.append_as_follower(stored(0, 3), now_ms=NOW_MS)
+    assert log.leader_epochs.entries == []
+    recovered = manager_on(fs, message_format_version="0.10.2").get("t", 0)
+    assert recovered is not None
+    assert recovered.leader_epochs.entries == []
+    current = manager_on(fs).get("t", 0)
+    assert current is not None
+    current.append_as_follower(stored(2, 4), now_ms=NOW_MS)
+    assert current.leader_epochs.entries[-1] == (4, 2)
+
+
+def test_a_tiered_log_keeps_the_current_format_and_its_epochs() -> None:
+    """Its remote segments are found by epochs, and segments without are not copied."""
+    log = new_log(remote_storage_enable=True)
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    log.update_config(log.config.replace(message_format_version="0.10.2"))
+    log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
+    assert (magics(log), log.leader_epochs.entries) == ([2, 2], [(3, 0)])
 
 
 def test_coordinators_store_the_current_format() -> None:
@@ -94,3 +149,16 @@ def test_many_records_are_converted_in_a_worker() -> None:
     log = new_log(message_format_version="0.10.2")
     info = log.append_validated(validated, leader_epoch=0, now_ms=NOW_MS)
     assert (info.first_offset, info.last_offset) == (0, 1_999)
+
+
+def test_a_segment_of_a_follower_begins_where_the_one_before_it_ends() -> None:
+    """Not at the last offset of compressed messages: that would be a gap, and lost records."""
+    fs, size = MemoryFileSystem(), len(compressed(0))
+    log = new_log(fs, segment_bytes=size)
+    log.append_as_follower(compressed(0), now_ms=NOW_MS)
+    log.append_as_follower(compressed(5), now_ms=NOW_MS)
+    log.append_as_follower(compressed(10) + compressed(15), now_ms=NOW_MS)
+    assert log.segments.base_offsets == [0, 5, 10, 15]
+    killed = manager_on(fs, segment_bytes=size).get("t", 0)
+    assert killed is not None
+    assert [each.offset for each in records_in(killed)] == list(range(20))

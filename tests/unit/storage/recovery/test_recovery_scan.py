@@ -25,8 +25,8 @@ from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, batch_of, marker
 
 
-def scan_of(*parts: bytes, base: int = 0) -> SegmentScan:
-    fs = MemoryFileSystem()
+def scan_of(*parts: bytes, base: int = 0, fs: MemoryFileSystem | None = None) -> SegmentScan:
+    fs = fs or MemoryFileSystem()
     fs.make_directory("/d")
     segment = Segment(
         fs, "/d", base, LogConfig(index_interval_bytes=100), OpenFiles(), created_ms=0, sizes={}
@@ -164,6 +164,19 @@ def test_a_gap_before_old_messages_is_no_damage() -> None:
     scan = scan_of(batch_of(1, base_offset=5), old)
     scan.run()
     assert scan.next_offset == 10
+
+
+@pytest.mark.parametrize("before", [0, 5])
+def test_messages_of_an_old_format_are_read_once(before: int) -> None:
+    """A segment may have millions of them."""
+    old = [Record(offset, NOW_MS, 0, b"k", bytes(60), []) for offset in range(before, 1000)]
+    fs = MemoryFileSystem()
+    batches = [build_message_set(old, magic=1), bytes(batch_of(2, base_offset=1000))]
+    scan = scan_of(*([bytes(batch_of(before))] if before else []), *batches, fs=fs)
+    fs.calls.clear()
+    scan.run()
+    assert (scan.next_offset, scan.position) == (1002, scan._segment.size)
+    assert [operation for operation, _ in fs.calls].count("pread") <= 6
 
 
 @pytest.mark.usefixtures("chunk_bytes")
