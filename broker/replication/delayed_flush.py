@@ -44,7 +44,8 @@ class DelayedFlush(DelayedOperation):
         self._callback = callback
 
     def try_complete(self) -> bool:
-        self._waiting = [each for each in self._waiting if not _is_done(each)]
+        waiting = map(_in_current_log, self._waiting)
+        self._waiting = [each for each in waiting if not _is_done(each)]
         return not self._waiting and self.force_complete()
 
     def on_complete(self) -> None:
@@ -76,6 +77,15 @@ def respond_after_flush(
     purgatory.try_complete_else_watch(
         DelayedFlush(unflushed, flushed), [each.partition.key for each in unflushed]
     )
+
+
+def _in_current_log(records: UnflushedRecords) -> UnflushedRecords:
+    """The records in the log that took the place of theirs: it moved to another log directory, and
+    a flush of the old log, which is deleted, says nothing about them."""
+    log = records.partition.log
+    if log is None or log.offsets is records.offsets:
+        return records
+    return records._replace(offsets=log.offsets, failed_flushes=log.offsets.failed_flushes)
 
 
 def _is_done(records: UnflushedRecords) -> bool:

@@ -10,20 +10,22 @@ import pytest
 
 from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
 from ottla.broker.replication.group_commit import LOGS_AT_ONCE, SYNCS_MAX
-from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.broker.replication.log_dir_mover import LogDirMover
+from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import BROKER, Replicas
 
 OTHER = 2
+DISKS = ("/disk", "/other")
 
 
 class Scene(Replicas):
     """Broker 1 leads partition 0; flushes wait for `run_flushes`."""
 
     def __init__(self, flush_messages: int = 1, **settings: object) -> None:
-        super().__init__(flush_messages=flush_messages, **settings)
+        super().__init__(flush_messages=flush_messages, **settings)  # type: ignore[arg-type]  # passed on
         self.commit_in_groups()
         self.syncs = 0
         self.free_workers = asyncio.Semaphore(0)
@@ -46,6 +48,19 @@ class Scene(Replicas):
         for _ in range(20):
             await asyncio.sleep(0)
 
+    async def move(self) -> None:
+        """The log moves to the other log directory."""
+        key, workers = self.partition().key, WorkerPool(threads=1, name="copies")
+        mover = LogDirMover(
+            self.logs, self.manager, workers, self.group_commit.flush, self.clock.now_ms
+        )
+        other = DISKS[1] if self.log().path.startswith(DISKS[0]) else DISKS[0]
+        mover.move(key, other)
+        assert mover._task is not None
+        await mover._task
+        assert self.log().path == f"{other}/t-0"
+        await workers.close()
+
     @property
     def files(self) -> MemoryFileSystem:
         fs = self.logs.fs
@@ -53,9 +68,9 @@ class Scene(Replicas):
         return fs
 
 
-def run(body: Callable[[Scene], Awaitable[None]], **settings: int) -> None:
+def run(body: Callable[[Scene], Awaitable[None]], **settings: object) -> None:
     async def whole() -> None:
-        await body(Scene(**settings))
+        await body(Scene(**settings))  # type: ignore[arg-type]  # passed on
 
     asyncio.run(whole())
 
@@ -373,3 +388,37 @@ def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
         assert scene.log(1).recovery_point == 0
 
     run(body)
+
+
+def test_records_of_a_log_that_moved_wait_for_the_flush_of_the_new_log() -> None:
+    """What the old disk has is deleted with the old log."""
+
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        appended = scene.append()
+        await asyncio.sleep(0)  # the flush of the old log has begun
+        await scene.move()
+        scene.files.fail("sync", path_part=scene.log().path)
+        await scene.finish()
+        assert scene.log().recovery_point == 0
+        assert appended.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(body, directories=DISKS)
+
+
+def test_the_flush_of_a_log_that_moved_acknowledges_its_records() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        others = [scene.lead(1 + index) for index in range(LOGS_AT_ONCE)]
+        for each in others:
+            scene.append(index=each.index)
+        await asyncio.sleep(0)
+        appended = scene.append()  # its flush has to wait until others have ended
+        await scene.move()
+        assert not appended.is_completed
+        await scene.finish()
+        await scene.finish()
+        assert scene.log().recovery_point == 1
+        assert appended.offset == 0
+
+    run(body, directories=DISKS)
