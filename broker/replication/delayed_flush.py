@@ -23,6 +23,7 @@ class UnflushedRecords(NamedTuple):
     """Appended records whose produce response waits for the flush."""
 
     partition: Partition
+    led_since: int
     offsets: LogOffsets
     end_offset: int
     failed_flushes: int
@@ -69,9 +70,9 @@ def respond_after_flush(
 
     def flushed() -> None:
         if required_acks == -1:
-            for partition, _, end_offset, _, response in unflushed:
+            for partition, led_since, _, end_offset, _, response in unflushed:
                 if not response.error_code:
-                    waiting.append((partition, end_offset, response))
+                    waiting.append((partition, led_since, end_offset, response))
         respond_after_replication(waiting)
 
     purgatory.try_complete_else_watch(
@@ -90,10 +91,10 @@ def _in_current_log(records: UnflushedRecords) -> UnflushedRecords:
 
 def _is_done(records: UnflushedRecords) -> bool:
     """Whether there is nothing to wait for any more; sets the error."""
-    partition, offsets, end_offset, failed_flushes, response = records
+    partition, led_since, offsets, end_offset, failed_flushes, response = records
     if partition.offline:
         response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    elif not partition.is_leader:
+    elif not partition.is_leader or partition.led_since != led_since:
         response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     elif offsets.acknowledgeable_offset >= end_offset:
         return True

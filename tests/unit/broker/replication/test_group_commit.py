@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
 from ottla.broker.replication.group_commit import LOGS_AT_ONCE, SYNCS_MAX
 from ottla.broker.replication.log_dir_mover import LogDirMover
@@ -204,6 +205,24 @@ def test_a_leader_that_changed_has_not_acknowledged() -> None:
         assert appended.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await scene.finish()
         assert scene.log().recovery_point == 1, "what a follower has is flushed"
+
+    run(body)
+
+
+def test_records_that_a_new_leader_truncated_are_not_acknowledged_by_a_later_flush() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead(replicas=(BROKER, OTHER))
+        count = MAX_CHECKS_AT_ONCE + 1
+        lost = [scene.append() for _ in range(count)]
+        scene.follow(OTHER, epoch=1, replicas=(BROKER, OTHER))
+        scene.log().truncate_to(0)
+        scene.lead(epoch=2, replicas=(BROKER, OTHER))
+        others = [scene.append() for _ in range(count)]
+        await scene.finish()
+        assert scene.log().recovery_point == count
+        scene.timer.advance(100)
+        assert {each.code for each in lost} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert [each.offset for each in others] == list(range(count))
 
     run(body)
 
