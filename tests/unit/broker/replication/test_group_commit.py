@@ -12,7 +12,7 @@ from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
 from ottla.broker.replication.group_commit import LOGS_AT_ONCE, SYNCS_MAX
 from ottla.broker.replication.log_dir_mover import LogDirMover
-from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
+from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -256,6 +256,40 @@ def test_flush_returns_errors_that_wait_does_not() -> None:
         await scene.group_commit.wait([flusher])
 
     run(body, index_interval_bytes=0)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_one_who_waits_for_a_flush_does_not_wait_for_those_behind_it(has_begun: bool) -> None:
+    """With many producers each flush is followed by another one."""
+
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        if has_begun:
+            scene.append()
+            await asyncio.sleep(0)
+        flusher = scene.log().flusher
+
+        async def append_and(wait: Awaitable[object]) -> object:
+            scene.append()
+            return await wait
+
+        waits = spawn(append_and(scene.group_commit.wait([flusher])), name="waits")
+        flushes = spawn(append_and(scene.group_commit.flush([flusher])), name="flushes")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a flush has begun
+        needed = scene.log().log_end_offset
+        for _ in range(1 + has_begun):
+            assert not waits.done()
+            assert not flushes.done()
+            scene.append()
+            await scene.run_flushes(1)
+        assert scene.log().offsets.flush_required
+        assert scene.log().recovery_point >= needed
+        assert waits.done()
+        assert flushes.result() == [None]
+        await scene.finish()
+
+    run(body)
 
 
 def test_a_sync_after_a_failed_one_proves_nothing() -> None:
