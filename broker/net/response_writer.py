@@ -6,6 +6,7 @@ sent. File parts that are not in the page cache are read by a worker thread firs
 
 import logging
 import socket
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -114,8 +115,15 @@ class ResponseWriter:
         return self._output is not None
 
     def close(self) -> None:
-        """The connection closes: send nothing more."""
+        """The connection closes: send what is held, and nothing more.
+
+        Those requests were handled before the one that closes the connection: without a response,
+        their client would send them again. What the socket does not take now is dropped.
+        """
         self._closed = True
+        if self._held is not None:
+            with suppress(OSError):
+                self._services.statistics.bytes_out += self._sock.send(self._take_held())
         self._stop_writing()
         context = self.context
         if context is not None and context.send_started_at:

@@ -84,7 +84,7 @@ class TlsSocket:
                 if not filled:
                     raise
                 if not isinstance(error, BlockingIOError):
-                    self._failure = error
+                    self._failure = error.with_traceback(None)
                 break
             if filled:
                 # A short read was all; after one without data only the next reports a reset.
@@ -98,7 +98,7 @@ class TlsSocket:
         """Decrypt what is in memory, as much as fits. An error waits until the data before it are
         handled."""
         if self._failure is not None:
-            raise self._failure
+            raise self._take_failure()
         filled = 0
         if self._drained or self._ended:
             return filled
@@ -120,10 +120,17 @@ class TlsSocket:
         except OSError as error:
             if not filled:
                 raise
-            self._failure = error
+            self._failure = error.with_traceback(None)
         if self._outgoing.pending:
             self._send_alerts()
         return filled
+
+    def _take_failure(self) -> OSError:
+        """The error that comes after the data. It is not kept: its traceback knows the buffer of
+        the caller, which would not be free until the garbage collector comes around."""
+        failure, self._failure = self._failure, None
+        assert failure is not None
+        return failure
 
     def _receive(self) -> int:
         count = self._sock.recv_into(self._buffer, RECEIVE_BYTES)

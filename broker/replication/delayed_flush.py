@@ -23,6 +23,7 @@ class UnflushedRecords(NamedTuple):
     """Appended records whose produce response waits for the flush."""
 
     partition: Partition
+    led_since: int
     offsets: LogOffsets
     end_offset: int
     failed_flushes: int
@@ -44,7 +45,8 @@ class DelayedFlush(DelayedOperation):
         self._callback = callback
 
     def try_complete(self) -> bool:
-        self._waiting = [each for each in self._waiting if not _is_done(each)]
+        waiting = map(_in_current_log, self._waiting)
+        self._waiting = [each for each in waiting if not _is_done(each)]
         return not self._waiting and self.force_complete()
 
     def on_complete(self) -> None:
@@ -68,9 +70,9 @@ def respond_after_flush(
 
     def flushed() -> None:
         if required_acks == -1:
-            for partition, _, end_offset, _, response in unflushed:
+            for partition, led_since, _, end_offset, _, response in unflushed:
                 if not response.error_code:
-                    waiting.append((partition, end_offset, response))
+                    waiting.append((partition, led_since, end_offset, response))
         respond_after_replication(waiting)
 
     purgatory.try_complete_else_watch(
@@ -78,12 +80,21 @@ def respond_after_flush(
     )
 
 
+def _in_current_log(records: UnflushedRecords) -> UnflushedRecords:
+    """The records in the log that took the place of theirs: it moved to another log directory, and
+    a flush of the old log, which is deleted, says nothing about them."""
+    log = records.partition.log
+    if log is None or log.offsets is records.offsets:
+        return records
+    return records._replace(offsets=log.offsets, failed_flushes=log.offsets.failed_flushes)
+
+
 def _is_done(records: UnflushedRecords) -> bool:
     """Whether there is nothing to wait for any more; sets the error."""
-    partition, offsets, end_offset, failed_flushes, response = records
+    partition, led_since, offsets, end_offset, failed_flushes, response = records
     if partition.offline:
         response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    elif not partition.is_leader:
+    elif not partition.is_leader or partition.led_since != led_since:
         response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     elif offsets.acknowledgeable_offset >= end_offset:
         return True

@@ -12,14 +12,15 @@ from ottla.protocol.messages.produce import PartitionProduceResponse
 if TYPE_CHECKING:
     from ottla.broker.replication.partition import Partition
 
-Waiting: TypeAlias = "tuple[Partition, int, PartitionProduceResponse]"
-"""A partition, the high watermark that its records require, its row in the response."""
+Waiting: TypeAlias = "tuple[Partition, int, int, PartitionProduceResponse]"
+"""A partition, the leader epoch since which it is led, the high watermark that its records require,
+its row in the response."""
 
 
 class DelayedProduce(DelayedOperation):
     """Completes when each partition of the request is
 
-    A. not led by this broker any more: NOT_LEADER_OR_FOLLOWER;
+    A. not led by this broker any more, or led again: NOT_LEADER_OR_FOLLOWER;
     B. committed up to the last appended record: no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND;
     C. failed in the append: the error of the append.
 
@@ -42,8 +43,8 @@ class DelayedProduce(DelayedOperation):
     def try_complete(self) -> bool:
         still_waiting = []
         for entry in self._waiting:
-            partition, required_offset, response = entry
-            done, error_code = partition.replicas_reached(required_offset)
+            partition, led_since, required_offset, response = entry
+            done, error_code = partition.replicas_reached(led_since, required_offset)
             if done or error_code != ErrorCode.NONE:
                 response.error_code = error_code
             else:
@@ -52,6 +53,6 @@ class DelayedProduce(DelayedOperation):
         return not still_waiting and self.force_complete()
 
     def on_complete(self) -> None:
-        for _, _, response in self._waiting:
+        for _, _, _, response in self._waiting:
             response.error_code = ErrorCode.REQUEST_TIMED_OUT
         self._callback()

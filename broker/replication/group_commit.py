@@ -59,7 +59,9 @@ class GroupCommit:
         self._workers = 0
         # Whether a call of `_begin`, and one of `_finish`, is scheduled.
         self._begins = self._finishes = False
-        # Of those that wait for the flush of a log.
+        # Of those that wait for the next flush of a log, and for one that has begun: with many
+        # producers another one follows each flush, for as long as they send.
+        self._next_ended: dict[LogFlusher, asyncio.Future[StorageError | None]] = {}
         self._ended: dict[LogFlusher, asyncio.Future[StorageError | None]] = {}
 
     def request(self, log: LogFlusher) -> None:
@@ -86,16 +88,17 @@ class GroupCommit:
         return [each.result() for each in ended]
 
     async def wait(self, logs: Iterable[LogFlusher]) -> None:
-        """Waits for the flushes of logs that are requested or run now; they may fail."""
+        """Waits until what was appended to logs is flushed, or not for an error: for the flushes
+        that are requested now, and those that run with the next one that they require."""
         requested, running = self._requested, self._running
         ended = [self._end_of(log) for log in logs if log in requested or log in running]
         if ended:
             await asyncio.wait(ended)  # not cancelled with the caller
 
     def _end_of(self, log: LogFlusher) -> asyncio.Future[StorageError | None]:
-        ended = self._ended.get(log)
+        ended = self._next_ended.get(log)
         if ended is None:
-            ended = self._ended[log] = asyncio.get_running_loop().create_future()
+            ended = self._next_ended[log] = asyncio.get_running_loop().create_future()
         return ended
 
     def _begin(self) -> None:
@@ -105,6 +108,8 @@ class GroupCommit:
         ended: list[tuple[LogFlusher, StorageError | None]] = []
         for log in list(islice(requested, LOGS_AT_ONCE - len(self._running))):
             del requested[log]
+            if (waiting := self._next_ended.pop(log, None)) is not None:
+                self._ended[log] = waiting
             try:
                 flush = None if log.is_closed else log.begin_flush()
             except StorageError as error:
@@ -138,6 +143,7 @@ class GroupCommit:
                 log, _ = self._begun.popleft()
                 self._running.discard(log)
                 self._resolve(log, None)
+                self._resolve_next(log, None)
         finally:
             self._workers -= 1
             if self._requested:
@@ -183,8 +189,9 @@ class GroupCommit:
     def _flush_ended(self, log: LogFlusher, error: StorageError | None) -> None:
         """The recovery point advanced, or the flush failed."""
         replicas = self._replicas
+        self._resolve(log, error)
         if log not in self._requested:
-            self._resolve(log, error)
+            self._resolve_next(log, error)
         if isinstance(error, LogDirectoryOffline):
             replicas.on_directory_failure(error.directory)
         partition = replicas.partitions.get(log.partition)
@@ -195,5 +202,10 @@ class GroupCommit:
 
     def _resolve(self, log: LogFlusher, error: StorageError | None) -> None:
         ended = self._ended.pop(log, None)
+        if ended is not None:
+            ended.set_result(error)
+
+    def _resolve_next(self, log: LogFlusher, error: StorageError | None) -> None:
+        ended = self._next_ended.pop(log, None)
         if ended is not None:
             ended.set_result(error)

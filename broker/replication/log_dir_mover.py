@@ -274,6 +274,9 @@ class LogDirMover:
         partition = self._replica_manager.partitions.get(key)
         if partition is not None:
             partition.log = moved  # also if the next call finds the disk of the log failed
+        if moved.log_end_offset - moved.recovery_point >= moved.config.flush_messages:
+            # Responses wait for it now. A flush of the copy may have failed for lack of space.
+            moved.flusher.require_flush(self._now_ms())
         # Records that were deleted during the copy stay deleted.
         moved.delete_records_before(min(log.log_start_offset, moved.high_watermark))
         if partition is not None:

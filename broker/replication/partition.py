@@ -71,6 +71,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
+        "led_since",
         "log",
         "maximal_isr",
         "offline",
@@ -96,6 +97,8 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
+        # The leader epoch in which this broker became leader, the last time that it did.
+        self.led_since = -1
         self.partition_epoch = -1
         self.controller_epoch = 0
         self.replicas: list[int] = []
@@ -134,6 +137,8 @@ class Partition:
             follower.reset(now_ms, start, not was_leader, follower.broker_id in self.isr)
         self.leader_epoch = state.leader_epoch
         self.leader_epoch_start_offset = start
+        if not was_leader:
+            self.led_since = state.leader_epoch
         self.is_leader = True
         self.leader_id = context.broker_id
         self._alone = not self.followers
@@ -263,15 +268,17 @@ class Partition:
         offsets.update_high_watermark(new)
         return True
 
-    def replicas_reached(self, required_offset: int) -> tuple[bool, int]:
-        """Whether `required_offset` is committed (acks=all), and the error code.
+    def replicas_reached(self, led_since: int, required_offset: int) -> tuple[bool, int]:
+        """Whether `required_offset`, appended while this broker led the partition since that leader
+        epoch, is committed (acks=all), and the error code.
 
         Mirrors `checkEnoughReplicasReachOffset` of Kafka's `Partition`.
         """
         log = self.log
         if self.offline:
             return False, ErrorCode.KAFKA_STORAGE_ERROR
-        if not self.is_leader or log is None:
+        if not self.is_leader or self.led_since != led_since or log is None:
+            # Leader again, after it may have truncated what it had appended.
             return False, ErrorCode.NOT_LEADER_OR_FOLLOWER
         if log.offsets.high_watermark < required_offset:
             return False, ErrorCode.NONE

@@ -248,10 +248,12 @@ class ReplicaManager:
             response.log_start_offset = log.log_start_offset
             offsets, end_offset = log.offsets, info.last_offset + 1
             if offsets.flush_required and offsets.recovery_point < end_offset:
-                failed = offsets.failed_flushes
-                unflushed.append(UnflushedRecords(partition, offsets, end_offset, failed, response))
+                failed, since = offsets.failed_flushes, partition.led_since
+                unflushed.append(
+                    UnflushedRecords(partition, since, offsets, end_offset, failed, response)
+                )
             elif required_acks == -1 and offsets.high_watermark < end_offset:
-                waiting.append((partition, end_offset, response))
+                waiting.append((partition, partition.led_since, end_offset, response))
         for partition in appended:
             self.complete_delayed_requests(partition)
         if deferred:
@@ -281,7 +283,7 @@ class ReplicaManager:
             return
         operation = DelayedProduce(timeout_ms, waiting, callback)
         self.produce_purgatory.try_complete_else_watch(
-            operation, [partition.key for partition, _, _ in waiting]
+            operation, [partition.key for partition, _, _, _ in waiting]
         )
 
     def complete_delayed_requests(self, partition: Partition) -> None:

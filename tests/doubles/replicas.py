@@ -58,6 +58,7 @@ class Replicas:
         *,
         broker_id: int = BROKER,
         deferred_validation: DeferredValidation | None = None,
+        directories: Iterable[str] = ("/disk",),
         **settings: object,
     ) -> None:
         """`settings` are those of the logs (`LogConfig`)."""
@@ -66,7 +67,7 @@ class Replicas:
         self.timer = ManualTimer(self.clock)
         self.metadata = MetadataCache()
         self.config = LogConfig(**settings)
-        self.logs = LogManager(["/disk"], self.config, MemoryFileSystem())
+        self.logs = LogManager(list(directories), self.config, MemoryFileSystem())
         self.logs.load(self.clock.now_ms())
         self.live = {1, 2, 3}
         self.failed_directories: list[str] = []

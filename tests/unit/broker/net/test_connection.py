@@ -89,6 +89,28 @@ async def test_requests_sent_together_are_completed_in_order() -> None:
         await client.close()
 
 
+@pytest.mark.parametrize("bad_frame", [b"\x7f\xff" + bytes(8), None])
+async def test_responses_from_before_the_close_are_sent(bad_frame: bytes | None) -> None:
+    """What was handled is acknowledged: a producer would send it again. A request that came in with
+    it is no frame of a request, or its handler closes the connection, as with acks=0."""
+
+    def handler(context: RequestContext, request: MetadataRequest) -> Message | object:
+        if context.header.correlation_id < 3:
+            return MetadataResponse()
+        context.close("the test says so")
+        return DEFERRED
+
+    requests = [encode_request(number, "tester", metadata_request(), 0) for number in (1, 2, 3)]
+    if bad_frame is not None:
+        requests[2] = SIZE.pack(len(bad_frame)) + bad_frame
+    async with running_network(entry(METADATA, "Metadata", handler)) as network:
+        client = await network.connect()
+        client.writer.write(b"".join(map(bytes, requests)))
+        for number in (1, 2):
+            assert (await client.receive())[0] == number
+        assert await client.is_closed()
+
+
 async def test_responses_of_many_busy_clients_stay_in_order() -> None:
     """With others waiting, responses are held back and leave together."""
 

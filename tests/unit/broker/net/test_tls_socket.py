@@ -1,3 +1,4 @@
+import gc
 import random
 import socket
 import ssl
@@ -18,6 +19,7 @@ from ottla.broker.net.tls_socket import (
     SEND_BYTES,
     TlsSocket,
 )
+from ottla.protocol.framing import has_no_views
 from tests.doubles.certificates import Certificates
 from tests.doubles.eventually import eventually
 
@@ -244,6 +246,31 @@ def test_a_wrong_record_is_an_error_after_the_data_before_it(peer: Peer, server:
     assert server.pending()
     with pytest.raises(ssl.SSLError, match="bad record mac"):
         server.recv_into(buffer)
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_an_error_after_data_does_not_keep_the_buffer(
+    peer: Peer, server: TlsSocket, is_reset: bool
+) -> None:
+    """It may be one of those that are used again, or as long as a request may be."""
+    memory = bytearray(65536)
+    first = peer.records(bytes(RECORD_BYTES))
+    rest = bytes(RECEIVE_BYTES - 2 * len(first) + RECORD_BYTES)
+    last = bytearray(peer.records(rest))  # a full read, after which there may be more
+    if is_reset:
+        peer.accepted.before_receive = lambda count: peer.reset() if count == 2 else None
+    else:
+        last[-1] ^= 1
+    deliver(peer, first + last)
+    gc.disable()
+    try:
+        assert server.recv_into(memoryview(memory)) > 0
+        with suppress(OSError):
+            server.recv_into(memoryview(memory))
+            raise AssertionError("there was an error")
+        assert has_no_views(memory)
+    finally:
+        gc.enable()
 
 
 def test_tiny_records_are_read_in_turns(peer: Peer, server: TlsSocket) -> None:

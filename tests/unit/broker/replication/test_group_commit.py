@@ -8,22 +8,25 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
 from ottla.broker.replication.group_commit import LOGS_AT_ONCE, SYNCS_MAX
-from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.broker.replication.log_dir_mover import LogDirMover
+from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import BROKER, Replicas
 
 OTHER = 2
+DISKS = ("/disk", "/other")
 
 
 class Scene(Replicas):
     """Broker 1 leads partition 0; flushes wait for `run_flushes`."""
 
     def __init__(self, flush_messages: int = 1, **settings: object) -> None:
-        super().__init__(flush_messages=flush_messages, **settings)
+        super().__init__(flush_messages=flush_messages, **settings)  # type: ignore[arg-type]  # passed on
         self.commit_in_groups()
         self.syncs = 0
         self.free_workers = asyncio.Semaphore(0)
@@ -46,6 +49,19 @@ class Scene(Replicas):
         for _ in range(20):
             await asyncio.sleep(0)
 
+    async def move(self) -> None:
+        """The log moves to the other log directory."""
+        key, workers = self.partition().key, WorkerPool(threads=1, name="copies")
+        mover = LogDirMover(
+            self.logs, self.manager, workers, self.group_commit.flush, self.clock.now_ms
+        )
+        other = DISKS[1] if self.log().path.startswith(DISKS[0]) else DISKS[0]
+        mover.move(key, other)
+        assert mover._task is not None
+        await mover._task
+        assert self.log().path == f"{other}/t-0"
+        await workers.close()
+
     @property
     def files(self) -> MemoryFileSystem:
         fs = self.logs.fs
@@ -53,9 +69,9 @@ class Scene(Replicas):
         return fs
 
 
-def run(body: Callable[[Scene], Awaitable[None]], **settings: int) -> None:
+def run(body: Callable[[Scene], Awaitable[None]], **settings: object) -> None:
     async def whole() -> None:
-        await body(Scene(**settings))
+        await body(Scene(**settings))  # type: ignore[arg-type]  # passed on
 
     asyncio.run(whole())
 
@@ -193,6 +209,24 @@ def test_a_leader_that_changed_has_not_acknowledged() -> None:
     run(body)
 
 
+def test_records_that_a_new_leader_truncated_are_not_acknowledged_by_a_later_flush() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead(replicas=(BROKER, OTHER))
+        count = MAX_CHECKS_AT_ONCE + 1
+        lost = [scene.append() for _ in range(count)]
+        scene.follow(OTHER, epoch=1, replicas=(BROKER, OTHER))
+        scene.log().truncate_to(0)
+        scene.lead(epoch=2, replicas=(BROKER, OTHER))
+        others = [scene.append() for _ in range(count)]
+        await scene.finish()
+        assert scene.log().recovery_point == count
+        scene.timer.advance(100)
+        assert {each.code for each in lost} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert [each.offset for each in others] == list(range(count))
+
+    run(body)
+
+
 def test_a_disk_that_does_not_respond_is_a_timeout() -> None:
     async def body(scene: Scene) -> None:
         scene.lead()
@@ -222,6 +256,40 @@ def test_flush_returns_errors_that_wait_does_not() -> None:
         await scene.group_commit.wait([flusher])
 
     run(body, index_interval_bytes=0)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_one_who_waits_for_a_flush_does_not_wait_for_those_behind_it(has_begun: bool) -> None:
+    """With many producers each flush is followed by another one."""
+
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        if has_begun:
+            scene.append()
+            await asyncio.sleep(0)
+        flusher = scene.log().flusher
+
+        async def append_and(wait: Awaitable[object]) -> object:
+            scene.append()
+            return await wait
+
+        waits = spawn(append_and(scene.group_commit.wait([flusher])), name="waits")
+        flushes = spawn(append_and(scene.group_commit.flush([flusher])), name="flushes")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a flush has begun
+        needed = scene.log().log_end_offset
+        for _ in range(1 + has_begun):
+            assert not waits.done()
+            assert not flushes.done()
+            scene.append()
+            await scene.run_flushes(1)
+        assert scene.log().offsets.flush_required
+        assert scene.log().recovery_point >= needed
+        assert waits.done()
+        assert flushes.result() == [None]
+        await scene.finish()
+
+    run(body)
 
 
 def test_a_sync_after_a_failed_one_proves_nothing() -> None:
@@ -373,3 +441,37 @@ def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
         assert scene.log(1).recovery_point == 0
 
     run(body)
+
+
+def test_records_of_a_log_that_moved_wait_for_the_flush_of_the_new_log() -> None:
+    """What the old disk has is deleted with the old log."""
+
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        appended = scene.append()
+        await asyncio.sleep(0)  # the flush of the old log has begun
+        await scene.move()
+        scene.files.fail("sync", path_part=scene.log().path)
+        await scene.finish()
+        assert scene.log().recovery_point == 0
+        assert appended.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(body, directories=DISKS)
+
+
+def test_the_flush_of_a_log_that_moved_acknowledges_its_records() -> None:
+    async def body(scene: Scene) -> None:
+        scene.lead()
+        others = [scene.lead(1 + index) for index in range(LOGS_AT_ONCE)]
+        for each in others:
+            scene.append(index=each.index)
+        await asyncio.sleep(0)
+        appended = scene.append()  # its flush has to wait until others have ended
+        await scene.move()
+        assert not appended.is_completed
+        await scene.finish()
+        await scene.finish()
+        assert scene.log().recovery_point == 1
+        assert appended.offset == 0
+
+    run(body, directories=DISKS)

@@ -151,6 +151,16 @@ async def test_what_is_on_disk_is_on_disk_after_the_move(scene: Scene) -> None:
     assert [record.offset for record in fetched(again)] == list(range(15))
 
 
+async def test_the_log_is_flushed_after_the_move_if_its_settings_require_it(scene: Scene) -> None:
+    requested: list[LogFlusher] = []
+    scene.logs.flush_later = requested.append
+    append(scene.log, 1)
+    scene.workers.before = lambda: scene.log.update_config(LogConfig(flush_messages=1))
+    moved = await scene.move()
+    assert requested == [moved.flusher]
+    assert moved.offsets.flush_required
+
+
 async def test_a_copy_that_cannot_be_flushed_does_not_replace_the_log(scene: Scene) -> None:
     append(scene.log, 10)
     scene.log.flush()

@@ -157,13 +157,19 @@ def test_replicas_reached() -> None:
     replicas = Replicas(min_insync_replicas=2)
     partition = replicas.lead(replicas=[1, 2])
     replicas.append(2)
-    assert partition.replicas_reached(2) == (False, ErrorCode.NONE)
+    assert partition.replicas_reached(partition.led_since, 2) == (False, ErrorCode.NONE)
     fetch(replicas, 2, 2)
-    assert partition.replicas_reached(2) == (True, ErrorCode.NONE)
+    assert partition.replicas_reached(partition.led_since, 2) == (True, ErrorCode.NONE)
     partition.set_isr(frozenset({1}))
-    assert partition.replicas_reached(2) == (True, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    assert partition.replicas_reached(partition.led_since, 2) == (
+        True,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    )
     replicas.order(2, epoch=1, replicas=[1, 2])
-    assert partition.replicas_reached(2) == (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert partition.replicas_reached(partition.led_since, 2) == (
+        False,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    )
 
 
 def order(leader: int, **fields: object) -> LeaderAndIsrPartitionState:
@@ -271,7 +277,7 @@ def test_a_leader_that_follows_keeps_nothing_of_a_leader() -> None:
     assert partition.leader_epoch_start_offset == -1
     assert partition.isr == partition.maximal_isr == frozenset()
     # Records of the new leader are committed when it says so, not when they arrive.
-    assert not partition.replicas_reached(0)[0]
+    assert not partition.replicas_reached(partition.led_since, 0)[0]
 
 
 def test_a_reader_of_epoch_0_is_fenced() -> None:
@@ -294,7 +300,10 @@ def test_whether_the_high_watermark_advanced() -> None:
 def test_a_disk_that_is_offline_commits_nothing() -> None:
     partition = Replicas().lead()
     partition.offline = True
-    assert partition.replicas_reached(0) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert partition.replicas_reached(partition.led_since, 0) == (
+        False,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
 
 
 def test_a_fetch_of_the_same_registration_is_not_stale() -> None:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.fetched import FetchMessages
-from tests.doubles.replicas import TOPIC, Replicas
+from tests.doubles.replicas import BROKER, TOPIC, Replicas
 from tests.doubles.storage_logs import batch_of
 
 
@@ -147,6 +148,25 @@ def test_a_new_leader_ends_the_wait() -> None:
     appended = replicas.append(acks=-1)
     replicas.order(2, epoch=1, replicas=[1, 2])
     assert appended.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_truncated_records_are_not_acknowledged_by_others_in_their_place() -> None:
+    """Of very many requests not all are checked at once when another broker becomes leader."""
+    replicas = Replicas()
+    both = (BROKER, 2)
+    partition = replicas.lead(replicas=both, isr=both)
+    count = MAX_CHECKS_AT_ONCE + 1
+    lost = [replicas.append(acks=-1) for _ in range(count)]
+    replicas.follow(2, epoch=1, replicas=both, isr=both)
+    replicas.log().truncate_to(0)
+    replicas.lead(epoch=2, replicas=both, isr=both)
+    others = [replicas.append(acks=-1) for _ in range(count)]
+    partition.followers[2].record_fetch(count, 0, 1, 0)
+    assert partition.maybe_increment_high_watermark()
+    replicas.manager.complete_delayed_requests(partition)
+    replicas.timer.advance(100)
+    assert {each.code for each in lost} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert [each.offset for each in others] == list(range(count))
 
 
 # -- reading ------------------------------------------------------------------------------------
