@@ -8,6 +8,7 @@ to the millisecond, and what its users choose their quotas for.
 """
 
 from collections import deque
+from math import floor
 
 
 class Rate:
@@ -44,12 +45,12 @@ class Rate:
         """How long to stay silent until the rate has come down to the limit; 0 if it is below."""
         self._forget_old(now_ms)
         covered_ms = self._covered_ms(now_ms)
-        rate = self._total * 1000 / covered_ms
+        rate = self._total / (covered_ms / 1000)  # as Kafka, also in the last digit
         if rate <= limit_per_second:
             return 0
         if limit_per_second <= 0:
             return self._window_ms * self._window_count
-        return round((rate - limit_per_second) / limit_per_second * covered_ms)
+        return floor((rate - limit_per_second) / limit_per_second * covered_ms + 0.5)
 
     def is_idle(self, now_ms: int) -> bool:
         """Nothing of what was recorded counts any more."""

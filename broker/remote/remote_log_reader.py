@@ -414,20 +414,32 @@ class RemoteLogReader:
 
         The marker of a transaction may be in a later segment, remote or local. That many segments
         are read as the transaction is long: a producer snapshot has no open one any more.
+
+        Raises RemoteResourceNotFoundError when one of them is deleted meanwhile, by DeleteRecords:
+        without its markers what was aborted passes for committed.
         """
         found: list[AbortedTransaction] = []
-        current: RemoteLogSegmentMetadata | None = segment
-        while current is not None:
+        current, at = segment, offset
+        while True:
             more, is_complete = await self.workers.run(self._aborted_in, current, offset, end)
             found += more
+            # An index that is deleted is read as one of a segment without aborted transactions.
+            self._segment_of_markers(log, at)
             if is_complete:
                 return _sorted(found)
-            following = current.end_offset + 1
-            if following >= log.local_log_start_offset:
+            at = current.end_offset + 1
+            if at >= log.local_log_start_offset:
                 break
-            current = self._remote.segment_at(log, following)
+            current = self._segment_of_markers(log, at)
         found += log.aborted_transactions(offset, end)
         return _sorted(found)
+
+    def _segment_of_markers(self, log: Log, offset: int) -> RemoteLogSegmentMetadata:
+        found = self._remote.segment_at(log, offset)
+        if found is None:
+            reason = f"{log.name}: the remote segment of offset {offset} is deleted"
+            raise RemoteResourceNotFoundError(f"{reason}, its aborted transactions are not known")
+        return found
 
     def _aborted_in(
         self, segment: RemoteLogSegmentMetadata, offset: int, end: int

@@ -227,9 +227,12 @@ class TieredChecks:
         )
         found: dict[int, bytes] = {}
         position, problem = start, "nothing"
-        for _ in range(READ_ATTEMPTS):
-            if position >= end:
+        attempts = 0  # since the last record: what is read is bounded by `end`
+        while position < end:
+            if attempts == READ_ATTEMPTS:
+                self.world.complain(f"{where} cannot be read at {position} of {end}: {problem}")
                 break
+            attempts += 1
             row = FetchPartition(
                 where.partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES
             )
@@ -266,9 +269,8 @@ class TieredChecks:
                 if base > position:
                     self.world.complain(f"{where}: after {position} comes the batch of {base}")
                 found[base] = data
-                position = base + last + 1
-        else:
-            self.world.complain(f"{where} cannot be read at {position} of {end}: {problem}")
+                if base + last >= position:
+                    position, attempts = base + last + 1, 0
         client.close()
         self._compare(where, start, found)
 

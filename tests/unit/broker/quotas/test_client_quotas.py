@@ -26,6 +26,35 @@ LEVELS = [
     (("", DEFAULT), ("", "app")),
 ]
 
+# (moment, size of a response, throttle time in ms), taken from Apache Kafka 3.9.1's `Rate` with 3
+# samples of one second and a quota of 2000. What is throttled is not sent, and taken back.
+FETCHES_OF_KAFKA = [
+    (10000, 668, 0),
+    (10028, 730, 0),
+    (10063, 853, 0),
+    (10140, 841, 0),
+    (10208, 1003, 0),
+    (10254, 648, 117),
+    (10453, 614, 0),
+    (10522, 821, 243),
+    (10785, 956, 47),
+    (10909, 736, 0),
+    (10958, 902, 215),
+    (11206, 1061, 1047),
+    (12313, 615, 717),
+    (13052, 613, 0),
+    (13141, 604, 190),
+    (13399, 951, 105),
+    (13551, 1096, 26),
+    (13651, 971, 0),
+    (13674, 870, 275),
+    (13997, 991, 0),
+    (14073, 1080, 0),
+    (14156, 883, 0),
+    (14205, 776, 0),
+    (14254, 946, 189),
+]
+
 
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_the_most_specific_quota_counts(level: int) -> None:
@@ -83,6 +112,14 @@ class TestClientQuota:
         quota.undo("alice", "app", 20_000, 0)
         assert quota.record("alice", "app", 10_000, 0) == 0
         quota.undo("bob", "app", 1, 0)  # no limit, nothing to take back
+
+    def test_a_consumer_is_throttled_for_as_long_as_by_kafka(self) -> None:
+        quota = ClientQuota(window_count=3)
+        quota.table.set("", "app", 2000)
+        for now_ms, size, throttle_ms in FETCHES_OF_KAFKA:
+            assert quota.record("alice", "app", size, now_ms) == throttle_ms, now_ms
+            if throttle_ms:
+                quota.undo("alice", "app", size, now_ms)
 
     def test_the_throttle_time_may_be_bounded(self) -> None:
         quota = ClientQuota(max_throttle_ms=1000)

@@ -18,6 +18,7 @@ from ottla.broker.remote.remote_log_reader import (
     TooManyReadsError,
 )
 from ottla.broker.runtime.tasks import WorkerPool
+from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.open_remote_storage import open_remote_storage
@@ -160,6 +161,47 @@ async def test_the_end_of_a_transaction_is_in_the_local_log(scene: Scene) -> Non
     log.offsets.advance_local_log_start(2)
     result = await remote_read(scene.reader, log, wanted)
     assert (content(result), result.aborted_transactions) == before
+
+
+@pytest.mark.parametrize("deleted", [(0, 1), (1, 0)], ids=["segment", "next segment"])
+async def test_what_was_aborted_is_not_returned_when_its_marker_is_deleted_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, deleted: tuple[int, int]
+) -> None:
+    """As by DeleteRecords, after the records were read and before the transactions are."""
+    log, remote, storage = scene.log, scene.reader._remote, scene.storage
+    batch = batch_of(2, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    aborted = marker(9, committed=False)
+    log.append(aborted, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.roll(NOW_MS)
+    log.append(batch_of(1), leader_epoch=0, now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
+    log.roll(NOW_MS)
+    await scene.tier()
+    wanted = params(0, 10, committed=True)
+    assert (await remote_read(scene.new_reader(), log, wanted)).aborted_transactions == [(9, 0)]
+
+    number, reads_of_indexes = deleted
+    segments = scene.tiered.metadata.cache(PARTITION).segments()
+    fetch_index, segment_at, reads = storage.fetch_index, remote.segment_at, []
+
+    def fetch(metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
+        if index_type is RemoteIndexType.TRANSACTION:
+            reads.append(metadata)
+        return fetch_index(metadata, index_type)
+
+    def find(log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
+        found = segment_at(log, offset)
+        is_deleted = found == segments[number] and len(reads) >= reads_of_indexes
+        return None if is_deleted else found
+
+    monkeypatch.setattr(storage, "fetch_index", fetch)
+    monkeypatch.setattr(remote, "segment_at", find)
+    result = await remote_read(scene.reader, log, wanted)
+    assert isinstance(result.error, RemoteStorageError)
+    assert content(result) == b""
+    assert result.aborted_transactions is None
 
 
 async def test_a_long_scan_reads_each_index_once(
