@@ -56,7 +56,6 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(
         (
-            "ottla.broker.groups.consumer.draft",
             "ottla.broker.groups.consumer.membership",
             "ottla.broker.groups.consumer.reconciliation",
             "ottla.broker.groups.consumer.sessions",
