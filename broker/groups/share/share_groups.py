@@ -280,7 +280,9 @@ class ShareGroups:
         home = self._partitions.home_of(group_id)
         spawn(self._end_session(home, group_id, member_id), name="remove expired share member")
 
-    async def _end_session(self, home: GroupPartition | None, group_id: str, member_id: str) -> None:
+    async def _end_session(
+        self, home: GroupPartition | None, group_id: str, member_id: str
+    ) -> None:
         try:
             async with self._locked(group_id) as partition:
                 group = (partition.share_groups or {}).get(group_id)
