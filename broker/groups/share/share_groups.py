@@ -278,11 +278,9 @@ class ShareGroups:
             extra={"group": group_id},
         )
         home = self._partitions.home_of(group_id)
-        spawn(self._end_session(home, group_id, member_id), name="remove expired share member")
+        spawn(self._expired(home, group_id, member_id), name="remove expired share member")
 
-    async def _end_session(
-        self, home: GroupPartition | None, group_id: str, member_id: str
-    ) -> None:
+    async def _expired(self, home: GroupPartition | None, group_id: str, member_id: str) -> None:
         try:
             async with self._locked(group_id) as partition:
                 group = (partition.share_groups or {}).get(group_id)
