@@ -135,7 +135,9 @@ class RequestChannel:
         """
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
         # Small requests, and those that came while more than a few waited; expensive requests;
-        # those of many elements. All together have `max_requests` at the most.
+        # those of many elements. All but the expensive ones together have `max_requests` at the
+        # most. Those are bounded by the number of connections: counted, clients that send them
+        # would leave others no place.
         self._queue: deque[RequestContext] = deque()
         self._crowd: FairQueue[RequestContext] = FairQueue()
         self._expensive_queue: FairQueue[RequestContext] = FairQueue()
