@@ -171,6 +171,7 @@ class RequestContext:
     is_long: ClassVar[bool] = False
 
     __slots__ = (
+        "_is_counted",
         "_responded",
         "amend",
         "connection",
@@ -209,6 +210,7 @@ class RequestContext:
         self.throttle_time_ms = 0
         # Changes the response before it is sent; set by access control.
         self.amend: Callable[[Any], None] | None = None
+        self._is_counted = False
         self._responded = False
 
     @property
@@ -306,7 +308,7 @@ class RequestContext:
         if not self.local_done_at:
             self.local_done_at = now
         throttle = self.route.throttle
-        if throttle is not None:
+        if throttle is not None and not self._is_counted:
             throttle_time_ms = max(throttle_time_ms, throttle(self))
         if throttle_time_ms or self.throttle_time_ms:
             self.throttle_time_ms = max(self.throttle_time_ms, throttle_time_ms)
@@ -314,6 +316,16 @@ class RequestContext:
                 # The union of all responses is Message, which has no such field.
                 response.throttle_time_ms = self.throttle_time_ms  # type: ignore[union-attr]
         return True
+
+    def count(self) -> int:
+        """Count the request against the request quota before the response, which depends on it.
+        Returns the throttle time in ms, for `respond`."""
+        throttle = self.route.throttle
+        if throttle is None:
+            return 0
+        self._is_counted = True
+        self.local_done_at = self.local_done_at or monotonic()
+        return throttle(self)
 
     def count_refusal(self, error: Exception) -> None:
         """Count the request of a client that may not send what brokers send to each other: it is

@@ -122,7 +122,7 @@ def build_handlers(
                 manager.context.topics,
             ),
             config.fetch_max_bytes,
-            quotas.clients.fetch,
+            quotas.clients,
             access_control.may_read,
         ),
         list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers, now_ms),

@@ -13,12 +13,17 @@ from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     OpData,
 )
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.records.builder import build_batch
 from tests.differential.asking import Pair
+from tests.differential.test_append_settings import fetch, produce
+from tests.doubles.eventually import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -249,3 +254,24 @@ def test_several_entities_in_one_request(pair: Pair) -> None:
     assert sorted(rows) == sorted(expected)
     same(pair, question(strict=False), 1)
     same(pair, alteration((("user", "u"),), (PRODUCE, None)), 1)
+
+
+def test_a_fetch_over_the_request_quota_is_empty(pair: Pair) -> None:
+    topic = f"requested-{uuid.uuid4().hex[:8]}"
+    new = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+    pair.compare(CreateTopicsRequest(topics=[new], timeout_ms=10_000), [4])
+    pair.compare(produce(topic, build_batch([(0, b"k", b"v", [])])), [7])
+    entity = (("client-id", "wire"),)
+    same(pair, alteration(entity, (REQUEST, 1e-6)), 1)
+
+    def throttled() -> list[int] | None:
+        """How many topics are in each response, once both brokers throttle."""
+        responses = pair.responses(fetch(topic), 11)
+        assert all(isinstance(each, FetchResponse) for each in responses)
+        times = [each.throttle_time_ms for each in responses]  # type: ignore[union-attr]
+        return [len(each.responses) for each in responses] if all(times) else None  # type: ignore[union-attr]
+
+    try:
+        assert eventually(throttled) == [0, 0]
+    finally:
+        same(pair, alteration(entity, (REQUEST, None)), 1)

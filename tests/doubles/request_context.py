@@ -27,6 +27,7 @@ class FakeContext:
         self.principal = ANONYMOUS
         self.frame_bytes = 100
         self.throttle_time_ms = 0
+        self.request_throttle_ms = 0  # what the request quota says
         self.request: Message | None = None
         self.closed_because: str | None = None
         self.responses: list[Message | None] = []
@@ -35,6 +36,9 @@ class FakeContext:
         assert not self.responses, "two responses"
         self.responses.append(response)
         self.throttle_time_ms = throttle_time_ms
+
+    def count(self) -> int:
+        return self.request_throttle_ms
 
     def close(self, reason: str) -> None:
         assert not self.responses, "a response and closed"

@@ -38,7 +38,7 @@ from ottla.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.handlers.common.down_conversion import DownConversion
-    from ottla.broker.quotas.client_quotas import ClientQuota
+    from ottla.broker.quotas.client_quotas import ClientQuotas
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.security.authorization.access_control import MayRead
 
@@ -65,7 +65,7 @@ class FetchHandler:
         hints: LeaderHints,
         down_conversion: DownConversion,
         max_bytes: int,
-        quota: ClientQuota,
+        quotas: ClientQuotas,
         may_read: MayRead,
     ) -> None:
         """`max_bytes` is `fetch.max.bytes`: the limit of a response, except for its first batch."""
@@ -75,7 +75,8 @@ class FetchHandler:
         self._hints = hints
         self._down_conversion = down_conversion
         self._max_bytes = max_bytes
-        self._quota = quota
+        self._quota = quotas.fetch
+        self._request_quota = quotas.request
         # None saves a call for each partition.
         self._may_read = None if may_read is may_read_all else may_read
 
@@ -154,7 +155,7 @@ class FetchHandler:
         is_follower: bool,
     ) -> None:
         version = context.header.api_version
-        if self._quota.table and not is_follower:
+        if (self._quota.table or self._request_quota.table) and not is_follower:
             throttle_ms = self._throttle(context, fetch, results)
             if throttle_ms:
                 error_code, session_id = fetch.throttled()
@@ -189,7 +190,7 @@ class FetchHandler:
     def _throttle(
         self, context: RequestContext, fetch: FetchContext, results: list[FetchResult]
     ) -> int:
-        """The throttle time of a client that exceeds its quota.
+        """The throttle time of a client that exceeds its quota, or its request quota.
 
         It gets an empty response then, whose records are not counted (KIP-219). The size is that of
         the whole response, as in Kafka: a client that polls at the end of its partitions exceeds
@@ -201,7 +202,7 @@ class FetchHandler:
                 size += _PARTITION_BYTES + len(data.records or b"")
         user, client_id = context.principal.name, context.header.client_id or ""
         now_ms = int(monotonic() * 1000)
-        throttle_ms = self._quota.record(user, client_id, size, now_ms)
+        throttle_ms = max(self._quota.record(user, client_id, size, now_ms), context.count())
         if throttle_ms:
             self._quota.undo(user, client_id, size, now_ms)
         return throttle_ms

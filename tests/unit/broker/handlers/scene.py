@@ -68,7 +68,7 @@ class DataPath(Replicas):
                 self.manager.context.topics,
             ),
             1 << 20,
-            self.quotas.fetch,
+            self.quotas,
             may_read,
         )
         self.list_offsets = ListOffsetsHandler(self.manager, self.workers, self.clock.now_ms)

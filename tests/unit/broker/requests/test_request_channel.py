@@ -10,6 +10,7 @@ from ottla.broker.requests import held_responses as held_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.request_channel import (
     DEFERRED,
+    Deferred,
     HandlerEntry,
     RequestChannel,
     RequestContext,
@@ -159,6 +160,23 @@ async def test_throttle_time_is_written_into_the_response() -> None:
     context = await channel.handle()
     assert context.throttle_time_ms == 50
     assert channel.peer.sent[0][0][8:12] == (50).to_bytes(4, "big")
+
+
+async def test_a_request_is_counted_once_before_its_response_or_with_it() -> None:
+    counted = []
+
+    def handler(context: RequestContext, _: Message) -> Deferred:
+        context.respond(MetadataResponse(), context.count())
+        return DEFERRED
+
+    def throttle(context: RequestContext) -> int:
+        counted.append(context.local_done_at)
+        return 50
+
+    channel = await running(handler, throttle=throttle)
+    context = await channel.handle()
+    assert context.throttle_time_ms == 50
+    assert counted == [context.local_done_at] != [0.0]
 
 
 async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:

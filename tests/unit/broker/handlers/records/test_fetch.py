@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +39,7 @@ class Fetched:
         version: int = NEWEST,
         replica: int = -1,
         topic: tuple[str, bytes] = (TOPIC, TOPIC_ID),
+        request_throttle_ms: int = 0,
         **fields: int,
     ) -> None:
         name, topic_id = topic
@@ -56,6 +58,7 @@ class Fetched:
             else:
                 request.replica_id = replica
         self.context = FakeContext(1, version)
+        self.context.request_throttle_ms = request_throttle_ms
         path.fetch.handle(self.context, request)  # type: ignore[arg-type]  # a double
 
     @property
@@ -359,6 +362,17 @@ def test_over_its_quota_a_client_gets_nothing_and_keeps_its_session() -> None:
     assert throttled.context.throttle_time_ms > 0
     assert throttled.response.session_id == session_id
     assert throttled.response.responses == []
+
+
+def test_over_its_request_quota_a_client_gets_nothing_and_no_bytes_are_counted() -> None:
+    path = DataPath()
+    path.lead()
+    path.append(1)
+    path.quotas.apply("clients/client", {"consumer_byte_rate": "1e6", "request_percentage": "1"})
+    throttled = Fetched(path, 0, request_throttle_ms=70)
+    assert throttled.context.throttle_time_ms == 70
+    assert throttled.response.responses == []
+    assert not any(path.quotas.fetch.rates(int(time.monotonic() * 1000)).values())
 
 
 def test_bytes_are_counted_when_they_are_sent() -> None:
