@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.chunk_cache import ChunkCache
-from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
+from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 
 if TYPE_CHECKING:
     from ottla.storage.files.open_files import FileSlice
@@ -75,7 +75,7 @@ class CachedIndexes:
         key = (str(metadata.segment_id.id), _NUMBERS[index_type])
         try:
             return self._cache.get(key, lambda: self._storage.fetch_index(metadata, index_type))
-        except RemoteResourceNotFoundError:
+        except NoRemoteIndexError:
             if index_type is RemoteIndexType.TRANSACTION:  # as most segments
                 if len(self._without_aborts) >= _MAX_KNOWN_SEGMENTS:
                     self._without_aborts.clear()
@@ -121,7 +121,7 @@ class CachedIndexes:
     def _read_first_open_offset(self, metadata: RemoteLogSegmentMetadata) -> int:
         try:
             content = self._storage.fetch_index(metadata, RemoteIndexType.PRODUCER_SNAPSHOT)
-        except RemoteResourceNotFoundError:
+        except NoRemoteIndexError:
             return _UNKNOWN
         name = f"producer snapshot of segment {metadata.segment_id.id}"
         offsets = [each.transaction_first_offset for each in decode_snapshot(name, content)]

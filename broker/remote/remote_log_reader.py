@@ -318,15 +318,14 @@ class RemoteLogReader:
         self, read: RemoteReadTask, log: Log, params: ReadParams
     ) -> RemoteLogReadResult:
         offset = params.offset
-        segment = self._remote.segment_at(log, offset)
-        if segment is None:
-            raise RemoteResourceNotFoundError(
-                f"{log.name}: no remote segment has offset {offset}, although the log starts at"
-                f" {log.log_start_offset} and is on the local disk from"
-                f" {log.local_log_start_offset} on"
-            )
-        found = RemoteRead(b"", offset, has_batch=False)
-        while segment is not None:
+        while True:
+            segment = self._remote.segment_at(log, offset)
+            if segment is None:
+                raise RemoteResourceNotFoundError(
+                    f"{log.name}: no remote segment has offset {offset}, although the log starts at"
+                    f" {log.log_start_offset} and is on the local disk from"
+                    f" {log.local_log_start_offset} on"
+                )
             wanted = params._replace(offset=offset)
             in_memory = self._read_in_memory(log, segment, wanted)
             if in_memory is None:
@@ -336,20 +335,17 @@ class RemoteLogReader:
                 if in_memory.records:
                     self._memory.remember(segment, in_memory)
             found = in_memory
-            if found.has_batch or segment.end_offset + 1 >= log.local_log_start_offset:
+            if found.has_batch:
                 break
             # No batch at or above `offset` is in this segment: compaction removed them once.
             offset = max(offset, segment.end_offset + 1)
-            segment = self._remote.segment_at(log, offset)
-        if not found.has_batch:
-            return _read_local(log, params)
-        if segment is not None:
-            self._read_ahead(log, segment, found.end_position)
+            if offset >= log.local_log_start_offset:
+                return _read_local(log, params)
+        self._read_ahead(log, segment, found.end_position)
         if not params.read_committed:
             return RemoteLogReadResult(found.records)
         if not found.records:
             return RemoteLogReadResult(b"", [])
-        assert segment is not None
         known = self._memory.aborted(segment, params.offset, found.next_offset)
         if known is not None:
             return RemoteLogReadResult(found.records, _sorted(known))
@@ -419,27 +415,23 @@ class RemoteLogReader:
         without its markers what was aborted passes for committed.
         """
         found: list[AbortedTransaction] = []
-        current, at = segment, offset
         while True:
-            more, is_complete = await self.workers.run(self._aborted_in, current, offset, end)
+            more, is_complete = await self.workers.run(self._aborted_in, segment, offset, end)
             found += more
-            # An index that is deleted is read as one of a segment without aborted transactions.
-            self._segment_of_markers(log, at)
             if is_complete:
                 return _sorted(found)
-            at = current.end_offset + 1
-            if at >= log.local_log_start_offset:
+            following = segment.end_offset + 1
+            if following >= log.local_log_start_offset:
                 break
-            current = self._segment_of_markers(log, at)
+            next_segment = self._remote.segment_at(log, following)
+            if next_segment is None:
+                raise RemoteResourceNotFoundError(
+                    f"{log.name}: the remote segment of offset {following} is deleted, its aborted"
+                    " transactions are not known"
+                )
+            segment = next_segment
         found += log.aborted_transactions(offset, end)
         return _sorted(found)
-
-    def _segment_of_markers(self, log: Log, offset: int) -> RemoteLogSegmentMetadata:
-        found = self._remote.segment_at(log, offset)
-        if found is None:
-            reason = f"{log.name}: the remote segment of offset {offset} is deleted"
-            raise RemoteResourceNotFoundError(f"{reason}, its aborted transactions are not known")
-        return found
 
     def _aborted_in(
         self, segment: RemoteLogSegmentMetadata, offset: int, end: int

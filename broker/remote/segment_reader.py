@@ -21,9 +21,9 @@ from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.index.txn_index import TXN_ENTRY_BYTES, AbortedTransaction
 from ottla.storage.log.batch_times import read_times
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteObjectCorruptError,
-    RemoteResourceNotFoundError,
 )
 from ottla.storage.remote.segments import RemoteLogSegmentState
 
@@ -197,13 +197,14 @@ def aborted_transactions(
     """The aborted transactions that overlap [offset, end), by the indexes of these segments.
 
     True if later segments, also the local ones, cannot have more of them. `segments` begin with the
-    one that has `offset`. Raises RemoteStorageError.
+    one that has `offset`. Raises RemoteStorageError, also when an object is missing: what was
+    aborted would pass for committed.
     """
     found: list[AbortedTransaction] = []
     for metadata in segments:
         try:
             content = storage.fetch_index(metadata, RemoteIndexType.TRANSACTION)
-        except RemoteResourceNotFoundError:
+        except NoRemoteIndexError:
             continue  # no transaction was aborted in this segment
         if len(content) % TXN_ENTRY_BYTES:
             raise _corrupt(metadata, len(content), "a transaction index of this size")

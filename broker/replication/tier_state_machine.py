@@ -17,8 +17,8 @@ from ottla.protocol.errors import KafkaError
 from ottla.storage.files.checkpoints import parse_epoch_checkpoint
 from ottla.storage.log.log_info import RemoteLogState
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
-    RemoteResourceNotFoundError,
     RemoteStorageError,
 )
 
@@ -152,7 +152,7 @@ def _read_state(
     snapshot: bytes | None
     try:
         snapshot = storage.fetch_index(segment, RemoteIndexType.PRODUCER_SNAPSHOT)
-    except RemoteResourceNotFoundError:
+    except NoRemoteIndexError:
         snapshot = None  # it had no producers
     return RemoteLogState(epochs, snapshot, now_ms)
 

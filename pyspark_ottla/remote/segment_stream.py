@@ -19,9 +19,9 @@ from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.errors import CorruptFile, StorageError
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteObjectCorruptError,
-    RemoteResourceNotFoundError,
 )
 from pyspark_ottla.offsets import OFFSET_MAX
 from pyspark_ottla.read.fetch import FetchedData
@@ -204,7 +204,7 @@ class SegmentStream:
         """Those whose markers are in the segment."""
         try:
             content = self._storage.fetch_index(self._metadata, RemoteIndexType.TRANSACTION)
-        except RemoteResourceNotFoundError:
+        except NoRemoteIndexError:
             return []
         if len(content) % _TRANSACTION.size:
             raise self._corrupt(f"its transaction index has {len(content)} bytes")
@@ -219,7 +219,7 @@ class SegmentStream:
         try:
             content = self._storage.fetch_index(self._metadata, RemoteIndexType.PRODUCER_SNAPSHOT)
             producers = decode_snapshot(self._segment.segment_id, content)
-        except (RemoteResourceNotFoundError, CorruptFile):
+        except (NoRemoteIndexError, CorruptFile):
             return True
         return any(each.transaction_first_offset >= 0 for each in producers)
 

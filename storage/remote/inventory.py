@@ -12,6 +12,7 @@ from ottla.storage.remote.object_keys import ObjectKind
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 from ottla.storage.remote.object_store import StoredObject
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteObjectCorruptError,
     RemoteResourceNotFoundError,
@@ -124,7 +125,7 @@ def _verify_index(
 ) -> Iterator[str]:
     try:
         storage.fetch_index(metadata, index_type)
-    except RemoteObjectCorruptError as error:
+    except (RemoteResourceNotFoundError, RemoteObjectCorruptError) as error:
         yield str(error)
-    except RemoteResourceNotFoundError:
+    except NoRemoteIndexError:
         return  # An empty producer snapshot: the segment had none.

@@ -26,9 +26,9 @@ from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.rate_limit import RateLimit
 from ottla.storage.remote.read_ahead import Background, ReadAhead
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteObjectCorruptError,
-    RemoteResourceNotFoundError,
     RemoteStorageError,
 )
 from ottla.storage.remote.segment_source import IndexSource, SegmentSource
@@ -265,7 +265,7 @@ class ObjectRemoteStorage:
         index = manifest.indexes.get(index_type)
         # The format has no way to say that there is no snapshot; Kafka's snapshots are never empty.
         if index is None or (index_type is RemoteIndexType.PRODUCER_SNAPSHOT and index.size == 0):
-            raise RemoteResourceNotFoundError(f"The object {key} has no index {index_type.value}")
+            raise NoRemoteIndexError(f"The object {key} has no index {index_type.value}")
         if index.size == 0:
             return b""
         checksum = None if manifest.checksums is None else manifest.checksums.indexes[index_type]

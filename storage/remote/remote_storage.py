@@ -23,6 +23,10 @@ class RemoteResourceNotFoundError(RemoteStorageError):
     """The object is not there: it was deleted, or never copied."""
 
 
+class NoRemoteIndexError(RemoteStorageError):
+    """The segment is there, and did not have an index of this type when it was copied."""
+
+
 class RemoteObjectCorruptError(RemoteStorageError):
     """The object is there, and its bytes are not those that were copied."""
 
@@ -82,8 +86,9 @@ class RemoteStorage(Protocol):
         """The file of `fetch_log_segment_file_if_cached`. None if there is none. Does not block."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
-        """A whole index. Raises RemoteResourceNotFoundError, also for a transaction index or a
-        producer snapshot that the segment did not have."""
+        """A whole index. Raises NoRemoteIndexError for a transaction index or a producer snapshot
+        that the segment did not have, and RemoteResourceNotFoundError when that is not known,
+        because an object of the segment is not there."""
 
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Deletes all objects of the segment. What is not there any more is no error."""

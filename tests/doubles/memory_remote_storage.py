@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -62,7 +63,12 @@ class MemoryRemoteStorage:
         return self._object(metadata, "log")[start_position:end_position]
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
-        return self._object(metadata, index_type.value)
+        try:
+            return self._object(metadata, index_type.value)
+        except RemoteResourceNotFoundError as error:
+            if metadata.segment_id.id in self.objects:
+                raise NoRemoteIndexError(str(error)) from None
+            raise
 
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
         self._maybe_fail("delete")

@@ -18,7 +18,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
+from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.simulation.cluster.consumers import batches_in
 from tests.simulation.cluster.settled import assignments, decoded_topic
@@ -191,7 +191,7 @@ class TieredChecks:
             return
         try:
             snapshot = storage.fetch_index(segment, RemoteIndexType.PRODUCER_SNAPSHOT)
-        except RemoteResourceNotFoundError:
+        except NoRemoteIndexError:
             self.world.complain(
                 f"{where}: the copy of {segment.start_offset} has no producers of {before}"
             )

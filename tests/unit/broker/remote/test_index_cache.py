@@ -7,6 +7,7 @@ import pytest
 from ottla.broker.remote.index_cache import CachedIndexes
 from ottla.storage.files.fs import RealFileSystem, read_file
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteResourceNotFoundError,
     RemoteStorageError,
@@ -31,7 +32,7 @@ async def test_an_index_is_read_once_and_errors_are_not_kept(tmp_path: Path) -> 
     assert cached.fetch_index(segment, RemoteIndexType.TIMESTAMP) == index
     assert cached.size_bytes == len(index)
     scene.storage.fail = []
-    with pytest.raises(RemoteResourceNotFoundError):
+    with pytest.raises(NoRemoteIndexError):
         cached.fetch_index(segment, RemoteIndexType.TRANSACTION)
     assert cached.fetch_log_segment(segment, 0, 10) == scene.storage.fetch_log_segment(
         segment, 0, 10
@@ -39,6 +40,28 @@ async def test_an_index_is_read_once_and_errors_are_not_kept(tmp_path: Path) -> 
     none = CachedIndexes(scene.storage, 1)
     none.fetch_index(segment, RemoteIndexType.TIMESTAMP)
     assert none.size_bytes == 0
+    await scene.stop()
+
+
+async def test_what_a_missing_segment_has_is_not_known(tmp_path: Path) -> None:
+    """Neither that it has no aborted transaction nor that it has no producers is kept."""
+    scene = TieredPartition(tmp_path)
+    await scene.start()
+    scene.append(2)
+    await scene.copy()
+    (segment,) = scene.metadata.cache(PARTITION).segments()
+    cached = CachedIndexes(scene.storage)
+    objects = scene.storage.objects.pop(segment.segment_id.id)
+    with pytest.raises(RemoteResourceNotFoundError):
+        cached.fetch_index(segment, RemoteIndexType.TRANSACTION)
+    assert cached.index_if_cached(segment, RemoteIndexType.TRANSACTION) is None
+    with pytest.raises(RemoteResourceNotFoundError):
+        cached.first_open_offset(segment)
+    scene.storage.objects[segment.segment_id.id] = objects
+    assert cached.first_open_offset(segment) is None
+    with pytest.raises(NoRemoteIndexError):
+        cached.fetch_index(segment, RemoteIndexType.TRANSACTION)
+    assert cached.index_if_cached(segment, RemoteIndexType.TRANSACTION) == b""
     await scene.stop()
 
 

@@ -13,7 +13,7 @@ from ottla.broker.remote.memory_reads import MemoryReads
 from ottla.broker.remote.segment_reader import RemoteRead, aborted_transactions, read_segment
 from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.open_remote_storage import open_remote_storage
-from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteResourceNotFoundError
+from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 from tests.doubles.page_cache import everything_is_cached
 from tests.doubles.storage_logs import NOW_MS, batch_of, plain
@@ -170,7 +170,7 @@ async def test_aborted_transactions_that_are_in_memory(
         start, end = metadata.start_offset, metadata.end_offset + 1
         assert memory.aborted(metadata, start, end) is None
         if number == 0:  # it has no transaction index, which is not known before it is requested
-            with pytest.raises(RemoteResourceNotFoundError):
+            with pytest.raises(NoRemoteIndexError):
                 indexes.fetch_index(metadata, RemoteIndexType.TRANSACTION)
             assert memory.aborted(metadata, start, end) is None
             indexes.first_open_offset(metadata)

@@ -163,11 +163,13 @@ async def test_the_end_of_a_transaction_is_in_the_local_log(scene: Scene) -> Non
     assert (content(result), result.aborted_transactions) == before
 
 
-@pytest.mark.parametrize("deleted", [(0, 1), (1, 0)], ids=["segment", "next segment"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("number", [0, 1], ids=["segment", "next segment"])
 async def test_what_was_aborted_is_not_returned_when_its_marker_is_deleted_meanwhile(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, deleted: tuple[int, int]
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, number: int, *, is_known: bool
 ) -> None:
-    """As by DeleteRecords, after the records were read and before the transactions are."""
+    """As by DeleteRecords, after the records were read and before the transactions are. The
+    metadata of this broker may lag behind that, or the store has lost the segment."""
     log, remote, storage = scene.log, scene.reader._remote, scene.storage
     batch = batch_of(2, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
     log.append(batch, leader_epoch=0, now_ms=NOW_MS)
@@ -182,19 +184,18 @@ async def test_what_was_aborted_is_not_returned_when_its_marker_is_deleted_meanw
     wanted = params(0, 10, committed=True)
     assert (await remote_read(scene.new_reader(), log, wanted)).aborted_transactions == [(9, 0)]
 
-    number, reads_of_indexes = deleted
-    segments = scene.tiered.metadata.cache(PARTITION).segments()
-    fetch_index, segment_at, reads = storage.fetch_index, remote.segment_at, []
+    deleted = scene.tiered.metadata.cache(PARTITION).segments()[number]
+    fetch_index, segment_at = storage.fetch_index, remote.segment_at
 
     def fetch(metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType) -> bytes:
         if index_type is RemoteIndexType.TRANSACTION:
-            reads.append(metadata)
+            storage.objects.pop(deleted.segment_id.id, None)
         return fetch_index(metadata, index_type)
 
     def find(log: Log, offset: int) -> RemoteLogSegmentMetadata | None:
         found = segment_at(log, offset)
-        is_deleted = found == segments[number] and len(reads) >= reads_of_indexes
-        return None if is_deleted else found
+        is_deleted = deleted.segment_id.id not in storage.objects
+        return None if is_known and is_deleted and found == deleted else found
 
     monkeypatch.setattr(storage, "fetch_index", fetch)
     monkeypatch.setattr(remote, "segment_at", find)
@@ -260,6 +261,21 @@ async def test_a_gap_at_the_end_of_the_last_segment_is_followed_by_local_records
     scene.reader._remote.segment_at = lambda log, offset: short  # type: ignore[method-assign]
     result = await remote_read(scene.reader, log, params(1))
     assert content(result) == expected[0] != b""
+
+
+async def test_a_segment_after_a_gap_that_is_not_known_is_not_skipped(scene: Scene) -> None:
+    """It was deleted meanwhile, or the metadata of this broker lag behind."""
+    scene.tiered.append(4)
+    await scene.tiered.copy()
+    log = scene.log
+    log.offsets.advance_local_log_start(4)
+    first = scene.tiered.metadata.cache(PARTITION).segments()[0]
+    short = replace(first, size_bytes=0)
+    found = {1: short}
+    scene.reader._remote.segment_at = lambda log, offset: found.get(offset)  # type: ignore[method-assign]
+    result = await remote_read(scene.reader, log, params(1))
+    assert isinstance(result.error, RemoteStorageError)
+    assert content(result) == b""
 
 
 async def test_a_store_that_is_away_is_one_log_line(

@@ -19,8 +19,12 @@ from ottla.broker.remote.segment_reader import (
 from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.files.open_files import FileSlice
 from ottla.storage.remote.open_remote_storage import open_remote_storage
-from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
+from ottla.storage.remote.remote_storage import (
+    RemoteObjectCorruptError,
+    RemoteResourceNotFoundError,
+)
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
+from tests.doubles.memory_remote_storage import MemoryRemoteStorage
 from tests.doubles.page_cache import everything_is_cached
 from tests.doubles.storage_logs import NOW_MS
 from tests.doubles.tiered_partition import PARTITION, TieredPartition, append_transactions
@@ -199,6 +203,10 @@ async def test_damage_is_an_error_with_the_segment(tmp_path: Path) -> None:
     objects["txnindex"] = b"\x00"
     with pytest.raises(RemoteObjectCorruptError, match="transaction index"):
         aborted_transactions(scene.storage, [metadata], 0, 2)
+    del objects["txnindex"]
+    assert aborted_transactions(scene.storage, [metadata], 0, 2) == ([], False)
+    with pytest.raises(RemoteResourceNotFoundError):
+        aborted_transactions(MemoryRemoteStorage(), [metadata], 0, 2)
     longer = replace(metadata, size_bytes=metadata.size_bytes + 1)
     with pytest.raises(RemoteObjectCorruptError):
         read_segment(scene.storage, longer, 5, 100, up_to=9)

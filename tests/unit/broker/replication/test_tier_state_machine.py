@@ -18,7 +18,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import CorruptFile
 from ottla.storage.log.log import Log
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteStorageError
-from ottla.storage.remote.segments import TopicIdPartition
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from tests.doubles.eventually import eventually_async
 from tests.doubles.replicas import Replicas
 from tests.doubles.storage_logs import NOW_MS, batch_of
@@ -112,13 +112,26 @@ async def test_epochs_and_producers_of_the_remote_segments(scene: Scene) -> None
 
 
 @pytest.mark.parametrize(
-    "damage", ["store", "epochs", "snapshot", "metadata", "leader", "disabled"]
+    "damage", ["store", "lost", "epochs", "snapshot", "metadata", "leader", "disabled"]
 )
-async def test_an_error_leaves_the_log_as_it_was(scene: Scene, damage: str) -> None:
+async def test_an_error_leaves_the_log_as_it_was(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
     scene.log.append_as_follower(bytes(batch_of(2)), now_ms=NOW_MS)
     error: type[Exception] = RemoteStorageError
     if damage == "store":
         scene.storage.fail = ["fetch"]
+    elif damage == "lost":
+        fetch_index = scene.storage.fetch_index
+
+        def before_it_is_lost(
+            metadata: RemoteLogSegmentMetadata, index_type: RemoteIndexType
+        ) -> bytes:
+            index = fetch_index(metadata, index_type)
+            scene.storage.objects.pop(metadata.segment_id.id)
+            return index
+
+        monkeypatch.setattr(scene.storage, "fetch_index", before_it_is_lost)
     elif damage in ("epochs", "snapshot"):
         error = CorruptFile
         index = {

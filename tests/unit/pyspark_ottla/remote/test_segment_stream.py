@@ -14,7 +14,10 @@ from ottla.protocol.records.builder import build_batch
 from ottla.storage.remote.chunk_index import Chunk
 from ottla.storage.remote.manifest import SegmentManifest
 from ottla.storage.remote.open_remote_storage import open_remote_storage
-from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
+from ottla.storage.remote.remote_storage import (
+    RemoteObjectCorruptError,
+    RemoteResourceNotFoundError,
+)
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 from pyspark_ottla.read.fetch import FetchedData
 from pyspark_ottla.remote.segment import planned
@@ -183,3 +186,15 @@ def test_a_segment_of_another_size(tmp_path: Path) -> None:
     stream = SegmentStream(copied.storage, segment, 1000, None)
     with pytest.raises(RemoteObjectCorruptError, match="its metadata 7"):
         list(stream.responses(0, 3))
+
+
+@pytest.mark.parametrize("lost", ["rsm-manifest", "indexes"])
+def test_what_was_aborted_is_not_known_without_the_indexes(tmp_path: Path, lost: str) -> None:
+    copied = Copied(tmp_path, batch(0, 3), end_offset=3)
+    copied.read(0, 3)  # the manifest is in memory
+    [path] = (tmp_path / "remote").rglob(f"*.{lost}")
+    path.unlink()
+    if lost == "rsm-manifest":
+        copied.storage = open_remote_storage(store_settings(tmp_path))
+    with pytest.raises(RemoteResourceNotFoundError):
+        copied.read(0, 3, lambda _: [])

@@ -12,6 +12,7 @@ from ottla.storage.remote.local_object_store import LocalObjectStore
 from ottla.storage.remote.object_remote_storage import Background, ObjectRemoteStorage
 from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.remote_storage import (
+    NoRemoteIndexError,
     RemoteIndexType,
     RemoteObjectCorruptError,
     RemoteResourceNotFoundError,
@@ -117,7 +118,19 @@ def test_indexes_that_a_segment_did_not_have(tmp_path: Path) -> None:
     files = segment_files(tmp_path / "log", CONTENT, with_transactions=False, with_snapshot=False)
     remote.copy_log_segment(METADATA, files)
     for kind in (RemoteIndexType.TRANSACTION, RemoteIndexType.PRODUCER_SNAPSHOT):
-        with pytest.raises(RemoteResourceNotFoundError, match="has no index"):
+        with pytest.raises(NoRemoteIndexError, match="has no index"):
+            remote.fetch_index(METADATA, kind)
+
+
+@pytest.mark.parametrize("suffix", ["rsm-manifest", "indexes"])
+def test_an_object_that_is_lost_is_not_one_that_a_segment_did_not_have(
+    tmp_path: Path, suffix: str
+) -> None:
+    store, _ = copied(tmp_path)
+    store.file(suffix).unlink()
+    remote = storage(store)
+    for kind in RemoteIndexType:
+        with pytest.raises(RemoteResourceNotFoundError, match=suffix):
             remote.fetch_index(METADATA, kind)
 
 
