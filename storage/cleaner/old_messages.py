@@ -1,8 +1,8 @@
-"""What compaction keeps of the messages of magic 0 and 1 that an old log begins with.
+"""What compaction keeps of the messages of magic 0 and 1, with which an old log begins.
 
-None are written any more, but a newer record of a key removes them: without that, a key would
-come back once the tombstone that deleted it is removed. Their own tombstones stay, for they have no
-field for the time until which they are kept (Kafka takes the modification time of the file).
+A newer record of a key removes them: without that, a key would come back once the tombstone that
+deleted it is removed. Their own tombstones stay, for they have no field for the time until which
+they are kept (Kafka takes the modification time of the file).
 """
 
 from __future__ import annotations
