@@ -160,7 +160,12 @@ class Admin:
     async def delete_records(self) -> None:
         """Up to an offset that is committed, which may be inside a batch."""
         index = self._partition()
-        offset = self.world.watch.any_offset(TOPIC, index, self.random)
+        await self.delete_records_before(
+            index, self.world.watch.any_offset(TOPIC, index, self.random)
+        )
+
+    async def delete_records_before(self, index: int, offset: int) -> None:
+        """Those of a partition below an offset that is committed."""
         self.world.note(f"delete records of {TOPIC}-{index} before {offset}")
         where = TopicPartition(TOPIC, index)
         known = self.world.deleted_before

@@ -104,7 +104,7 @@ class DiskTroubles:
         lack = self.random.random()
         if lack < 0.4:
             part = self.random.choice(["", ".log"])
-            node.disk.slowness = Slowness(self.random.uniform(1, 3), self._wait, part)
+            node.disk.slowness = Slowness(self.random.uniform(1, 3), self.wait, part)
             await asyncio.sleep(self.random.uniform(0, 2))
         elif lack < 0.7 and self.world.shape.descriptor_faults:
             node.disk.faults = Faults({errno.EMFILE: 400_000}, frozenset(("open",)))
@@ -122,14 +122,14 @@ class DiskTroubles:
 
     async def slow_sync(self, node: Node) -> None:
         """A sync takes up to two seconds, and who waits for it waits."""
-        node.disk.slowness = Slowness(self.random.uniform(0.05, 2), self._wait)
+        node.disk.slowness = Slowness(self.random.uniform(0.05, 2), self.wait)
         await self._for_a_while(node.disk, 10)
 
     def read_slowly(self, node: Node, seconds: float, path_part: str) -> None:
         """A read takes up to so long until the disk is healed."""
-        node.disk.slow_reading = Slowness(seconds, self._wait, path_part)
+        node.disk.slow_reading = Slowness(seconds, self.wait, path_part)
 
-    def _wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         loop, process = self.world.loop, current_process()
         if loop.in_worker or process is None:
             loop.work_seconds += seconds

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import struct
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.protocol.topics import TopicPartition
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT
+from ottla.storage.remote.object_keys import main_path
 from tests.simulation.cluster.admin import REQUEST_MS, TOPIC_RESOURCE
+from tests.simulation.cluster.consumers import CONTROL, TRANSACTIONAL, TailReader
 from tests.simulation.cluster.remote_store import Step, StoreFaults, Trap
 from tests.simulation.cluster.tiered import (
     BRIEF_RETENTION_BYTES,
@@ -25,6 +31,8 @@ from tests.simulation.cluster.tiered import (
 )
 
 if TYPE_CHECKING:
+    from ottla.storage.log.log import Log
+    from ottla.storage.remote.segments import RemoteLogSegmentMetadata
     from tests.simulation.cluster.node import Node
     from tests.simulation.cluster.tiered import Tiered
     from tests.simulation.cluster.troubles import Troubles
@@ -45,6 +53,12 @@ AT_STEP = (
 # How long a step is awaited: retention and rolls take their time.
 STEP_SECONDS = 15.0
 CREATE_ATTEMPTS = 20
+BROKER_RESOURCE = 4
+ABORTED_SECONDS = 3
+CONFIGURED_SECONDS = 0.5
+# A deletion by DeleteRecords takes so long, and a client waits for its response for 4 s.
+HELD_SECONDS = 3.0
+READ_SECONDS = 5
 
 
 class TieredTroubles:
@@ -56,7 +70,7 @@ class TieredTroubles:
         *("recreated", "recreated", "switch", "local_retention", "remote_retention"),
     )
     # The newer ones, which are not in the mix of older seeds.
-    later_kinds = ("lost_epochs", "producers_moved")
+    later_kinds = ("lost_epochs", "producers_moved", "deleted_while_read")
 
     def __init__(self, world: World, tiered: Tiered, troubles: Troubles) -> None:
         self.world = world
@@ -212,6 +226,65 @@ class TieredTroubles:
             missing = sorted(producers.keys() - known.keys())
             self.world.complain(f"{node.host} forgot producers {missing} of t-{index} by a move")
 
+    async def deleted_while_read(self, _node: Node) -> None:
+        """A consumer of committed records reads a segment that ends within a transaction; when it
+        looks for the aborted ones, that segment is deleted, or later ones are, too."""
+        leaders, where = self.troubles.leaders, TopicPartition("t", 0)
+        await leaders.abort_for(ABORTED_SECONDS)
+        await self._set("t", "local.retention.bytes", ("1",))
+        node = leaders.leader(0)
+        log = None if node is None else leaders.log(node, 0)
+        if node is None or log is None:
+            return
+        await self._until_local_start(node, 0, log.log_end_offset)
+        segment = self._interrupted(node, log)
+        if segment is None or leaders.log(node, 0) is not log:
+            return
+        # A fetch waits for a deletion.
+        await self._set("", "remote.fetch.max.wait.ms", (str(REQUEST_MS),), BROKER_RESOURCE)
+        await asyncio.sleep(CONFIGURED_SECONDS)
+        end = self.random.choice([segment.end_offset + 1, log.high_watermark])
+        step = Step("get", f"{main_path(segment)}.indexes", self.random.random() < 0.5)
+        # Not the offset index, which is the first: without records there is nothing to hide.
+        trap = self.store.trap = Trap(step, self.random.randrange(1, 3), HELD_SECONDS)
+        context = self.world.clients.context
+        reader = context.run(TailReader, self.world, "deleted", *where)
+        reader.position = segment.start_offset
+        reading = self.world.loop.create_task(self._read_once(reader), context=context)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                await trap.caught
+            self.world.note(f"a reader of {segment.start_offset} to {segment.end_offset} waits")
+            await self.admin.delete_records_before(0, end)
+            await reading
+        except TimeoutError:
+            reading.cancel()
+        self.store.trap = None
+        await self._set("", "remote.fetch.max.wait.ms", ("500",), BROKER_RESOURCE)
+
+    async def _read_once(self, reader: TailReader) -> None:
+        with contextlib.suppress(ClientError, KafkaError):
+            await reader.step()
+        reader.client.close()
+
+    def _interrupted(self, node: Node, log: Log) -> RemoteLogSegmentMetadata | None:
+        """The last segment of a log in remote storage only that ends with an open transaction."""
+        open_ends = {
+            base + struct.unpack_from(">i", data, 23)[0]
+            for base, data in self.world.watch.batches(log.topic, log.partition)
+            if data[22] & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
+        }
+        server: Any = node.server
+        remote = server.parts.replicas.remote_logs
+        found = [
+            each
+            for each in remote.metadata.cache(remote.partition(log)).segments()
+            if each.end_offset in open_ends
+            and log.log_start_offset <= each.start_offset
+            and each.end_offset < log.local_log_start_offset
+        ]
+        return found[-1] if found else None
+
     async def _until_local_start(self, node: Node, index: int, offset: int) -> None:
         """Until a replica has nothing below an offset on its disk, or it takes too long."""
         leaders = self.troubles.leaders
@@ -234,9 +307,11 @@ class TieredTroubles:
             await asyncio.sleep(1)
         self.world.complain(f"the settings of {SWITCHED_TOPIC} cannot be changed")
 
-    async def _set(self, topic: str, name: str, values: tuple[str, ...]) -> bool:
+    async def _set(
+        self, topic: str, name: str, values: tuple[str, ...], resource: int = TOPIC_RESOURCE
+    ) -> bool:
         value = self.random.choice(values)
-        row = AlterConfigsResource(TOPIC_RESOURCE, topic, [AlterableConfig(name, 0, value)])
+        row = AlterConfigsResource(resource, topic, [AlterableConfig(name, 0, value)])
         self.world.note(f"set {name}={value} of {topic}")
         response = await self.admin.send(IncrementalAlterConfigsRequest([row]), Controller())
         return response is not None and response.responses[0].error_code == ErrorCode.NONE

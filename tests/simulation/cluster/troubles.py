@@ -10,7 +10,9 @@ from ottla.controller.tree import znodes
 from tests.simulation.cluster.admin import Admin
 from tests.simulation.cluster.deletion_troubles import DeletionTroubles
 from tests.simulation.cluster.disk_troubles import DiskTroubles
+from tests.simulation.cluster.flush_troubles import FlushTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
+from tests.simulation.cluster.leadership_troubles import LeadershipTroubles
 from tests.simulation.cluster.node import Node
 from tests.simulation.cluster.reassignment_troubles import ReassignmentTroubles
 from tests.simulation.cluster.settled import settles
@@ -51,6 +53,7 @@ LATER = (
     *("late_deletion", "deleted_offsets", "orphaned_offsets", "missed_deletion"),
     *("failed_target", "unheard_restart"),
     *("replaced_target_stopped", "half_reassigned_stopped", "recreated_in_compaction"),
+    *("moved_in_flush", "flushes_without_end", "response_before_close", "led_again"),
 )
 # What may happen while something else happens. Not what may lose data then.
 TOGETHER = frozenset(
@@ -76,6 +79,8 @@ class Troubles:
         self.leaders = LeaderTroubles(world, self.admin, self.disks)
         self.unfinished = UnfinishedTroubles(world, self.admin, self.leaders)
         self.deletions = DeletionTroubles(world, self.admin, self.leaders)
+        self.flushes = FlushTroubles(world, self.admin, self.disks, self.leaders)
+        self.leaderships = LeadershipTroubles(world, self.admin, self.leaders)
         self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
         in_compaction = world.shape.later_kinds or IN_COMPACTION in world.shape.kinds
@@ -128,6 +133,10 @@ class Troubles:
             await getattr(self.unfinished, kind)(node)
         elif hasattr(self.deletions, kind):
             await getattr(self.deletions, kind)(node)
+        elif hasattr(self.flushes, kind):
+            await getattr(self.flushes, kind)(node)
+        elif hasattr(self.leaderships, kind):
+            await getattr(self.leaderships, kind)(node)
         elif hasattr(self.reassignments, kind):
             await getattr(self.reassignments, kind)(node)
         elif hasattr(self.compactions, kind):

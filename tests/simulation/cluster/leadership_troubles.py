@@ -1,0 +1,168 @@
+"""What is done to requests that wait for replication while their broker loses the leadership."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.purgatory import purgatory
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import AnyBroker, Controller, Versions
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.admin import REQUEST_MS, TOPIC
+from tests.simulation.cluster.clients import LoneWriter
+from tests.simulation.cluster.settled import settles, state_of
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.admin import Admin
+    from tests.simulation.cluster.leader_troubles import LeaderTroubles
+    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.world import World
+
+# The check of a request takes a millisecond, with one in a turn: in this time the leader changes
+# twice.
+WAITING = 400
+JOINED_SECONDS = 10
+LED_SECONDS = 5
+WRITTEN_SECONDS = 3
+TRUNCATED_SECONDS = 2
+WRITE_ATTEMPTS = 20
+
+
+class WaitingWriter(LoneWriter):
+    """Sends one batch to one broker."""
+
+    async def write(self, count: int, acks: int) -> int:
+        """The error code; what is acknowledged with acks=all has to stay."""
+        self.count += count
+        values = [b"%s:%d" % (self.name.encode(), self.count - each) for each in range(count)]
+        batch = build_batch([(self.world.now_ms(), b"", value, None) for value in values])
+        row = PartitionProduceData(self.partition, batch)
+        request = ProduceRequest(None, acks, REQUEST_MS, [TopicProduceData(TOPIC, [row])])
+        try:
+            response: Any = await self.client.call(
+                request, AnyBroker(), versions=Versions(3, 11), resend=False
+            )
+        except (ClientError, KafkaError):
+            return ErrorCode.REQUEST_TIMED_OUT
+        found = response.responses[0].partition_responses[0]
+        if found.error_code == ErrorCode.NONE and acks == -1:
+            self.world.history.acknowledged(TOPIC, self.partition, found.base_offset, values)
+        return int(found.error_code)
+
+    async def write_once(self) -> int:
+        try:
+            return await self.write(1, acks=-1)
+        finally:
+            self.close()
+
+
+class LeadershipTroubles:
+    """One method for each; they are played with `--later-kinds` or `--kinds`."""
+
+    def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
+        self.world = world
+        self.admin = admin
+        self.leaders = leaders
+        self.random = Random(f"leadership troubles {world.seed}")
+        self._number = 0
+
+    async def led_again(self, _node: Node) -> None:
+        """Many requests wait for replication at a leader, which truncates what they have written
+        and leads again before all of them have their errors."""
+        index, nodes = self.random.randrange(self.world.shape.partitions), self.world.nodes
+        controller = self.leaders.controller()
+        others = [each for each in nodes.values() if each is not controller]
+        if controller is None or len(nodes) < 3 or await settles(self.world) is not None:
+            return
+        following = self.random.choice(others)
+        former, third = self.random.sample([e for e in nodes.values() if e is not following], 2)
+        if not await self._lead(index, former, following, third):
+            return
+        log = self.leaders.log(former, index)
+        if log is None:
+            return
+        await self.admin.reassign_to(index, [each.broker_id for each in (following, former, third)])
+        self.world.network.cut(former.host, following.host)
+        self.world.network.cut(former.host, third.host)
+        kept, checks = log.log_end_offset, purgatory.MAX_CHECKS_AT_ONCE
+        purgatory.MAX_CHECKS_AT_ONCE = 1
+        waiting = self._wait_for_replication(former, index)
+        await self.leaders.until(lambda: log.log_end_offset >= kept + WAITING, WRITTEN_SECONDS)
+        end = log.log_end_offset
+        election = asyncio.get_running_loop().create_task(self._elect(index))
+        await self.leaders.until(lambda: not self._leads(former, index), LED_SECONDS)
+        self.world.network.heal()
+        await self.leaders.until(lambda: log.log_end_offset < end, TRUNCATED_SECONDS)
+        stopping = asyncio.get_running_loop().create_task(self._stop(following))
+        await self.leaders.until(lambda: self._leads(former, index), LED_SECONDS)
+        self.world.note(f"{former.host} leads {TOPIC}-{index} again: {self._leads(former, index)}")
+        await self._write_much(former, index)
+        await asyncio.gather(election, stopping, *waiting)
+        purgatory.MAX_CHECKS_AT_ONCE = checks
+        if not following.is_up:
+            following.start()
+
+    async def _lead(self, index: int, *replicas: Node) -> bool:
+        """These are the replicas, all are in sync, and the first one leads."""
+        where, ids = TopicPartition(TOPIC, index), [each.broker_id for each in replicas]
+        await self.admin.reassign_to(index, ids)
+
+        def are_in_sync() -> bool:
+            state = state_of(self.world, where)
+            return state is not None and set(state.isr) == set(ids)
+
+        await self.leaders.until(are_in_sync, JOINED_SECONDS)
+        await self._elect(index)
+        await self.leaders.until(lambda: self._leads(replicas[0], index), LED_SECONDS)
+        return are_in_sync() and self._leads(replicas[0], index)
+
+    async def _elect(self, index: int) -> None:
+        rows = [TopicPartitions(TOPIC, [index])]
+        await self.admin.send(ElectLeadersRequest(0, rows, REQUEST_MS), Controller())
+
+    async def _stop(self, node: Node) -> None:
+        if node.is_up:
+            await node.stop()
+
+    def _leads(self, node: Node, index: int) -> bool:
+        server: Any = node.server
+        partitions = {} if server is None else server.parts.replicas.manager.partitions
+        found = partitions.get(TopicPartition(TOPIC, index))
+        return found is not None and found.is_leader
+
+    def _writer(self, node: Node, index: int) -> WaitingWriter:
+        self._number += 1
+        name, world = f"led{self._number}", self.world
+        return world.clients.context.run(WaitingWriter, world, name, TOPIC, index, node.host)
+
+    def _wait_for_replication(self, node: Node, index: int) -> list[asyncio.Task[int]]:
+        world = self.world
+        return [
+            world.loop.create_task(
+                self._writer(node, index).write_once(), context=world.clients.context
+            )
+            for _ in range(WAITING)
+        ]
+
+    async def _write_much(self, node: Node, index: int) -> None:
+        """So much that the log ends behind what was truncated."""
+        writer = self._writer(node, index)
+        for _ in range(WRITE_ATTEMPTS):
+            writing = self.world.loop.create_task(
+                writer.write(WAITING, acks=1), context=self.world.clients.context
+            )
+            with contextlib.suppress(ClientError, KafkaError):
+                if await writing == ErrorCode.NONE:
+                    break
+        writer.close()
