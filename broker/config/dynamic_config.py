@@ -24,6 +24,7 @@ from ottla.controller.tree.entity_configs import (
 )
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.listed import listed
+from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.config")
 
 Properties = dict[str, str]
-
-# Only coordinators write these, and in the current format: their logs keep leader epochs.
-_CURRENT_FORMAT = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class ConfigListener(Protocol):
@@ -107,12 +105,14 @@ class DynamicConfig:
         found = self._log_configs.get(topic)
         if found is None:
             overrides = self._topics.get(topic)
-            if overrides is None and topic and topic not in _CURRENT_FORMAT:
+            is_internal = topic in INTERNAL_TOPICS
+            if overrides is None and topic and not is_internal:
                 # Topics without settings of their own share one object.
                 found = self.log_config("")
             else:
                 properties = {**self._config.topic_defaults(), **(overrides or {})}
-                if topic in _CURRENT_FORMAT:
+                if is_internal:
+                    # Coordinators write in the current format: these logs keep leader epochs.
                     properties["message.format.version"] = "3.0"
                 found = self._make_log_config(properties)
             self._log_configs[topic] = found

@@ -12,14 +12,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordination.ports import (
-    GROUP_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
 from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, MetadataSnapshot

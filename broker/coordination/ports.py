@@ -13,10 +13,6 @@ from typing import Protocol
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.producer.verification import Verification
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-SHARE_STATE_TOPIC = "__share_group_state"
-
 AppendResult = Callable[[int, int], None]
 """Called with (error code, base offset); the base offset is -1 unless the error code is NONE."""
 

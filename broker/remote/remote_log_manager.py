@@ -23,6 +23,7 @@ from ottla.broker.remote.segment_copier import RemoteSegments
 from ottla.broker.remote.segment_expiration import delete_partition
 from ottla.broker.remote.task_schedule import TaskSchedule
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed
+from ottla.protocol.topics import INTERNAL_TOPICS
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
 from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
@@ -40,12 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.remote")
 
 #: Kafka's internal topics, whose segments stay on local disks.
-NOT_TIERED = frozenset(
-    (
-        *("__consumer_offsets", "__transaction_state", "__share_group_state"),
-        REMOTE_LOG_METADATA_TOPIC,
-    )
-)
+NOT_TIERED = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 # Partitions whose key is kept: 400 bytes each. A fetch needs it, and a UUID takes long to make.
 _MAX_KNOWN = 10_000
 # How long a stop waits for a copy that runs: as Kafka's RemoteLogManager.

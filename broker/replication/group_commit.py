@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.storage.log.flush import Flush, LogFlusher
 
+    Waiting = dict[LogFlusher, asyncio.Future[StorageError | None]]
+
 # As many as Kafka has threads for requests (`num.io.threads`). File systems commit concurrent syncs
 # together.
 SYNCS_MAX = 8
@@ -61,8 +63,8 @@ class GroupCommit:
         self._begins = self._finishes = False
         # Of those that wait for the next flush of a log, and for one that has begun: with many
         # producers another one follows each flush, for as long as they send.
-        self._next_ended: dict[LogFlusher, asyncio.Future[StorageError | None]] = {}
-        self._ended: dict[LogFlusher, asyncio.Future[StorageError | None]] = {}
+        self._next_ended: Waiting = {}
+        self._ended: Waiting = {}
 
     def request(self, log: LogFlusher) -> None:
         """Flushes a log soon. While it is flushed, what comes meanwhile is flushed next."""
@@ -142,8 +144,8 @@ class GroupCommit:
             while self._begun:
                 log, _ = self._begun.popleft()
                 self._running.discard(log)
-                self._resolve(log, None)
-                self._resolve_next(log, None)
+                _resolve(self._ended, log, None)
+                _resolve(self._next_ended, log, None)
         finally:
             self._workers -= 1
             if self._requested:
@@ -189,9 +191,9 @@ class GroupCommit:
     def _flush_ended(self, log: LogFlusher, error: StorageError | None) -> None:
         """The recovery point advanced, or the flush failed."""
         replicas = self._replicas
-        self._resolve(log, error)
+        _resolve(self._ended, log, error)
         if log not in self._requested:
-            self._resolve_next(log, error)
+            _resolve(self._next_ended, log, error)
         if isinstance(error, LogDirectoryOffline):
             replicas.on_directory_failure(error.directory)
         partition = replicas.partitions.get(log.partition)
@@ -200,12 +202,8 @@ class GroupCommit:
                 partition.maybe_increment_high_watermark()
             replicas.complete_delayed_requests(partition)
 
-    def _resolve(self, log: LogFlusher, error: StorageError | None) -> None:
-        ended = self._ended.pop(log, None)
-        if ended is not None:
-            ended.set_result(error)
 
-    def _resolve_next(self, log: LogFlusher, error: StorageError | None) -> None:
-        ended = self._next_ended.pop(log, None)
-        if ended is not None:
-            ended.set_result(error)
+def _resolve(waiting: Waiting, log: LogFlusher, error: StorageError | None) -> None:
+    ended = waiting.pop(log, None)
+    if ended is not None:
+        ended.set_result(error)

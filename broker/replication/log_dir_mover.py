@@ -274,7 +274,7 @@ class LogDirMover:
         partition = self._replica_manager.partitions.get(key)
         if partition is not None:
             partition.log = moved  # also if the next call finds the disk of the log failed
-        if moved.log_end_offset - moved.recovery_point >= moved.config.flush_messages:
+        if moved.flusher.exceeds_flush_messages:
             # Responses wait for it now. A flush of the copy may have failed for lack of space.
             moved.flusher.require_flush(self._now_ms())
         # Records that were deleted during the copy stay deleted.

@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
-from ottla.broker.coordination.ports import (
-    GROUP_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from ottla.broker.observability.broker_state import BrokerState, Phase
 from ottla.broker.observability.monitoring import event_log, open_http
 from ottla.broker.observability.state_log import StateLog
@@ -33,6 +28,7 @@ from ottla.broker.server.znode_store import connect_store, make_root, open_store
 from ottla.controller.registration import check_advertised_addresses
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.recovery.load_progress import LoadProgress
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.groups import assignor_names, rebalance_protocols
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.coordination.znode_topics import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import GroupSettings
@@ -20,7 +19,7 @@ from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, Marke
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.messages.produce import PartitionProduceResponse
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.storage.producer.producer_entry import AppendOrigin
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
 from ottla.broker.groups.share.share_groups import ShareGroupLimits
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.broker.runtime.tasks import spawn
@@ -19,6 +18,7 @@ from ottla.broker.share.group_settings import BrokerShareSettings, GroupConfigs,
 from ottla.broker.share.latest_offsets import LatestOffsets
 from ottla.broker.share.sessions import SessionKey, ShareSessions, end_session
 from ottla.broker.share.share_partitions import SharePartitions
+from ottla.protocol.topics import SHARE_STATE_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient

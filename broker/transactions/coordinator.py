@@ -12,13 +12,7 @@ from typing import Protocol
 
 from ottla.broker.cluster.producer_ids import IdReply
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-from ottla.broker.coordination.ports import (
-    MOVED_ERRORS,
-    TRANSACTION_STATE_TOPIC,
-    UNAVAILABLE_ERRORS,
-    CoordinatorLog,
-    Defer,
-)
+from ottla.broker.coordination.ports import MOVED_ERRORS, UNAVAILABLE_ERRORS, CoordinatorLog, Defer
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
@@ -41,7 +35,7 @@ from ottla.broker.transactions.state import (
 from ottla.broker.transactions.upkeep import TransactionUpkeep
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.records.builder import build_batch
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

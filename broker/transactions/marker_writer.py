@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.markers import NO_LEADER, OnResponse
 from ottla.protocol.errors import ErrorCode
@@ -20,7 +19,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.protocol.records.control import end_transaction_marker
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Iterator
 
-from ottla.broker.coordination.ports import TRANSACTION_STATE_TOPIC
 from ottla.broker.coordination.stored_records import StoredRecords, UnreadableRecord
 from ottla.broker.transactions.records import read_key, read_value
 from ottla.broker.transactions.state import Transaction, TransactionValue
 from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TRANSACTION_STATE_TOPIC
 
 logger = logging.getLogger("ottla.transactions")
 

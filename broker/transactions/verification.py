@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
-from ottla.broker.coordination.ports import TRANSACTION_STATE_TOPIC
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.state import Producer
@@ -22,7 +21,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

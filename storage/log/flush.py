@@ -198,6 +198,13 @@ class LogFlusher:
         """Whether `flush.messages` requires a flush."""
         return self._offsets.flush_required
 
+    @property
+    def exceeds_flush_messages(self) -> bool:
+        """Whether `flush.messages` records or more are not flushed."""
+        offsets = self._offsets
+        unflushed = offsets.log_end_offset - offsets.recovery_point
+        return unflushed >= self._local.config.flush_messages
+
     def require_flush(self, now_ms: int) -> None:
         """`flush.messages` is exceeded: flushes now, or leaves it to `flush_later`."""
         if self.flush_later is None:
@@ -240,8 +247,7 @@ class LogFlusher:
         flush.mark_synced()
         offsets.recovery_point = max(offsets.recovery_point, flush.offset)
         if offsets.flush_required:
-            unflushed = offsets.log_end_offset - offsets.recovery_point
-            offsets.flush_required = unflushed >= self._local.config.flush_messages
+            offsets.flush_required = self.exceeds_flush_messages
         self.last_flushed_ms = now_ms
 
     def flush(self, now_ms: int | None = None) -> None:

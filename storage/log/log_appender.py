@@ -114,8 +114,7 @@ class LogAppender:
         duplicate = changes.check(accepted)
         if duplicate is not None:
             # The flush after the first append may have failed.
-            unflushed = offsets.log_end_offset - offsets.recovery_point
-            if unflushed >= self._local.config.flush_messages:
+            if self._flusher.exceeds_flush_messages:
                 self._flusher.require_flush(now_ms)
             stamped = self._local.config.message_timestamp_type != "CreateTime"
             return AppendInfo(

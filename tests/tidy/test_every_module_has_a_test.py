@@ -84,10 +84,6 @@ EXCEPTIONS = {
         (BESIDE_KAFKA, "tests/differential/test_cluster_admin.py"),
     ),
     "ottla.broker.handlers.cluster.envelope": (BESIDE_KAFKA, "tests/differential/test_sasl.py"),
-    "ottla.broker.handlers.common.internal_topics": (
-        THROUGH_ANOTHER,
-        "tests/unit/broker/handlers/records/test_delete_records.py",
-    ),
     "ottla.broker.handlers.transactions.describe_producers": (
         WHOLE_BROKER,
         "tests/integration/test_cli_hanging_transactions.py",

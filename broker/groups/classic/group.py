@@ -167,6 +167,7 @@ class Group:
         if member is not None:
             self._count_protocols(member, -1)
             member.stop_session_timer()
+            # Most members wait for neither: no response is made for them.
             if member.awaiting_join_callback is not None:
                 self.invoke_join_callback(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
             if member.awaiting_sync_callback is not None:
@@ -292,11 +293,23 @@ class Group:
                 member.awaiting_sync_callback = None
         return taken
 
+    def join_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+        """The response to a member of the current generation; the leader also gets the members."""
+        is_leader = self.leader_id == member.member_id
+        response = self._join_responses(self.member_list() if is_leader else [])(member.member_id)
+        response.skip_assignment = skip_assignment
+        return response
+
     def join_responses(self) -> Callable[[str], JoinGroupResponse]:
         """Makes the response to a member id of this generation, whatever the group is by then."""
+        return self._join_responses(self.member_list())
+
+    def _join_responses(
+        self, members: list[JoinGroupResponseMember]
+    ) -> Callable[[str], JoinGroupResponse]:
         generation_id, protocol_type = self.generation_id, self.protocol_type
         protocol_name, leader = self.protocol_name, self.leader_id or ""
-        members = self.member_list()
+        assert protocol_name is not None
 
         def response_to(member_id: str) -> JoinGroupResponse:
             return JoinGroupResponse(
@@ -310,20 +323,6 @@ class Group:
 
         return response_to
 
-    def join_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The response to a member of the current generation; the leader also gets the members."""
-        assert self.protocol_name is not None
-        is_leader = self.leader_id == member.member_id
-        return JoinGroupResponse(
-            generation_id=self.generation_id,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader=self.leader_id or "",
-            skip_assignment=skip_assignment,
-            member_id=member.member_id,
-            members=self.member_list() if is_leader else [],
-        )
-
     def member_list(self) -> list[JoinGroupResponseMember]:
         assert self.protocol_name is not None
         return [
@@ -336,11 +335,18 @@ class Group:
         ]
 
     def sync_response(self, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            assignment=member.assignment,
-        )
+        return self.sync_responses()(member.assignment)
+
+    def sync_responses(self) -> Callable[[bytes], SyncGroupResponse]:
+        """Makes the response with an assignment, whatever the group is by then."""
+        protocol_type, protocol_name = self.protocol_type, self.protocol_name
+
+        def response_with(assignment: bytes) -> SyncGroupResponse:
+            return SyncGroupResponse(
+                protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment
+            )
+
+        return response_with
 
     # Protocols.
 

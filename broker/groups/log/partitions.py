@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, CoordinatorLog, Defer
+from ottla.broker.coordination.ports import CoordinatorLog, Defer
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.handlers.common.authorized_operations import TOPIC_OPERATIONS
-from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -23,6 +22,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, PartitionMetadata

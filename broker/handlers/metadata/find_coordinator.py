@@ -15,11 +15,6 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.broker.cluster.endpoints import Node
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
-from ottla.broker.coordination.ports import (
-    GROUP_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
@@ -28,6 +23,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.uuids import uuid_from_string
 
 logger = logging.getLogger("ottla.groups")

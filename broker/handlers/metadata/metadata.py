@@ -25,7 +25,6 @@ from ottla.broker.handlers.common.authorized_operations import (
 )
 from ottla.broker.handlers.common.encoded_topics import EncodedMetadata, EncodedTopics, Kind
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
-from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -36,6 +35,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.topics import INTERNAL_TOPICS
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:

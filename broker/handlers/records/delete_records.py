@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords, Waiting
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
@@ -19,6 +18,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager

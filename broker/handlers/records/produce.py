@@ -14,7 +14,6 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
@@ -27,6 +26,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from ottla.broker.handlers.common.transactional_produce import TransactionalProduce

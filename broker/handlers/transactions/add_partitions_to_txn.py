@@ -6,7 +6,6 @@ with several transactions, to add partitions or only to verify them (KIP-890).
 
 from collections.abc import Callable
 
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.broker.handlers.common.topic_rows import Topics
 from ottla.broker.handlers.common.transaction_request_errors import (
     PRODUCER_FENCED_SINCE,
@@ -29,7 +28,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 Errors = dict[TopicPartition, int]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.offsets import CommittedOffset
@@ -18,7 +17,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 LOADING_KNOWN_SINCE = 2  # producers before that version crash on COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_KNOWN_SINCE = 4

@@ -7,11 +7,6 @@ from logging import DEBUG
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.coordination.ports import (
-    GROUP_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from ottla.broker.requests.amendments import amend
 from ottla.broker.security.audit.security_log import decisions
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
@@ -23,6 +18,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache

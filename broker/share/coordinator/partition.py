@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
 from ottla.broker.coordination.stored_records import StoredRecords
 from ottla.broker.share.coordinator.records import StateRecord, read_record
 from ottla.broker.share.coordinator.state import ShareState
 from ottla.broker.share.persister import SharePartitionKey
 from ottla.protocol.records.record import Record
+from ottla.protocol.topics import SHARE_STATE_TOPIC
 
 logger = logging.getLogger("ottla.share")
 

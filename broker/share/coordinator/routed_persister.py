@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
 from ottla.broker.share.coordinator import state_requests
 from ottla.broker.share.coordinator.share_coordinator import ShareCoordinator, coordinator_key
 from ottla.broker.share.persister import (
@@ -26,6 +25,7 @@ from ottla.broker.share.persister import (
 )
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import SHARE_STATE_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata

@@ -13,13 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-from ottla.broker.coordination.ports import (
-    MOVED_ERRORS,
-    SHARE_STATE_TOPIC,
-    UNAVAILABLE_ERRORS,
-    CoordinatorLog,
-    Defer,
-)
+from ottla.broker.coordination.ports import MOVED_ERRORS, UNAVAILABLE_ERRORS, CoordinatorLog, Defer
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.broker.runtime.tasks import spawn
@@ -42,6 +36,7 @@ from ottla.broker.share.persister import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.compression import NONE
+from ottla.protocol.topics import SHARE_STATE_TOPIC
 from ottla.protocol.uuids import uuid_to_string
 
 if TYPE_CHECKING:

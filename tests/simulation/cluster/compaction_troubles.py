@@ -7,16 +7,13 @@ it waits when it opens a segment, while its log is deleted and created again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replication import log_cleaner
 from ottla.controller.tree import znodes
-from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -26,6 +23,7 @@ from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.admin import PASSING_TOPIC, REQUEST_MS
 from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.remote_threads import WaitingWorkerPool, is_in_thread, wait
+from tests.simulation.cluster.waiting import POLL_SECONDS, of_client, until
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.admin import Admin
@@ -43,7 +41,6 @@ COMPACTED_SECONDS = 30
 DELETED_SECONDS = 20
 CREATED_SECONDS = 10
 ENDED_SECONDS = 1
-POLL_SECONDS = 0.05
 
 
 class CompactionTroubles:
@@ -61,7 +58,7 @@ class CompactionTroubles:
         """A broker compacts a log, which is deleted and created again. The compaction continues
         with the files of the new one."""
         await self.admin.delete()
-        if not await self._until(lambda: not self._exists(), DELETED_SECONDS):
+        if not await until(lambda: not self._exists(), DELETED_SECONDS):
             return
         waiting: list[str] = []
         if not await self._create():
@@ -69,12 +66,12 @@ class CompactionTroubles:
         await self._write()
         node.disk.before_open = lambda path: self._before_open(path, waiting)
         self._waits = True
-        await self._until(lambda: bool(waiting), COMPACTED_SECONDS)
+        await until(lambda: bool(waiting), COMPACTED_SECONDS)
         before = self._log(node)
         await self.admin.delete()
-        await self._until(lambda: not self._exists(), DELETED_SECONDS)
+        await until(lambda: not self._exists(), DELETED_SECONDS)
         await self._create()
-        await self._until(lambda: self._log(node) not in (before, None), CREATED_SECONDS)
+        await until(lambda: self._log(node) not in (before, None), CREATED_SECONDS)
         self.world.note(f"{len(waiting)} compactions of {WHERE} go on")
         self._waits = False
         await asyncio.sleep(ENDED_SECONDS)
@@ -111,16 +108,5 @@ class CompactionTroubles:
         world = self.world
         producer = world.clients.context.run(Producer, world, "compacted", PASSING_TOPIC, 1)
         for _ in range(BATCHES):
-            writing = world.loop.create_task(
-                producer.produce(0, producer.values()), context=world.clients.context
-            )
-            with contextlib.suppress(ClientError, KafkaError):
-                await writing
+            await of_client(world, producer.produce(0, producer.values()))
         producer.close()
-
-    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        for _ in range(int(seconds / POLL_SECONDS)):
-            if condition():
-                return True
-            await asyncio.sleep(POLL_SECONDS)
-        return condition()

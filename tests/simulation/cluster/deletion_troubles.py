@@ -10,10 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.controller.tree import znodes
-from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import CoordinatorOf, Versions
 from ottla.protocol.client.operations import Node as To
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -31,6 +30,7 @@ from tests.simulation.cluster.clients import LoneWriter, Producer, Transactional
 from tests.simulation.cluster.disk import Faults
 from tests.simulation.cluster.network import Network, Pipe
 from tests.simulation.cluster.settled import assignments, not_deleted, not_led, settles, state_of
+from tests.simulation.cluster.waiting import POLL_SECONDS, of_client, until
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.admin import Admin
@@ -55,7 +55,6 @@ ELECTED_SECONDS = 15
 JOINED_SECONDS = 30
 # Until a follower that fetches all the time has learned the log start offset.
 LEARNED_SECONDS = 5
-POLL_SECONDS = 0.05
 ACKNOWLEDGED_ATTEMPTS = 20
 
 
@@ -120,12 +119,12 @@ class DeletionTroubles:
             await self.admin.recreate(replicas=3)
         else:
             await self.admin.delete()
-        await self._until(lambda: late.is_under_way, SENT_SECONDS)
+        await until(lambda: late.is_under_way, SENT_SECONDS)
         self.world.note(f"request {kind} to {target.host} is late: {late.is_under_way}")
         if is_creation:
             await self._settle()
             await self.admin.delete()
-        if await self._until(lambda: not self._exists(), DELETED_SECONDS) and await self._create():
+        if await until(lambda: not self._exists(), DELETED_SECONDS) and await self._create():
             written = await self._write()
             committed = await self._commit(f"late-{self._number}")
             late.arrives()
@@ -155,7 +154,7 @@ class DeletionTroubles:
         end = 0
         for _ in range(ACKNOWLEDGED_ATTEMPTS):
             values = producer.values()
-            code, offset = await self._of_client(producer.produce(0, values)) or (-1, -1)
+            code, offset = await of_client(self.world, producer.produce(0, values)) or (-1, -1)
             if code == ErrorCode.NONE:
                 end = offset + len(values)
                 break
@@ -210,13 +209,13 @@ class DeletionTroubles:
         producer = self._client(TransactionalProducer, f"deleted-{self._number}")
         self._number += 1
         await self._commit(f"deleted-{self._number}")
-        is_open = await self._of_client(self._begin(producer))
+        is_open = await of_client(self.world, self._begin(producer))
         if draw() < 0.5:
             full = Faults({errno.ENOSPC: 1_000_000}, frozenset(("pwrite",)), OFFSETS_PART)
             for each in self.world.nodes.values():
                 each.disk.faults = full
         await self.admin.delete()
-        await self._until(lambda: not self._exists(), DELETED_SECONDS)
+        await until(lambda: not self._exists(), DELETED_SECONDS)
         await asyncio.sleep(self.random.uniform(0.5, 4))
         dead = [each for each in self.world.nodes.values() if dies and self._left_at(each)]
         for each in dead:
@@ -229,11 +228,11 @@ class DeletionTroubles:
             if not each.is_up:
                 each.start()
         if is_open:
-            await self._of_client(producer.end(committed=True))
+            await of_client(self.world, producer.end(committed=True))
         producer.close()
         if dead and not await self._settle():
             return
-        if not await self._until(lambda: not self._left(), FORGOTTEN_SECONDS):
+        if not await until(lambda: not self._left(), FORGOTTEN_SECONDS):
             self.world.complain(
                 f"{self._left()[0]} has an offset of {PASSING_TOPIC}, which is gone"
             )
@@ -250,7 +249,7 @@ class DeletionTroubles:
         if former is None:
             return
         back = self.leaders.cut_off(former)
-        await self._until(lambda: self._leader() not in (former, None), ELECTED_SECONDS)
+        await until(lambda: self._leader() not in (former, None), ELECTED_SECONDS)
         leader = self._leader()
         if leader not in (former, None):
             await self._write_alone(former)
@@ -258,9 +257,9 @@ class DeletionTroubles:
             await self.admin.send(DeleteRecordsRequest(rows, REQUEST_MS), To(leader.broker_id))
             self.world.note(f"records of {WHERE} are deleted")
         back()
-        await self._until(self._is_in_sync, JOINED_SECONDS)
+        await until(self._is_in_sync, JOINED_SECONDS)
         # A later election would have the leader send everything again.
-        if self._is_in_sync() and not await self._until(lambda: not self._kept(), LEARNED_SECONDS):
+        if self._is_in_sync() and not await until(lambda: not self._kept(), LEARNED_SECONDS):
             self.world.complain(self._kept())
         await self._settle()
 
@@ -308,18 +307,3 @@ class DeletionTroubles:
 
     def _client(self, kind: type[AnyProducer], name: str) -> AnyProducer:
         return self.world.clients.context.run(kind, self.world, name, PASSING_TOPIC, 2)
-
-    async def _of_client(self, work: Any) -> Any:
-        """What a client does, in its process; None when it has failed."""
-        task = self.world.loop.create_task(work, context=self.world.clients.context)
-        try:
-            return await task
-        except (ClientError, KafkaError):
-            return None
-
-    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        for _ in range(int(seconds / POLL_SECONDS)):
-            if condition():
-                return True
-            await asyncio.sleep(POLL_SECONDS)
-        return condition()

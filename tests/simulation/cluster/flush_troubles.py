@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 from collections.abc import Callable
 from random import Random
@@ -29,6 +28,7 @@ from tests.simulation.cluster.admin import PASSING_TOPIC, REQUEST_MS, TOPIC, TOP
 from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.disk import Slowness
 from tests.simulation.cluster.settled import settles
+from tests.simulation.cluster.waiting import of_client, until
 
 if TYPE_CHECKING:
     from ottla.storage.log.log import Log
@@ -54,7 +54,6 @@ DELETED_SECONDS = 10
 RESPONSE_SECONDS = 3
 # Not a request of any version of Kafka: it ends its connection.
 UNKNOWN_API = 999
-POLL_SECONDS = 0.05
 
 LogOf = Callable[[Any, int], Any]
 
@@ -134,7 +133,7 @@ class FlushTroubles:
         self._slow(node, lambda: self.random.uniform(0, seconds), path)
         await asyncio.sleep(1)
         await self.admin.move_away(node, index)
-        await self._until(lambda: self.leaders.log(node, index) is not log, MOVED_SECONDS)
+        await until(lambda: self.leaders.log(node, index) is not log, MOVED_SECONDS)
         await asyncio.sleep(AFTER_MOVE_SECONDS)
         node.disk.heal()
         over.append(True)
@@ -168,7 +167,7 @@ class FlushTroubles:
     async def _check_flushed(self, node: Node, seconds: float) -> None:
         """A record of the other topic is on the disk of a broker in time."""
         producer = self.world.clients.context.run(Producer, self.world, "seldom", PASSING_TOPIC, 1)
-        code, offset = await self._of_client(producer.produce(0, [b"seldom"])) or (-1, -1)
+        code, offset = await of_client(self.world, producer.produce(0, [b"seldom"])) or (-1, -1)
         producer.close()
         before = self._passing(node)
 
@@ -176,7 +175,7 @@ class FlushTroubles:
             log = self._passing(node)
             return log is not before or log is None or log.recovery_point > offset
 
-        if code == ErrorCode.NONE and not await self._until(is_flushed, seconds):
+        if code == ErrorCode.NONE and not await until(is_flushed, seconds):
             self.world.complain(
                 f"{node.host}: offset {offset} of {PASSING_TOPIC}-0 is not flushed after "
                 f"{seconds} s, and flush.ms is 500"
@@ -196,7 +195,7 @@ class FlushTroubles:
             return
         requests = [_frame(ApiKey.API_VERSIONS, each) for each in range(self.random.randint(1, 4))]
         transport.write(b"".join([*requests, _frame(UNKNOWN_API, len(requests))]))
-        await self._until(lambda: client.is_closed, RESPONSE_SECONDS)
+        await until(lambda: client.is_closed, RESPONSE_SECONDS)
         if client.is_closed and not client.received and node.ready:
             self.world.complain(
                 f"{node.host} has closed a connection without a response to {len(requests)} "
@@ -208,7 +207,7 @@ class FlushTroubles:
         """Each append of the topic is flushed from now on. Whether the log knows that."""
         if not await self._set("flush.messages", "1"):
             return False
-        return await self._until(lambda: log.config.flush_messages == 1, CONFIGURED_SECONDS)
+        return await until(lambda: log.config.flush_messages == 1, CONFIGURED_SECONDS)
 
     def _slow(self, node: Node, seconds: Callable[[], float], path_part: str) -> None:
         """Each sync of these files takes so long."""
@@ -252,19 +251,6 @@ class FlushTroubles:
 
     async def _reset(self, name: str) -> None:
         await self._set(name, None, DELETE)
-
-    async def _of_client(self, work: Any) -> Any:
-        task = self.world.loop.create_task(work, context=self.world.clients.context)
-        with contextlib.suppress(ClientError, KafkaError):
-            return await task
-        return None
-
-    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        for _ in range(int(seconds / POLL_SECONDS)):
-            if condition():
-                return True
-            await asyncio.sleep(POLL_SECONDS)
-        return condition()
 
 
 class RawClient:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.admin import REQUEST_MS, TOPIC
 from tests.simulation.cluster.clients import LoneWriter
 from tests.simulation.cluster.settled import settles, state_of
+from tests.simulation.cluster.waiting import of_client
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.admin import Admin
@@ -159,10 +159,6 @@ class LeadershipTroubles:
         """So much that the log ends behind what was truncated."""
         writer = self._writer(node, index)
         for _ in range(WRITE_ATTEMPTS):
-            writing = self.world.loop.create_task(
-                writer.write(WAITING, acks=1), context=self.world.clients.context
-            )
-            with contextlib.suppress(ClientError, KafkaError):
-                if await writing == ErrorCode.NONE:
-                    break
+            if await of_client(self.world, writer.write(WAITING, acks=1)) == ErrorCode.NONE:
+                break
         writer.close()

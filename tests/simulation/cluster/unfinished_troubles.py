@@ -4,21 +4,19 @@ between log directories, replicas that a broker gets while it lacks something.""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.transactions.state import TransactionState
-from ottla.protocol.client.errors import ClientError
-from ottla.protocol.errors import KafkaError
 from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.admin import PAIR_TOPIC, TOPIC
 from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.disk import SYNCING, WRITING, Faults
 from tests.simulation.cluster.node import Node
 from tests.simulation.cluster.settled import state_of
+from tests.simulation.cluster.waiting import of_client
 from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -273,11 +271,7 @@ class UnfinishedTroubles:
         """One record with acks=all, which need not be acknowledged."""
         world = self.world
         producer = world.clients.context.run(Producer, world, PAIR_TOPIC, PAIR_TOPIC, 1)
-        writing = world.loop.create_task(
-            producer.produce(0, producer.values()), context=world.clients.context
-        )
-        with contextlib.suppress(ClientError, KafkaError):
-            await writing
+        await of_client(world, producer.produce(0, producer.values()))
         producer.close()
 
     def _heal(self) -> None:

@@ -12,16 +12,23 @@ from ottla.storage.remote.remote_storage import (
     RemoteResourceNotFoundError,
     RemoteStorageError,
 )
+from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 from tests.doubles.storage_logs import NOW_MS, batch_of
 from tests.doubles.tiered_partition import PARTITION, TieredPartition
 
 
-async def test_an_index_is_read_once_and_errors_are_not_kept(tmp_path: Path) -> None:
+async def copied(tmp_path: Path) -> tuple[TieredPartition, RemoteLogSegmentMetadata]:
+    """A partition, and its one segment in remote storage."""
     scene = TieredPartition(tmp_path)
     await scene.start()
     scene.append(2)
     await scene.copy()
     (segment,) = scene.metadata.cache(PARTITION).segments()
+    return scene, segment
+
+
+async def test_an_index_is_read_once_and_errors_are_not_kept(tmp_path: Path) -> None:
+    scene, segment = await copied(tmp_path)
     cached = CachedIndexes(scene.storage)
     scene.storage.fail = ["fetch"]
     with pytest.raises(RemoteStorageError):
@@ -45,11 +52,7 @@ async def test_an_index_is_read_once_and_errors_are_not_kept(tmp_path: Path) -> 
 
 async def test_what_a_missing_segment_has_is_not_known(tmp_path: Path) -> None:
     """Neither that it has no aborted transaction nor that it has no producers is kept."""
-    scene = TieredPartition(tmp_path)
-    await scene.start()
-    scene.append(2)
-    await scene.copy()
-    (segment,) = scene.metadata.cache(PARTITION).segments()
+    scene, segment = await copied(tmp_path)
     cached = CachedIndexes(scene.storage)
     objects = scene.storage.objects.pop(segment.segment_id.id)
     with pytest.raises(RemoteResourceNotFoundError):

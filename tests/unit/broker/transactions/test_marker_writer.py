@@ -12,7 +12,6 @@ from ottla.broker.cluster.metadata_cache import (
     PartitionMetadata,
     TopicMetadata,
 )
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.broker.runtime.tasks import running_tasks, stop
 from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
 from ottla.broker.transactions.markers import NO_LEADER
@@ -27,7 +26,7 @@ from ottla.protocol.messages.write_txn_markers import (
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.control import read_end_transaction_marker
 from ottla.protocol.records.reader import read_batch
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 from tests.unit.broker.transactions.helpers import T0, T1, U0
 
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 3)

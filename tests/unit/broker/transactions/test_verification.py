@@ -2,7 +2,6 @@
 
 import pytest
 
-from ottla.broker.coordination.ports import TRANSACTION_STATE_TOPIC
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import SendToBroker, TransactionVerifier
@@ -14,7 +13,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.unit.broker.transactions.helpers import ID, T0, T1, Setup
 from tests.unit.broker.transactions.test_marker_writer import Metadata
 

@@ -5,17 +5,13 @@ import logging
 import pytest
 
 from ottla.broker.cluster.endpoints import Node
-from ottla.broker.coordination.ports import (
-    GROUP_METADATA_TOPIC,
-    SHARE_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    partition_for_key,
-)
+from ottla.broker.coordination.ports import partition_for_key
 from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.doubles.request_context import Asked
 from tests.unit.broker.handlers.fake_metadata import Metadata
 

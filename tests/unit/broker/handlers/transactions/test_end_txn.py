@@ -2,7 +2,6 @@
 
 import pytest
 
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.add_offsets_to_txn import (
@@ -10,7 +9,7 @@ from ottla.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnResponse,
 )
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 from tests.doubles.request_context import Asked
 from tests.unit.broker.handlers.transactions.broker import Broker
 from tests.unit.broker.transactions.helpers import ID

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
 from ottla.broker.transactions.state import Producer
@@ -18,7 +17,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from ottla.protocol.topics import TopicPartition
+from ottla.protocol.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.doubles.request_context import Asked
 from tests.unit.broker.groups.helpers import T0, T1
 from tests.unit.broker.groups.helpers import Setup as Groups

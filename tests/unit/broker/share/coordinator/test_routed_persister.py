@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker.coordination.ports import SHARE_STATE_TOPIC
 from ottla.broker.handlers.share.share_state import ShareStateHandlers
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.share.coordinator.routed_persister import RETRY_SECONDS, RoutedPersister
@@ -14,6 +13,7 @@ from ottla.broker.share.persister import PersistedState, SharePartitionKey, Stat
 from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
+from ottla.protocol.topics import SHARE_STATE_TOPIC
 from tests.doubles.coordinator_log import MemoryLog
 from tests.doubles.eventually import eventually_async
 from tests.doubles.request_context import FakeContext
