@@ -10,6 +10,7 @@ compared with Kafka's stored figures of another run, which the table states.
     make bench                            at most about 90 minutes
     make bench ARGUMENTS="--quick"        short loads, one warm round
     make bench ARGUMENTS="--only latency,tiny"
+    make bench ARGUMENTS="--profile"      one more round of each line that misses an aim, sampled
 
 The table is also written as Markdown, with the figures of every round as JSON beside it.
 """
@@ -28,7 +29,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks import clients, coordinators, machine, scrape, targets, throughput
+from benchmarks import clients, coordinators, machine, profiles, scrape, targets, throughput
 from benchmarks.report import Report
 from tests.doubles import apache_kafka
 
@@ -147,6 +148,7 @@ def measure(
 ) -> None:
     """Cold round, warming up, and the warm rounds of one line."""
     earlier: dict[str, Measurements] = {}
+    names: set[str] = set()
     wanted = 1 if work.restarts else arguments.rounds
     number = warm = 0
     while warm < wanted and time.perf_counter() < deadline:
@@ -161,6 +163,7 @@ def measure(
         if is_warm:
             warm += 1
         for name, figures in found.items():
+            names.update(figures)
             report.add(name, figures, is_warm=is_warm, is_cold=number == 0 and not work.restarts)
         earlier = found
         number += 1
@@ -168,8 +171,19 @@ def measure(
             delete_written(contestants)
     if warm < wanted:
         print(f"  {work.name}: {warm} of {wanted} warm rounds, the time has ended", flush=True)
+    if arguments.profile and not work.restarts and report.misses(names):
+        report.add_profile(work.name, profiled_round(work, contestants[0], arguments.scale))
     delete_written(contestants)
     report.write()  # after each line: an interrupted run has written its figures
+
+
+def profiled_round(work: Work, ottla: targets.Target, scale: float) -> profiles.Profile:
+    """One more round, whose figures do not count."""
+    assert ottla.process is not None
+    ottla.round += 1
+    with profiles.sampled([ottla.process.pid]) as found:
+        once(work, ottla, scale)
+    return found[0]
 
 
 def delete_written(contestants: Sequence[targets.Target]) -> None:
@@ -256,9 +270,14 @@ def main() -> None:
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--output", type=Path, default=CACHE / "results.md")
     parser.add_argument(
+        "--profile", action="store_true", help="sample Ottla in each line that misses an aim"
+    )
+    parser.add_argument(
         "--store-baseline", action="store_true", help="keep Kafka's medians for machines without it"
     )
     arguments = parser.parse_args()
+    if arguments.profile:
+        profiles.check_available()
     parts = arguments.only.split(",")
     works = [work for work in WORKS if any(part in work.name for part in parts)]
     has_java = apache_kafka.is_available()

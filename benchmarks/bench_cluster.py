@@ -12,6 +12,7 @@ the most, until 15 minutes are over. Each round is kept on disk at once:
     make bench-cluster ARGUMENTS="--missing --page"    and write docs/performance.md
     make bench-cluster ARGUMENTS="--only failover --without-kafka"
     make bench-cluster ARGUMENTS=--quick               fewer records, one round
+    make bench-cluster ARGUMENTS="--only produce --profile"    and sample one more round of Ottla
 """
 
 import argparse
@@ -21,9 +22,9 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import machine, profiles
 from benchmarks.bench import CACHE
-from benchmarks.cluster import WORKS, replicated_produce, running
+from benchmarks.cluster import WORKS, Cluster, replicated_produce, running
 from benchmarks.kept import Kept
 from benchmarks.page import PERFORMANCE, replace_block
 from benchmarks.report import Figure, row_of
@@ -47,6 +48,18 @@ def produce_in_turn(kinds: list[str], arguments: argparse.Namespace, kept: Kept)
                 if turn >= warm_rounds and kept.count(PRODUCE, cluster.kind) < arguments.rounds:
                     kept.add(PRODUCE, cluster.kind, found)
             turn += 1
+        if arguments.profile:
+            profile_produce(clusters[0], arguments)
+
+
+def profile_produce(cluster: Cluster, arguments: argparse.Namespace) -> None:
+    """One more round, whose figures do not count; the profile of all three brokers together."""
+    pids = [each.process.pid for each in cluster.brokers.values() if each.process is not None]
+    with profiles.sampled(pids) as found:
+        replicated_produce(cluster, QUICK_SCALE if arguments.quick else 1.0)
+    text = profiles.table({"replicated produce": found[0]})
+    print(text)
+    arguments.output.with_suffix(".profile.md").write_text(text + "\n")
 
 
 def work_once(name: str, kind: str, kept: Kept) -> None:
@@ -109,8 +122,11 @@ def main() -> None:
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--without-ottla", action="store_true")
     parser.add_argument("--output", type=Path, default=CACHE / "cluster.md")
+    parser.add_argument("--profile", action="store_true", help="sample one more round of produce")
     parser.add_argument("--page", action="store_true", help="write docs/performance.md as well")
     arguments = parser.parse_args()
+    if arguments.profile:
+        profiles.check_available()
     if arguments.quick:
         arguments.rounds = 1
     kinds = [] if arguments.without_ottla else ["ottla"]

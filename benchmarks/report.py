@@ -13,6 +13,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.profiles import Profile, table
+
 BASELINE = Path(__file__).with_name("kafka_baseline.json")
 
 Aims = list[tuple[str, float | None, float | None]]
@@ -127,6 +129,7 @@ class Report:
         self._scale = scale
         self._with_kafka = with_kafka
         self._collected: dict[str, dict[str, Figures]] = {}
+        self._profiles: dict[str, Profile] = {}
         self._baseline: dict[str, float] = {}
         self._date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         self.headline = machine
@@ -145,6 +148,14 @@ class Report:
                 of_broker.cold.append(value)
             else:
                 of_broker.warming.append(value)
+
+    def misses(self, names: set[str]) -> bool:
+        """One of these figures misses its aim."""
+        return any(row.name in names and row.aim.endswith("missed") for row in self.rows())
+
+    def add_profile(self, line: str, profile: Profile) -> None:
+        """Where the processor time of a line goes; written below the table."""
+        self._profiles[line] = profile
 
     def rows(self) -> list[Row]:
         return [row_of(figure) for figure in self._figures()]
@@ -166,6 +177,8 @@ class Report:
             "|---|---|---|---|---|---|",
         ]
         lines += [f"| {' | '.join(row)} |" for row in self.rows()]
+        if self._profiles:
+            lines += ["", table(self._profiles)]
         self._path.write_text("\n".join(lines) + "\n")
         rounds = {
             name: {broker: figures._asdict() for broker, figures in brokers.items()}
