@@ -149,10 +149,6 @@ class Report:
             else:
                 of_broker.warming.append(value)
 
-    def misses(self, names: set[str]) -> bool:
-        """One of these figures misses its aim."""
-        return any(row.name in names and row.aim.endswith("missed") for row in self.rows())
-
     def add_profile(self, line: str, profile: Profile) -> None:
         """Where the processor time of a line goes; written below the table."""
         self._profiles[line] = profile

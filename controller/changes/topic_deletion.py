@@ -135,20 +135,31 @@ class TopicDeletion:
     async def on_stop_replica_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
     ) -> None:
-        """Handles the response to a StopReplica with delete."""
+        """Handles the response to a StopReplica with delete.
+
+        A replica that could not start for lack of space or descriptors, as its broker has responded
+        to an earlier LeaderAndIsr meanwhile, went offline, and its topic ineligible. Nothing would
+        bring it online: there is no such replica on its broker any more. So its deletion is started
+        again, which the broker confirms.
+        """
         failed: list[PartitionReplica] = []
         done: list[PartitionReplica] = []
+        offline = self.context.offline_directories.get(broker_id, set())
+        gone: dict[str, None] = {}
         for partition, code in outcome:
             replica = PartitionReplica(partition, broker_id)
             # The broker of the replica may have failed meanwhile.
-            if self.context.replica_states.get(replica) is not ReplicaState.DELETION_STARTED:
-                continue
-            (failed if code else done).append(replica)
+            if self.context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
+                (failed if code else done).append(replica)
+            elif not code and partition in offline:
+                offline.discard(partition)
+                gone[partition.topic] = None
         if failed:
             await self.fail_replica_deletion(failed)
         if done:
             await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
             await self.resume_deletions()
+        await self.resume_deletion_for_topics(gone)
 
     async def fail_replica_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
         """The deletion of replicas failed: an error, or their broker or log directory failed."""

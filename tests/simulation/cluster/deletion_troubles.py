@@ -42,6 +42,8 @@ AnyProducer = TypeVar("AnyProducer", bound=Producer)
 
 WHERE = TopicPartition(PASSING_TOPIC, 0)
 OFFSETS_PART = "/__consumer_offsets-"
+# Of files of that topic.
+NO_DESCRIPTORS = Faults({errno.EMFILE: 1_000_000}, frozenset(("open",)), f"/{PASSING_TOPIC}-")
 # The request is sent again after its time-out, and the deletion ends after the response to that.
 DELETED_SECONDS = 20
 SENT_SECONDS = 3
@@ -193,6 +195,21 @@ class DeletionTroubles:
         offsets = self.world.checks.all_committed_offsets()
         if committed >= 0 and offsets.get((self._group, str(WHERE))) != committed:
             self.world.complain(f"{self._group}: the offset {committed} of {WHERE} is gone")
+
+    async def halted_deletion(self, node: Node) -> None:
+        """A broker cannot start its replicas of a topic, whose deletion waits for them. The next
+        controller starts all replicas, and another broker, which has deleted its own, cannot."""
+        node.disk.faults = NO_DESCRIPTORS
+        await self.admin.recreate(replicas=3)
+        await asyncio.sleep(self.random.uniform(0, 1))
+        await self.admin.delete()
+        await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
+        node.disk.heal()
+        other = self.random.choice(list(self.world.nodes.values()))
+        other.disk.faults = NO_DESCRIPTORS
+        await self.leaders.depose(node)
+        await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
+        other.disk.heal()
 
     async def deleted_offsets(self, _node: Node) -> None:
         """A topic is deleted in which groups have offsets, one of them in a transaction that ends

@@ -285,6 +285,27 @@ async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(cluster: Clus
     assert not cluster.exists(znodes.topic_path("t"))
 
 
+async def test_a_replica_that_cannot_start_is_deleted_though_it_is_offline(
+    cluster: Cluster,
+) -> None:
+    """The LeaderAndIsr before the StopReplica failed: the replica never comes online again."""
+    await cluster.create_topic("t", (2, 3))
+    epoch = cluster.brokers[2].broker_epoch
+    life = cluster.controller._lifecycle
+    refused = refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR)
+    cluster.channels.silent.add(2)
+    cluster.create_node(znodes.delete_topic_path("t"))
+    await settle()
+    cluster.channels.silent.clear()
+    life._on_leader_and_isr(2, epoch, refused)
+    await settle()
+    assert "t" in cluster.controller.context.topics_ineligible_for_deletion
+    life._on_deletion(2, epoch, {T0: ErrorCode.NONE})
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert T0 not in cluster.controller.context.offline_directories[2]
+
+
 async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Cluster) -> None:
     """The broker has applied nothing of it: its partitions would stay without a leader."""
     await cluster.create_topic("t", (2, 3))
