@@ -1,9 +1,10 @@
 """Where a broker's processor time goes during one more round: a sampling profile by py-spy.
 
-A miss without its profile is a guess. The sampler reads the stacks of the process from outside, 200
-times a second, and leaves out threads that wait. It stops the process for each sample, so the rates
-of such a round count for nothing. A system call or a function in C counts for the Python function
-that makes it; uvloop's own part, with its system calls, for the event loop.
+A miss without its profile is a guess. The sampler stops the process 200 times a second and reads
+its stacks from outside, those of C included; the rates of such a round count for nothing. Threads
+that wait are left out: to poll, or for other threads. A function in C counts for the Python
+function that calls it, and uvloop's own work for the event loop; system calls are shown by their
+names, too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ PARTS = {
     "ottla/storage/": "log",
     "asyncio/": "event loop",
 }
-COLUMNS = (*dict.fromkeys(PARTS.values()), "other")
+# Of a thread that waits: its system call, or the file of its innermost Python frame. For a moment
+# after it was stopped it passes for running.
+POLLS = ("epoll_wait", "epoll_pwait", "poll", "select")
+WAITS = ("threading.py", "concurrent/futures/thread.py", "queue.py")
+# In C's library, of which ever part; not in the sum of the others.
+SYSTEM_CALLS = "of all, system calls"
+COLUMNS = (*dict.fromkeys(PARTS.values()), "other", SYSTEM_CALLS)
 
 
 class Profile(NamedTuple):
@@ -84,7 +91,7 @@ def sampled(processes: Sequence[int]) -> Iterator[list[Profile]]:
 
 
 def _start(process: int, file: Path) -> subprocess.Popen[bytes]:
-    options = ["--rate", str(SAMPLES_A_SECOND), "--format", "raw", "--function"]
+    options = ["--rate", str(SAMPLES_A_SECOND), "--format", "raw", "--function", "--native"]
     command = [str(_executable()), "record", "--pid", str(process), *options, "-o", str(file)]
     # It ends with the round; a day is its longest.
     return subprocess.Popen(
@@ -101,18 +108,37 @@ def _end(sampler: subprocess.Popen[bytes]) -> str:
 
 
 def profile_of(stacks: str) -> Profile:
-    """Of py-spy's raw format: a line `frame;frame;frame COUNT` for each stack, innermost last."""
+    """Of py-spy's raw format: a line `frame;frame;frame COUNT` for each stack, innermost last; a
+    frame is `NAME (FILE:LINE)`, or `NAME (LIBRARY)` in a library without lines."""
     parts: collections.Counter[str] = collections.Counter()
     functions: collections.Counter[str] = collections.Counter()
+    system_calls = 0
     for line in filter(None, stacks.splitlines()):
         stack, _, count = line.rpartition(" ")
-        name, _, file = stack.rpartition(";")[2].rstrip(")").partition(" (")
+        frames = [each.rstrip(")").partition(" (")[::2] for each in stack.split(";")]
+        innermost, library = frames[-1]
+        name, file = next((each for each in reversed(frames) if _is_python(each[1])), frames[-1])
+        if innermost in POLLS or file.startswith(WAITS):
+            continue
         part = next((PARTS[start] for start in PARTS if file.startswith(start)), "other")
         parts[part] += int(count)
-        functions["event loop" if part == "event loop" else f"`{name or file}`"] += int(count)
+        if library.startswith("libc.") and not innermost.startswith("0x"):
+            system_calls += int(count)
+            name = f"{innermost}` in `{name}"
+        elif part == "event loop":
+            name = part
+        functions[f"`{name}`"] += int(count)
     samples = parts.total()
+    if not samples:
+        return Profile(0, {}, [])
     shares = {part: number / samples for part, number in parts.items()}
+    shares[SYSTEM_CALLS] = system_calls / samples
     return Profile(samples, shares, [(n, c / samples) for n, c in functions.most_common(TOP)])
+
+
+def _is_python(file: str) -> bool:
+    """Also a generated codec, `<decode NAME version N>:LINE`."""
+    return file.rpartition(":")[0].endswith((".py", ">"))
 
 
 def table(profiles: dict[str, Profile]) -> str:
