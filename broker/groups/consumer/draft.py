@@ -62,10 +62,17 @@ class GroupDraft:
         self.records.append((key, value))
         self.decoded.append(None)
 
-    def change(self, on_result: Callable[[int], None], *, converts: bool = False) -> Change:
-        """What to append. `converts`: to or from the classic protocol."""
+    def change(
+        self,
+        on_result: Callable[[int], None],
+        *,
+        converts: bool = False,
+        classic: Group | None = None,
+    ) -> Change:
+        """What to append. `converts`: to or from the classic protocol; `classic` is the group of
+        that protocol that comes out of it."""
         converted = self.group if converts else None
-        return Change(self.records, on_result, self.decoded, converted)
+        return Change(self.records, on_result, self.decoded, converted, classic)
 
     # Members.
 

@@ -31,7 +31,13 @@ from ottla.broker.groups.consumer.records import (
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Drafting
 from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.log.records import group_key, group_value, read_group_value
+from ottla.broker.groups.log.records import (
+    group_key,
+    group_value,
+    group_value_in_steps,
+    read_group_value,
+    read_group_value_in_steps,
+)
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.codec import read_stored_version
 from ottla.protocol.consumer_protocol import (
@@ -192,14 +198,17 @@ class Migration:
             )
             return None
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
-        draft.put_raw(group_key(group.group_id), group_value(classic, assignments))
+        value = yield from group_value_in_steps(classic, assignments)
+        draft.put_raw(group_key(group.group_id), value)
+        # As the record has it, not as it was converted: so every coordinator has the same group.
+        loaded = yield from read_group_value_in_steps(group.group_id, value, self._clock())
 
         def on_result(error_code: int) -> None:
             if not error_code:
                 self._downgraded(group.group_id)
             done(error_code)
 
-        return draft.change(on_result, converts=True)
+        return draft.change(on_result, converts=True, classic=loaded)
 
     def _can_downgrade(self, group: ConsumerGroup, leaving_id: str) -> bool:
         left = len(group.members) - 1

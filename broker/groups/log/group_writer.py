@@ -28,6 +28,7 @@ from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from ottla.broker.groups.classic.group import Group
     from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
     from ottla.broker.groups.consumer.records import GroupRecord
     from ottla.broker.groups.log.partition import GroupPartition
@@ -51,6 +52,9 @@ class Change(NamedTuple):
     converted: ConsumerGroup | None = None
     """Of a change to or from the classic protocol, the consumer group after the replay of all that
     is decoded: it is the state that a replay one by one comes to."""
+    classic: Group | None = None
+    """Of a change to the classic protocol, what its record, the only one that is not decoded,
+    decodes to."""
 
 
 Drafting = Generator[None, None, Change | None]
@@ -180,7 +184,9 @@ class GroupWriter:
     def _replay(self, partition: GroupPartition, change: Change, at: int) -> None:
         converted = change.converted
         for (key, value), decoded in zip_longest(change.records, change.decoded):
-            if decoded is None:
+            if decoded is None and change.classic is not None:
+                partition.replay_group(change.classic.group_id, change.classic)
+            elif decoded is None:
                 replay_record(partition, key, value, at, None, self._clock)
             elif change.converted is None:
                 partition.replay_consumer_group(decoded)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.member import Member
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
-from ottla.protocol.codec import decoder, encoder
+from ottla.protocol.codec import decoder, encoder, sliced_decoder, sliced_encoder
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.messages.stored.group_metadata import (
     GroupMetadataKey,
@@ -24,6 +24,7 @@ from ottla.protocol.messages.stored.group_metadata import (
     MemberMetadata,
 )
 from ottla.protocol.messages.stored.offset_commit import OffsetCommitValue
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 
 OFFSET_KEY_VERSION = 1
@@ -33,6 +34,8 @@ GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
 MAX_GROUP_VALUE_VERSION = 4
 MAX_OFFSET_VALUE_VERSION = 4
+
+_MEMBERS_PER_STEP = 32  # 2 to 3 us each
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -160,47 +163,101 @@ def group_key(group_id: str) -> bytes:
 
 def group_value(group: Group, assignments: dict[str, bytes]) -> bytes:
     """The value of a group whose members have these assignments."""
-    protocol_name = group.protocol_name
-    value = GroupMetadataValue(
+    members = [
+        _member_metadata(member, group.protocol_name, assignments)
+        for member in group.members.values()
+    ]
+    body: bytes = encoder(GroupMetadataValue, GROUP_VALUE_VERSION)(_group_metadata(group, members))
+    return _SHORT.pack(GROUP_VALUE_VERSION) + body
+
+
+def group_value_in_steps(group: Group, assignments: dict[str, bytes]) -> Steps[bytes]:
+    """As `group_value`. The group must not change meanwhile."""
+    members: list[MemberMetadata] = []
+    for number, member in enumerate(group.members.values(), 1):
+        members.append(_member_metadata(member, group.protocol_name, assignments))
+        if not number % _MEMBERS_PER_STEP:
+            yield
+    pieces: list[bytes] = [_SHORT.pack(GROUP_VALUE_VERSION)]
+    encode = sliced_encoder(GroupMetadataValue, GROUP_VALUE_VERSION)
+    for number, _ in enumerate(encode(_group_metadata(group, members), pieces, []), 1):
+        if not number % _MEMBERS_PER_STEP:
+            yield
+    return b"".join(pieces)
+
+
+def _group_metadata(group: Group, members: list[MemberMetadata]) -> GroupMetadataValue:
+    return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
-        protocol=protocol_name,
+        protocol=group.protocol_name,
         leader=group.leader_id,
         current_state_timestamp=group.state_timestamp_ms,
-        members=[
-            MemberMetadata(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.metadata(protocol_name or ""),
-                assignment=assignments[member.member_id],
-            )
-            for member in group.members.values()
-        ],
+        members=members,
     )
-    body: bytes = encoder(GroupMetadataValue, GROUP_VALUE_VERSION)(value)
-    return _SHORT.pack(GROUP_VALUE_VERSION) + body
+
+
+def _member_metadata(
+    member: Member, protocol_name: str | None, assignments: dict[str, bytes]
+) -> MemberMetadata:
+    return MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(protocol_name or ""),
+        assignment=assignments[member.member_id],
+    )
 
 
 def read_group_value(group_id: str, data: bytes, now_ms: int) -> Group:
     """The group of a record: Stable, or Empty when it has no members."""
     try:
-        version = _SHORT.unpack_from(data)[0]
-        if version < 0 or version > MAX_GROUP_VALUE_VERSION:
-            raise UnreadableRecord(f"group {group_id} has the unknown version {version}")
+        version = _group_version(group_id, data)
         value, _ = decoder(GroupMetadataValue, version)(data, 2)
     except (struct.error, ProtocolError) as problem:
         raise UnreadableRecord(f"group {group_id} cannot be read: {problem}") from None
+    return run_at_once(_group_of(group_id, value, version, now_ms))
+
+
+def read_group_value_in_steps(group_id: str, data: bytes, now_ms: int) -> Steps[Group]:
+    """As `read_group_value`."""
+    value: GroupMetadataValue | None = None
+    try:
+        version = _group_version(group_id, data)
+        decoding = sliced_decoder(GroupMetadataValue, version)(data, 2)
+        while value is None:
+            try:
+                next(decoding)
+            except StopIteration as end:
+                value, _ = end.value
+            else:
+                yield
+    except (struct.error, ProtocolError) as problem:
+        raise UnreadableRecord(f"group {group_id} cannot be read: {problem}") from None
+    group = yield from _group_of(group_id, value, version, now_ms)
+    return group
+
+
+def _group_version(group_id: str, data: bytes) -> int:
+    version: int = _SHORT.unpack_from(data)[0]
+    if version < 0 or version > MAX_GROUP_VALUE_VERSION:
+        raise UnreadableRecord(f"group {group_id} has the unknown version {version}")
+    return version
+
+
+def _group_of(group_id: str, value: GroupMetadataValue, version: int, now_ms: int) -> Steps[Group]:
     group = Group(group_id, now_ms, GroupState.STABLE if value.members else GroupState.EMPTY)
     group.generation_id = value.generation
     group.protocol_type = value.protocol_type or None
     group.protocol_name = value.protocol
     # Without the time of the last change, offsets expire after their commit.
     group.state_timestamp_ms = value.current_state_timestamp
-    for stored in value.members:
+    for number, stored in enumerate(value.members, 1):
+        if not number % _MEMBERS_PER_STEP:
+            yield
         member = Member(
             stored.member_id,
             stored.group_instance_id,

@@ -14,9 +14,11 @@ from ottla.broker.groups.log.records import (
     UnreadableRecord,
     group_key,
     group_value,
+    group_value_in_steps,
     offset_key,
     offset_value,
     read_group_value,
+    read_group_value_in_steps,
     read_key,
     read_offset_value,
 )
@@ -24,6 +26,7 @@ from ottla.broker.groups.offsets import CommittedOffset
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.messages.stored.group_metadata import GroupMetadataValue, MemberMetadata
 from ottla.protocol.messages.stored.offset_commit import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 NOW = 1_800_000_000_000
@@ -141,6 +144,22 @@ def test_a_group_without_members_is_empty() -> None:
     assert (group.state, group.leader_id, group.protocol_name) == (GroupState.EMPTY, None, None)
     assert group.subscribed_topics == frozenset()
     assert group_value(group, {}) == data
+
+
+def test_a_group_in_steps_is_the_same() -> None:
+    members = [
+        MemberMetadata(f"m{each}", None, "c", "/h", 33, 44, b"s%d" % each, b"a%d" % each)
+        for each in range(200)
+    ]
+    message = GroupMetadataValue("consumer", 4, "range", "m7", NOW, members)
+    data = b"\x00\x03" + encoder(GroupMetadataValue, 3)(message)
+    reading = read_group_value_in_steps("g", data, NOW)
+    pauses = sum(1 for _ in iter(lambda: next(reading, reading), reading))
+    assert pauses > 3
+    group = run_at_once(read_group_value_in_steps("g", data, NOW))
+    writing = group_value_in_steps(group, {each.member_id: each.assignment for each in members})
+    assert run_at_once(writing) == data
+    assert list(group.members) == [each.member_id for each in members]
 
 
 # Foreign bytes.
