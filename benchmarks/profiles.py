@@ -45,7 +45,7 @@ PARTS = {
 # Of a thread that waits: its system call, or the file of its innermost Python frame. For a moment
 # after it was stopped it passes for running.
 POLLS = ("epoll_wait", "epoll_pwait", "poll", "select")
-WAITS = ("threading.py", "concurrent/futures/thread.py", "queue.py")
+WAITS = ("threading.py", "concurrent/futures/thread.py", "queue.py", "selectors.py")
 # In C's library, of which ever part; not in the sum of the others.
 SYSTEM_CALLS = "of all, system calls"
 COLUMNS = (*dict.fromkeys(PARTS.values()), "other", SYSTEM_CALLS)
