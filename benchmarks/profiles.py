@@ -46,7 +46,7 @@ PARTS = {
 # after it was stopped it passes for running.
 POLLS = ("epoll_wait", "epoll_pwait", "poll", "select")
 WAITS = ("threading.py", "concurrent/futures/thread.py", "queue.py", "selectors.py")
-# In C's library, of which ever part; not in the sum of the others.
+# In C's library, of whichever part; not in the sum of the others.
 SYSTEM_CALLS = "of all, system calls"
 COLUMNS = (*dict.fromkeys(PARTS.values()), "other", SYSTEM_CALLS)
 

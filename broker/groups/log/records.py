@@ -237,8 +237,7 @@ def read_group_value_in_steps(group_id: str, data: bytes, now_ms: int) -> Steps[
                 yield
     except (struct.error, ProtocolError) as problem:
         raise UnreadableRecord(f"group {group_id} cannot be read: {problem}") from None
-    group = yield from _group_of(group_id, value, version, now_ms)
-    return group
+    return (yield from _group_of(group_id, value, version, now_ms))
 
 
 def _group_version(group_id: str, data: bytes) -> int:
