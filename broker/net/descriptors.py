@@ -22,16 +22,19 @@ MANY_USED_SHARE = 0.8
 
 
 class Descriptors(NamedTuple):
-    """How many are open, the limit of the process, and those that clients do not get."""
+    """How many are open, the limit of the process, and those that clients do not get.
+    `replaceable`: an unknown connection would be closed for a new one."""
 
     used: int
     limit: int
     reserved: int
+    replaceable: bool = False
 
     @property
     def are_used_up(self) -> bool:
-        """Whether connections of clients are refused."""
-        return self.used >= self.limit - self.reserved
+        """Whether connections of clients are refused. Sockets that send nothing do not bring this
+        about: they are closed for new connections, and must not take the broker out of service."""
+        return self.used >= self.limit - self.reserved and not self.replaceable
 
     @property
     def are_nearly_used_up(self) -> bool:
@@ -63,10 +66,10 @@ class DescriptorReserve:
         """Whether something else, such as new logs, has taken some of the reserve."""
         return self._lowest_free() >= self._for_clients
 
-    def state(self) -> Descriptors:
+    def state(self, *, replaceable: bool) -> Descriptors:
         """The descriptors in use. Those above the lowest free one are not counted: to list them all
         would take the loop milliseconds, and the lowest free one decides what is refused."""
-        return Descriptors(self._lowest_free(), self.limit, self.reserved)
+        return Descriptors(self._lowest_free(), self.limit, self.reserved, replaceable)
 
     def _lowest_free(self) -> int:
         try:

@@ -169,7 +169,7 @@ class NetworkServer:
     def descriptors(self) -> Descriptors:
         """The descriptors in use, and what is reserved; with at least one listener."""
         assert self._services is not None
-        return self._services.descriptors.state()
+        return self._services.descriptors.state(replaceable=self._oldest_unknown() is not None)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections stay open."""
@@ -216,14 +216,17 @@ class NetworkServer:
     def _close_unknown(self) -> bool:
         """Close the oldest connection whose client has not authenticated, or not sent a request,
         for `GRACE_SECONDS`; False when there is none. Called when all places are taken."""
-        moment = monotonic() - GRACE_SECONDS
-        unknown = [c for c in self.connections if not c.is_known and c.opened_at < moment]
-        if not unknown:
+        oldest = self._oldest_unknown()
+        if oldest is None:
             return False
         self.statistics.idle_closed += 1
-        oldest = min(unknown, key=lambda connection: connection.opened_at)
         oldest.close("no place is left, and its client has not authenticated")
         return True
+
+    def _oldest_unknown(self) -> Connection | None:
+        moment = monotonic() - GRACE_SECONDS
+        unknown = (c for c in self.connections if not c.is_known and c.opened_at < moment)
+        return min(unknown, key=lambda connection: connection.opened_at, default=None)
 
     def _schedule_reaper(self) -> None:
         # Often enough that no connection stays longer than a tenth beyond its time.

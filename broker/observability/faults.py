@@ -128,7 +128,7 @@ def _ago(seconds: float) -> str:
 
 def descriptor_fault(descriptors: Descriptors) -> Fault | None:
     """Few or no descriptors are left for clients."""
-    used, limit, reserved = descriptors
+    used, limit, reserved, _ = descriptors
     if not descriptors.are_nearly_used_up:
         return None
     text = f"{used} of {limit} file descriptors are in use ({reserved} are reserved for the broker)"

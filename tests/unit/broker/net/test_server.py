@@ -237,6 +237,22 @@ async def test_the_last_descriptors_are_not_for_clients(caplog: pytest.LogCaptur
     assert "ulimit -n" in caplog.text
 
 
+async def test_descriptors_of_unknown_connections_are_not_used_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE_SECONDS", 0.0)
+    async with running_network() as network:
+        known, unknown = await network.connect(), await network.connect()
+        assert await known.ask(metadata_request()) == MetadataResponse()
+        await network.until(lambda: network.statistics.connections_accepted == 2)
+        services = network.server._services
+        assert services is not None
+        services.descriptors = DescriptorReserve(LEAST_RESERVED)
+        assert not network.server.descriptors().are_used_up
+        assert await unknown.ask(metadata_request()) == MetadataResponse()
+        assert network.server.descriptors().are_used_up
+
+
 async def test_idle_clients_go_when_others_take_the_reserve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -58,6 +58,12 @@ def test_descriptors(used: int, name: str | None) -> None:
     assert found is None or found.stops is (name == faults.DESCRIPTORS_USED_UP)
 
 
+def test_connections_that_are_closed_for_others_do_not_keep_clients_away() -> None:
+    found = faults.descriptor_fault(Descriptors(90, 100, 10, replaceable=True))
+    assert found is not None
+    assert (found.name, found.stops) == (faults.DESCRIPTORS_LOW, False)
+
+
 @pytest.mark.parametrize(
     ("seconds", "computed", "reported"),
     [(0.9, 0.9, False), (4.0, 0.0, False), (1.2, 1.1, True), (6.0, 0.0, True)],

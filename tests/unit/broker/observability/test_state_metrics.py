@@ -52,7 +52,7 @@ def test_readings(tmp_path: Path) -> None:
 
     document = state.document()
     assert document["ready"] is False
-    assert document["descriptors"] == {"used": 1, "limit": 100, "reserved": 10}
+    assert document["descriptors"] == Descriptors(1, 100, 10)._asdict()
     assert document["traffic"] == {"received_bytes": 3, "sent_bytes": 4, "requests": 5}
     assert document["certificates"] == [{"listener": "SSL", "expires_in_days": -1.0}]
     assert document["event_loop"]["longest_turn"] == "Fetch"
