@@ -64,6 +64,7 @@ REQUEST_MS = 4_000
 PASSING_TOPIC = "passing"
 # Has one partition with two replicas, for a while.
 PAIR_TOPIC = "pair"
+HIGH_RATE = 1e9
 CREATE_ATTEMPTS = 8
 CREATE_SECONDS = 0.3
 TOPIC_RESOURCE = 2
@@ -148,14 +149,18 @@ class Admin:
         await self.send(ElectLeadersRequest(0, None, REQUEST_MS), Controller())
 
     async def quota(self) -> None:
-        """A byte rate for all clients, or none."""
+        """A byte rate for all clients, or none. Brokers keep a high one of their own, as
+        docs/tiered-storage.md advises: followers need what they read as clients."""
         key = self.random.choice(["producer_byte_rate", "consumer_byte_rate"])
         value = self.random.choice([None, 2_000.0, 20_000.0])
         self.world.note(f"set quota {key}={value}")
         entity = [AlterClientQuotasRequestEntityData("client-id", None)]
         op = OpData(key, value or 0.0, remove=value is None)
-        row = AlterClientQuotasRequestEntryData(entity, [op])
-        await self.send(AlterClientQuotasRequest([row]), AnyBroker())
+        rows = [AlterClientQuotasRequestEntryData(entity, [op])]
+        for broker_id in self.world.nodes:
+            entity = [AlterClientQuotasRequestEntityData("client-id", f"broker-{broker_id}")]
+            rows.append(AlterClientQuotasRequestEntryData(entity, [OpData(key, HIGH_RATE, False)]))
+        await self.send(AlterClientQuotasRequest(rows), AnyBroker())
 
     async def delete_records(self) -> None:
         """Up to an offset that is committed, which may be inside a batch."""
