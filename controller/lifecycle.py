@@ -38,6 +38,7 @@ from ottla.controller.events.events import (
     Startup,
     TopicChange,
     TopicDeletion,
+    TopicDeletionRetry,
     TopicDeletionStopReplicaResponseReceived,
     UncleanLeaderElectionEnable,
     UpdateMetadataResponseReceived,
@@ -126,6 +127,7 @@ class Lifecycle:
                 event.topic
             ),
             TopicDeletion: lambda _: components.deletion.on_deletion_requested(),
+            TopicDeletionRetry: self._retry_deletion,
             TopicDeletionStopReplicaResponseReceived: self._replica_deletion,
             LeaderAndIsrResponseReceived: self._leader_and_isr,
             UpdateMetadataResponseReceived: self._metadata_error,
@@ -221,7 +223,15 @@ class Lifecycle:
 
     async def _replica_deletion(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
         if self._is_current_epoch(event.broker_id, event.broker_epoch):
-            await self.components.deletion.on_stop_replica_response(event.broker_id, event.outcome)
+            failed = await self.components.deletion.on_stop_replica_response(
+                event.broker_id, event.outcome
+            )
+            if failed:
+                retry = TopicDeletionRetry(failed)
+                self.runtime.call_later(RESEND_DELAY_MS, lambda: self.queue.put(retry))
+
+    async def _retry_deletion(self, event: TopicDeletionRetry) -> None:
+        await self.components.deletion.resume_deletion_for_topics(event.topics)
 
     async def _leader_and_isr(self, event: LeaderAndIsrResponseReceived) -> None:
         if self._is_current_epoch(event.broker_id, event.broker_epoch):

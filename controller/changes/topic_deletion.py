@@ -8,7 +8,8 @@
    highest leader epoch (deleted_topics.py), and the topic is removed from the context.
 
 A topic is also ineligible while one of its partitions is being reassigned. Its deletion is resumed
-when a broker starts or the reassignment completes. All state is in the znode tree, so a new
+when a broker starts, the reassignment completes, or some time after a broker refused to delete a
+replica: Kafka waits for the next start of a broker then. All state is in the znode tree, so a new
 controller resumes the deletions of the last one.
 """
 
@@ -134,8 +135,10 @@ class TopicDeletion:
 
     async def on_stop_replica_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
-    ) -> None:
-        """Handles the response to a StopReplica with delete.
+    ) -> tuple[str, ...]:
+        """Handles the response to a StopReplica with delete. Returns the topics to be resumed some
+        time later: the broker refused to delete replicas of them, as it does while it cannot read
+        in ZooKeeper whether they are being deleted.
 
         A replica that could not start for lack of space or descriptors, as its broker has responded
         to an earlier LeaderAndIsr meanwhile, went offline, and its topic ineligible. Nothing would
@@ -160,6 +163,7 @@ class TopicDeletion:
             await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
             await self.resume_deletions()
         await self.resume_deletion_for_topics(gone)
+        return tuple(dict.fromkeys(each.partition.topic for each in failed))
 
     async def fail_replica_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
         """The deletion of replicas failed: an error, or their broker or log directory failed."""

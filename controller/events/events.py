@@ -94,6 +94,12 @@ class TopicDeletion(NamedTuple):
     """Children of ``/admin/delete_topics`` changed."""
 
 
+class TopicDeletionRetry(NamedTuple):
+    """Brokers have refused to delete replicas of these topics, some time ago."""
+
+    topics: tuple[str, ...]
+
+
 class TopicDeletionStopReplicaResponseReceived(NamedTuple):
     """The response to a StopReplica with delete: error codes by partition."""
 
@@ -190,6 +196,7 @@ Signal = (
     | TopicChange
     | PartitionModification
     | TopicDeletion
+    | TopicDeletionRetry
     | TopicDeletionStopReplicaResponseReceived
     | LeaderAndIsrResponseReceived
     | UpdateMetadataResponseReceived
@@ -217,6 +224,7 @@ STATES: dict[type, ControllerState] = {
     TopicChange: ControllerState.TOPIC_CHANGE,
     PartitionModification: ControllerState.TOPIC_CHANGE,
     TopicDeletion: ControllerState.TOPIC_DELETION,
+    TopicDeletionRetry: ControllerState.TOPIC_DELETION,
     TopicDeletionStopReplicaResponseReceived: ControllerState.TOPIC_DELETION,
     LeaderAndIsrResponseReceived: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
     UpdateMetadataResponseReceived: ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.controller.changes import topic_deletion
+from ottla.controller.lifecycle import RESEND_DELAY_MS
 from ottla.controller.model import PartitionReplica
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ReplicaState
@@ -136,6 +137,42 @@ async def test_refused_deletion_is_retried_when_the_broker_starts(cluster: Clust
     await cluster.remove_broker(2)
     await cluster.add_broker(2)
     assert not cluster.exists(znodes.topic_path("t"))
+
+
+async def test_refused_deletion_is_retried_after_a_while(cluster: Cluster) -> None:
+    """The broker could not read in ZooKeeper whether the topic is being deleted, and goes on."""
+    await cluster.create_topic("t", (1, 2))
+    cluster.brokers[2].refuse_deletion = True
+    delete(cluster)
+    await settle()
+    for _ in range(2):
+        cluster.sent.clear()
+        await settle()
+        assert cluster.requests(StopReplicaRequest) == []
+        cluster.runtime.advance(RESEND_DELAY_MS)
+        await settle()
+        assert cluster.requests(StopReplicaRequest, 2) != []
+    cluster.brokers[2].refuse_deletion = False
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+
+
+async def test_deletion_is_not_retried_while_the_directory_of_a_replica_is_offline(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.brokers[2].refuse_deletion = True
+    delete(cluster)
+    await settle()
+    cluster.controller.context.offline_directories[2] = {T0}
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    cluster.sent.clear()
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    assert cluster.sent == []
+    assert "t" in cluster.controller.context.topics_ineligible_for_deletion
 
 
 @pytest.mark.parametrize("others", [(), (2,), (2, 3)])
