@@ -140,7 +140,7 @@ async def test_refused_deletion_is_retried_when_the_broker_starts(cluster: Clust
 
 
 async def test_refused_deletion_is_retried_after_a_while(cluster: Cluster) -> None:
-    """The broker could not read in ZooKeeper whether the topic is being deleted, and goes on."""
+    """The broker could not read in ZooKeeper whether the topic is being deleted, and continues."""
     await cluster.create_topic("t", (1, 2))
     cluster.brokers[2].refuse_deletion = True
     delete(cluster)
