@@ -149,7 +149,6 @@ class PartitionFetch:
             if following is None or following <= position:
                 position = self._after_nothing(data, position, throttle_ms, len(records))
                 continue
-            self._made_progress()
             self._bytes_per_offset = len(records) / max(1, following - position)
             aborted = [
                 (row.first_offset, row.producer_id) for row in data.aborted_transactions or []
@@ -157,6 +156,8 @@ class PartitionFetch:
             response = FetchedData(position, records, aborted)
             position = following  # the first batch may begin before the requested offset
             yield response
+            # Only now: how long the caller takes for what it has is no time without progress.
+            self._made_progress()
 
     def _fetch(self, position: int, bytes_max: int) -> tuple[PartitionData, int]:
         timeout_ms = int((self._timeout_seconds - self._idle_seconds()) * 1000)

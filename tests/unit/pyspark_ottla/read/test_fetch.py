@@ -101,6 +101,29 @@ class Time:
         self.now += seconds
 
 
+def fetch_of(
+    brokers: ScriptedBrokers,
+    wanted: OffsetRange,
+    time: Time,
+    *,
+    action: str = "fail",
+    read_committed: bool = False,
+    fetch_bytes: int = 1 << 22,
+    metrics: TaskMetrics | None = None,
+) -> PartitionFetch:
+    return PartitionFetch(
+        brokers,
+        wanted,
+        report=LossReport(action),
+        fetch_bytes=fetch_bytes,
+        read_committed=read_committed,
+        timeout_ms=30_000,
+        metrics=metrics,
+        clock=time.clock,
+        sleep=time.sleep,
+    )
+
+
 def walk(
     brokers: ScriptedBrokers,
     start: int,
@@ -112,17 +135,14 @@ def walk(
     topic_id: str | None = None,
     metrics: TaskMetrics | None = None,
 ) -> list[tuple[int | None, list[tuple[int, int]]]]:
-    time = Time()
-    fetch = PartitionFetch(
+    fetch = fetch_of(
         brokers,
         OffsetRange(TP, start, end, topic_id),
-        report=LossReport(action),
-        fetch_bytes=fetch_bytes,
+        Time(),
+        action=action,
         read_committed=read_committed,
-        timeout_ms=30_000,
+        fetch_bytes=fetch_bytes,
         metrics=metrics,
-        clock=time.clock,
-        sleep=time.sleep,
     )
     return [
         (end_of_last_batch(response.records), response.aborted) for response in fetch.responses()
@@ -184,6 +204,19 @@ def test_lasting_troubles_are_raised_at_once(trouble: Step, text: str) -> None:
 def test_troubles_that_do_not_pass_end_at_the_deadline() -> None:
     with pytest.raises(ConnectorError, match=r"FETCH_TIMEOUT.*for 30 seconds.*was: away"):
         walk(ScriptedBrokers(BrokerConnectionError("away")), 0, 5)
+
+
+def test_a_caller_that_takes_long_leaves_all_the_time_to_the_next_fetch() -> None:
+    """A slow query, and a connection that the broker closed while it was idle."""
+    closed = BrokerConnectionError("closed while it was idle")
+    brokers = ScriptedBrokers(data(batch(0, 5)), closed, data(batch(5, 10)))
+    time = Time()
+    found = []
+    for response in fetch_of(brokers, OffsetRange(TP, 0, 10), time).responses():
+        found.append(end_of_last_batch(response.records))
+        time.sleep(600)
+    assert found == [5, 10]
+    assert brokers.timeout_ms[1] == 30_000
 
 
 def test_no_single_request_gets_more_time_than_is_left() -> None:
