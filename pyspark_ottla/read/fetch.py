@@ -37,7 +37,7 @@ from pyspark_ottla.read.task_metrics import TaskMetrics
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 1.0
 # A planned partition that brokers do not know was deleted, or the broker has just started and has
-# no metadata of it yet; it gets them within this time.
+# no metadata of it yet; it gets them within this time, counted from the first such response.
 UNKNOWN_PARTITION_TIMEOUT_SECONDS = 10.0
 # The size of the first fetch of a range; later ones are sized by what the rest should take.
 FIRST_FETCH_BYTES = 1 << 20
@@ -130,6 +130,7 @@ class PartitionFetch:
         self._sleep = sleep
         self._replica = ReadReplica(clock)
         self._bytes_per_offset = 0.0
+        self._unknown_since: float | None = None
         self._made_progress()
 
     def responses(self) -> Iterator[FetchedData]:
@@ -143,6 +144,7 @@ class PartitionFetch:
             except (ClientError, KafkaError) as error:
                 position = self._after_error(error, position)
                 continue
+            self._unknown_since = None
             records = memoryview(b"" if data.records is None else _as_buffer(data.records))
             self._metrics.fetched_bytes += len(records)
             following = end_of_last_batch(records)
@@ -199,6 +201,9 @@ class PartitionFetch:
             return position
         name = describe(self._wanted.partition)
         if isinstance(error, KafkaError):
+            if self._stays_unknown(error.code):
+                self._lost(position, self._why_unknown())
+                return self._wanted.end
             if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return self._after_out_of_range(position)
             if error.code in _FORBIDDEN:
@@ -208,14 +213,9 @@ class PartitionFetch:
                     f"({error_name(error.code)})",
                     "Ask for READ on the topic",
                 )
-            if error.code in _UNKNOWN and (
-                self._idle_seconds() + self._pause_seconds
-                > min(UNKNOWN_PARTITION_TIMEOUT_SECONDS, self._timeout_seconds)
-            ):
-                self._lost(position, self._why_unknown())
-                return self._wanted.end
             retriable = error.code in RETRIABLE
         else:
+            self._unknown_since = None
             retriable = error.retriable
         if not retriable:
             raise ConnectorError(
@@ -224,6 +224,16 @@ class PartitionFetch:
         self._brokers.forget_leader(self._wanted.partition)
         self._pause(position, self._brokers.explain(error))
         return position
+
+    def _stays_unknown(self, code: int) -> bool:
+        """Whether brokers have not known the partition for long enough to believe them."""
+        if code not in _UNKNOWN:
+            self._unknown_since = None
+            return False
+        if self._unknown_since is None:
+            self._unknown_since = self._clock()
+        unknown_seconds = self._clock() - self._unknown_since + self._pause_seconds
+        return unknown_seconds > min(UNKNOWN_PARTITION_TIMEOUT_SECONDS, self._timeout_seconds)
 
     def _why_unknown(self) -> str:
         name, topic_id = describe(self._wanted.partition), self._wanted.topic_id

@@ -250,6 +250,15 @@ def test_a_partition_that_stays_unknown_is_a_loss() -> None:
     assert walk(brokers, 0, 5, action="warn") == []
 
 
+def test_a_partition_is_not_lost_because_its_broker_was_away_before_it_was_unknown() -> None:
+    """A broker that restarts: no connection for longer than the ten seconds, then no metadata."""
+    away = [BrokerConnectionError("away")] * 20
+    unknown = data(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    brokers = ScriptedBrokers(data(batch(0, 5)), *away, unknown, data(batch(5, 10)))
+    assert walk(brokers, 0, 10, action="warn") == [(5, []), (10, [])]
+    assert walk(ScriptedBrokers(*away, unknown, *away[:5], data(batch(0, 5))), 0, 5) == [(5, [])]
+
+
 def test_a_log_that_begins_later_is_a_loss() -> None:
     def brokers() -> ScriptedBrokers:
         out = data(code=ErrorCode.OFFSET_OUT_OF_RANGE)
