@@ -49,6 +49,10 @@ _UNKNOWN = (
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
 
+# As Kafka's consumer: an unexpected error of the broker, such as a store of tiered segments that it
+# cannot reach, may pass.
+_RETRIABLE = RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
+
 
 class FetchedData(NamedTuple):
     """What one fetch brought: bytes of whole batches, and (offset, producer) of aborted ones.
@@ -213,7 +217,7 @@ class PartitionFetch:
                     f"({error_name(error.code)})",
                     "Ask for READ on the topic",
                 )
-            retriable = error.code in RETRIABLE
+            retriable = error.code in _RETRIABLE
         else:
             self._unknown_since = None
             retriable = error.retriable

@@ -173,6 +173,7 @@ def test_aborted_transactions_are_handed_on() -> None:
     [
         data(code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
         data(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        data(code=ErrorCode.UNKNOWN_SERVER_ERROR),
         BrokerConnectionError("away"),
         KafkaError(ErrorCode.LEADER_NOT_AVAILABLE),
     ],
