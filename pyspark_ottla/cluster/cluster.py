@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from ottla.protocol.client.blocking import BlockingClient
-from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.errors import ClientError, NoBrokersAvailableError
 from ottla.protocol.client.operations import Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import (
@@ -117,14 +117,22 @@ class KafkaCluster:
     def metadata(
         self, topics: list[str] | None, deadline: float, *, create: bool = False
     ) -> MetadataResponse:
-        """The metadata of these topics (None for all); `create` lets the brokers create them."""
-        return self.call_with_retries(
-            f"Asking about the topic {topics[0]}" if topics else "Asking about topics",
-            lambda timeout_ms: self.client.metadata(
+        """The metadata of these topics (None for all); `create` lets the brokers create them.
+
+        A response without brokers, of one that has just started, is not believed, as in Kafka's
+        clients: it knows no topic.
+        """
+
+        def call(timeout_ms: int) -> MetadataResponse:
+            response = self.client.metadata(
                 topics, allow_auto_topic_creation=create, timeout_ms=timeout_ms
-            ),
-            deadline,
-        )
+            )
+            if not response.brokers:
+                raise NoBrokersAvailableError("the broker has no metadata of its cluster yet")
+            return response
+
+        what = f"Asking about the topic {topics[0]}" if topics else "Asking about topics"
+        return self.call_with_retries(what, call, deadline)
 
     # --- topics and offsets --------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class ScriptedClient:
         self.leaderless: set[TopicPartition] = set()
         self.created_when_asked: dict[str, int] = {}
         self.failures: list[Exception] = []
+        self.empty_responses = 0  # of a broker that has just started
         self.sent: list[tuple[int | None, Message]] = []
         self.metadata_requests = 0
         self.closed = False
@@ -57,6 +58,12 @@ class ScriptedClient:
             raise self.failures.pop(0)
         if allow_auto_topic_creation:
             self.topics.update(self.created_when_asked)
+        if self.empty_responses:
+            self.empty_responses -= 1
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            rows = [MetadataResponseTopic(name=name, error_code=unknown) for name in topics or []]
+            self.state.update(MetadataResponse(topics=rows))
+            return MetadataResponse(topics=rows)
         names = sorted(self.topics) if topics is None else topics
         response = MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=n, host="b", port=n + 1) for n in (0, 1)],

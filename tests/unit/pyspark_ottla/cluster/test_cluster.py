@@ -110,6 +110,17 @@ def test_brokers_that_come_back(client: ScriptedClient) -> None:
     assert cluster(client).partitions(Subscription(topics=frozenset({"u"}))) == {C}
 
 
+def test_a_broker_that_has_just_started_knows_no_topic(client: ScriptedClient) -> None:
+    client.empty_responses = 1
+    assert cluster(client).partitions(Subscription(pattern="t|u")) == {A, B, C}
+    respond_with_offsets(client, {A: 10, B: 20, C: 30}, {C: [ErrorCode.NOT_LEADER_OR_FOLLOWER]})
+    client.empty_responses = 1
+    assert cluster(client).offsets_at({A: 0, C: 0}) == {A: 10, C: 30}, "not gone"
+    client.empty_responses = 1000
+    with pytest.raises(ConnectorError, match=r"BROKER_UNAVAILABLE.*no metadata of its cluster"):
+        cluster(client).partitions(Subscription(pattern=".*"))
+
+
 @pytest.mark.parametrize(
     ("error", "condition"),
     [
