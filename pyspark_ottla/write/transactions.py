@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.client.errors import ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import (
     ANY_VERSION,
     TRANSACTION,
@@ -204,6 +204,11 @@ class Transactions:
                 return self._cluster.client.call_once(request, route, timeout_ms=timeout_ms)
             except UnsupportedApiError:
                 return None
+            except (ClientError, KafkaError):
+                # The coordinator may have died since it was looked up; there is another one then.
+                for identifier in some:
+                    self._cluster.client.state.forget_coordinator(identifier, TRANSACTION)
+                raise
 
         response = self._cluster.call_with_retries("Describing transactions", call, deadline)
         if response is None:

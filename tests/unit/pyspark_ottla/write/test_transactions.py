@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.protocol.client.cluster import Address
+from ottla.protocol.client.errors import BrokerConnectionError
+from ottla.protocol.client.operations import TRANSACTION
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -162,3 +165,19 @@ def test_states_of_many_transactions_take_few_requests(coordinator: ScriptedCoor
     assert kinds == ["FindCoordinator"] * 2 + ["DescribeTransactions", "FindCoordinator"] + [
         "DescribeTransactions"
     ]
+
+
+def test_a_coordinator_that_died_is_looked_up_again(coordinator: ScriptedCoordinator) -> None:
+    for identifier in IDS:
+        begun(coordinator, identifier)
+        coordinator.state.set_coordinator(identifier, TRANSACTION, 9, Address("dead", 9))
+    describe = coordinator._describe
+
+    def response(request: DescribeTransactionsRequest) -> Message | Exception:
+        known = coordinator.state.coordinator(request.transactional_ids[0], TRANSACTION)
+        return BrokerConnectionError("broker 9 is away") if known == 9 else describe(request)
+
+    coordinator.response(DescribeTransactionsRequest, response)
+    found = transactions(coordinator).describe(IDS)
+    assert found is not None
+    assert set(found) == set(IDS)
