@@ -108,7 +108,7 @@ class ClusterState:
     def set_coordinator(self, key: str, key_type: int, node_id: int, address: Address) -> None:
         while len(self._coordinators) >= MAX_CACHED_COORDINATORS:
             del self._coordinators[next(iter(self._coordinators))]
-        self.brokers.setdefault(node_id, address)
+        self.brokers[node_id] = address  # the broker may have moved since the last metadata
         self._coordinators[key_type, key] = node_id
 
     def forget_topic(self, topic: str) -> None:

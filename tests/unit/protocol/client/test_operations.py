@@ -453,3 +453,19 @@ def test_time_that_requests_take_counts() -> None:
     shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
     assert len(shell.sent) == 2
     assert shell.sent[1].deadline_ms == 1000
+
+
+def test_a_coordinator_at_another_address_than_in_the_metadata() -> None:
+    """The broker was started again elsewhere, and nothing has requested metadata since."""
+    shell = Shell()
+    shell.state.update(metadata_response({1: ("one", 1), 3: ("three", 3)}))
+    shell.state.set_coordinator("g", GROUP, 1, ONE)
+    shell.replies["FindCoordinatorRequest"] = [
+        lambda step: refused() if step.address == ONE else coordinator_response(1)
+    ]
+    shell.replies["ListGroupsRequest"] = [
+        lambda step: refused() if step.address == ONE else ListGroupsResponse()
+    ]
+    shell.run(shell.operations.call(ListGroupsRequest(), CoordinatorOf("g"), 10_000))
+    hosts = [host for host, name in shell.went() if name == "ListGroupsRequest"]
+    assert hosts == ["one", "two"]
