@@ -6,6 +6,7 @@ become ConnectorErrors, except where a function returns them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -346,15 +347,17 @@ class Transactions:
         route: Route,
         kind: type[T],
         versions: Versions = ANY_VERSION,
+        deadline: float | None = None,
     ) -> T:
         """The coordinator's response; retried while the coordinator moves or loads."""
-        response = self._cluster.call_with_retries(
-            what,
-            lambda timeout_ms: self._cluster.client.call(
-                request, route, timeout_ms=timeout_ms, versions=versions
-            ),
-            self._cluster.deadline(),
-        )
+        until = self._cluster.deadline() if deadline is None else deadline
+
+        def call(_: int) -> Message:
+            # Not the time of one request: `call` repeats it as long as the code is retriable.
+            left_ms = max(1, int((until - time.monotonic()) * 1000))
+            return self._cluster.client.call(request, route, timeout_ms=left_ms, versions=versions)
+
+        response = self._cluster.call_with_retries(what, call, until)
         assert isinstance(response, kind)
         return response
 
@@ -370,7 +373,7 @@ class Transactions:
         """As `_call`, for responses with an error code for each partition."""
         deadline = self._cluster.deadline()
         while True:
-            response = self._call(what, request, route, kind, versions)
+            response = self._call(what, request, route, kind, versions, deadline)
             failed = [
                 code
                 for code in codes(response)

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.protocol.client.cluster import Address
 from ottla.protocol.client.errors import BrokerConnectionError
-from ottla.protocol.client.operations import TRANSACTION
+from ottla.protocol.client.operations import TRANSACTION, Versions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -34,8 +34,8 @@ def coordinator() -> ScriptedCoordinator:
     return ScriptedCoordinator()
 
 
-def transactions(coordinator: ScriptedCoordinator) -> Transactions:
-    given = {"kafka.bootstrap.servers": "b:1", "kafka.default.api.timeout.ms": "300"}
+def transactions(coordinator: ScriptedCoordinator, **more: str) -> Transactions:
+    given = {"kafka.bootstrap.servers": "b:1", "kafka.default.api.timeout.ms": "300", **more}
     cluster = KafkaCluster(coordinator.as_client, parse_client_options(given, writes=True))
     return Transactions(cluster, TIMEOUT_MS)
 
@@ -137,6 +137,24 @@ def test_a_coordinator_that_stays_busy(coordinator: ScriptedCoordinator) -> None
     coordinator.codes[AddPartitionsToTxnRequest] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 100
     with pytest.raises(ConnectorError, match="CONCURRENT_TRANSACTIONS"):
         begun(coordinator)
+
+
+def test_a_coordinator_that_loads_has_the_whole_time_of_the_call(
+    coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of one request, after which the client returns the last code."""
+    given: list[int | None] = []
+
+    def call(
+        request: Message, route: object, *, timeout_ms: int | None, versions: Versions
+    ) -> Message:
+        given.append(timeout_ms)
+        return coordinator.send(None, request)
+
+    monkeypatch.setattr(coordinator, "call", call)
+    transactions(coordinator, **{"kafka.request.timeout.ms": "10"}).begin(IDS[0])
+    assert given[0] is not None
+    assert given[0] > 200
 
 
 def test_open_transactions_of_a_write(coordinator: ScriptedCoordinator) -> None:
