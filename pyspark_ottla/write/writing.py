@@ -87,6 +87,7 @@ class TaskWriter:
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._partition_count(topic)
+        self._check_given(topic, given, rows)
         sizes = _lengths_or_zero(rows.key) + _lengths_or_zero(rows.value)
         chosen = self._partitioner.choose(topic, count, rows.key, given, sizes)
         self._check_partitions(topic, count, chosen, rows)
@@ -98,6 +99,20 @@ class TaskWriter:
             some = rows if all_rows else _take(rows, pa.array(order[begin:end]))
             for section in encode_rows(some, self._bytes_max):
                 self._producer.add(TopicPartition(topic, number), section)
+
+    @staticmethod
+    def _check_given(topic: str, given: Array, rows: Rows) -> None:
+        """As Java's ProducerRecord: null leaves the choice to the key, and -1 is no partition."""
+        if given is None:
+            return
+        negative = np.flatnonzero(np.asarray(given.fill_null(0)) < 0)
+        if negative.size:
+            raise ConnectorError(
+                errors.WRITE_FAILED,
+                f"Row {rows.numbers[negative[0]]} of this task is for partition "
+                f"{given[int(negative[0])]} of the topic {topic}",
+                "Partitions count from 0; null leaves the choice to the key",
+            )
 
     @staticmethod
     def _check_partitions(topic: str, count: int, chosen: Longs, rows: Rows) -> None:
