@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # A token is fetched again when so much of its life is over, as Kafka's clients do.
 REFRESH_SHARE = 0.8
+# After a failed fetch, a token with life left serves for so long before the next try; as Kafka's
+# sasl.login.refresh.min.period.seconds.
+REFRESH_PAUSE_SECONDS = 60.0
 ENDPOINT_TRIES = 3
 PAUSE_SECONDS = 0.2
 # A response of a token endpoint is a few KiB.
@@ -48,20 +51,30 @@ class TokenSource:
         self._clock = clock
         self._token = ""
         self._good_until = float("-inf")
+        self._ends = float("-inf")
 
     def __call__(self) -> str:
-        """Raises AuthenticationError when none can be fetched."""
+        """Raises AuthenticationError when none can be fetched and the last one has ended."""
         now = self._clock()
         if now >= self._good_until:
-            self._token, lives_seconds = _GETTERS[self._options.kind](self._options)
-            if _TOKEN.fullmatch(self._token) is None:
-                raise AuthenticationError(
-                    f"{_name_of(self._options)} gave something that is no bearer token"
-                )
-            if lives_seconds is None:
-                lives_seconds = _lifetime_of(self._token)
-            self._good_until = now + (lives_seconds or 0) * REFRESH_SHARE
+            try:
+                self._fetch(now)
+            except AuthenticationError:
+                if now >= self._ends:
+                    raise
+                self._good_until = min(now + REFRESH_PAUSE_SECONDS, self._ends)
         return self._token
+
+    def _fetch(self, now: float) -> None:
+        token, lives_seconds = _GETTERS[self._options.kind](self._options)
+        if _TOKEN.fullmatch(token) is None:
+            raise AuthenticationError(
+                f"{_name_of(self._options)} gave something that is no bearer token"
+            )
+        if lives_seconds is None:
+            lives_seconds = _lifetime_of(token)
+        self._token, self._ends = token, now + (lives_seconds or 0)
+        self._good_until = now + (lives_seconds or 0) * REFRESH_SHARE
 
 
 def _name_of(options: OAuthOptions) -> str:

@@ -62,6 +62,20 @@ def test_a_token_serves_until_most_of_its_life_is_over(endpoint: TokenEndpoint) 
     assert len(endpoint.forms) == 2
 
 
+def test_a_token_with_life_left_serves_while_there_is_no_other(endpoint: TokenEndpoint) -> None:
+    clock = Clock()
+    source = TokenSource(by_endpoint(endpoint), clock)
+    first = source()
+    clock.seconds += 0.9 * 3600
+    endpoint.responses.append((401, {}, b"{}"))
+    assert source() == first
+    assert source() == first, "the endpoint is left alone for a while"
+    clock.seconds += 0.2 * 3600
+    endpoint.responses.append((401, {}, b"{}"))
+    with pytest.raises(AuthenticationError, match="gave no token: 401"):
+        source()
+
+
 def test_a_refusal_is_said_and_not_repeated(endpoint: TokenEndpoint) -> None:
     words = error_text(by_endpoint(endpoint, client_secret="other"))
     assert words == (
