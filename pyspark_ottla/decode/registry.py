@@ -153,10 +153,12 @@ class Registry:
         deadline = time.monotonic() + self._options.timeout_ms / 1000
         pause = PAUSE_FIRST_SECONDS
         while True:
-            for url in self._options.urls:
-                remaining = max(0.001, deadline - time.monotonic())
+            urls = self._options.urls
+            for number, url in enumerate(urls):
+                # An equal share of the time, so that one address without a response is not all.
+                share = (deadline - time.monotonic()) / (len(urls) - number)
                 try:
-                    return self._get_once(url + path, remaining)
+                    return self._get_once(url + path, max(0.001, share))
                 except HTTPError as error:
                     with error:
                         why = self._check_status(error, path)

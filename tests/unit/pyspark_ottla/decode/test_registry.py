@@ -122,6 +122,9 @@ def test_the_next_address_is_used(server: SchemaRegistry) -> None:
         port = free.getsockname()[1]
     urls = (f"http://127.0.0.1:{port}", server.url)
     assert client(server, urls=urls).by_id(1, "avro").text == '"string"'
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        urls = (f"http://127.0.0.1:{silent.getsockname()[1]}", server.url)
+        assert client(server, urls=urls, timeout_ms=2000).by_id(1, "avro").text == '"string"'
 
 
 @pytest.mark.parametrize(
