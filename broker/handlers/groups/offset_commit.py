@@ -21,6 +21,9 @@ from ottla.protocol.messages.offset_commit import (
 )
 from ottla.protocol.topics import TopicPartition
 
+# Java's Long.MAX_VALUE, with which clients say that offsets do not expire: what a record can hold.
+_LAST_TIMESTAMP = 2**63 - 1
+
 
 class ZnodeOffsetWriter(Protocol):
     """Offsets in the znode tree, `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
@@ -104,7 +107,9 @@ class OffsetCommitHandler:
         now_ms = self._now_ms()
         # Versions 2 to 4 have a retention time; clients send 0 or -1 for the broker's default.
         retention_ms = request.retention_time_ms
-        expire_ms = now_ms + retention_ms if retention_ms > 0 else NO_TIMESTAMP
+        expire_ms = NO_TIMESTAMP
+        if retention_ms > 0:
+            expire_ms = min(now_ms + retention_ms, _LAST_TIMESTAMP)
         partition_of = self._topics.snapshot.partition
         known = {}
         for topic in request.topics:

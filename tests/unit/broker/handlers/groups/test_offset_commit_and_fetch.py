@@ -180,6 +180,14 @@ def test_a_client_may_bring_a_retention(retention_ms: int, expire_after_ms: int 
     )
 
 
+def test_the_longest_retention_is_for_ever() -> None:
+    broker = Broker()
+    assert broker.commit(2, at(0, 5), retention_time_ms=2**63 - 1) == {T0: ErrorCode.NONE}
+    offsets = broker.setup.group().offsets
+    assert offsets.committed[T0].expire_timestamp_ms == 2**63 - 1
+    assert not offsets.pending
+
+
 def test_version_1_may_bring_a_timestamp() -> None:
     broker = Broker()
     partition = at(0, 5)
