@@ -87,6 +87,9 @@ _TYPES = {
 # By type of resource; loggers, groups and client metrics have no texts, as in Kafka.
 _DOCUMENTATION = {TOPIC: topic_documentation, BROKER: broker_documentation}
 
+# Of a broker id, which is an integer of 32 bits.
+_MAX_DIGITS = 10
+
 # Settings for one duration in several units; the first that is set has precedence.
 _SAME = (
     ("log.roll.ms", "log.roll.hours"),
@@ -329,7 +332,8 @@ def has_group_settings(config: BrokerConfig) -> bool:
 
 def check_broker_id(name: str, broker_id: int, alternative: str) -> None:
     """INVALID_REQUEST unless `name` is this broker's id."""
-    if not (name.isascii() and name.lstrip("-").isdigit()):
+    digits = name.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
         )

@@ -219,6 +219,8 @@ def test_synonyms_on_request_only() -> None:
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER, "--1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "1" * 5_000, ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
