@@ -1,6 +1,7 @@
 """Refuses frames of an invalid size, and clients that speak another protocol than Kafka's."""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.net.wrong_protocol import explanation, http_response, recognise
@@ -19,6 +20,7 @@ class UnidentifiedConnection(Protocol):
 
     identified: bool
     authenticated: bool
+    token_handler: Callable[[bytes], None] | None
     max_frame_bytes: int
     client_host: str
     client_port: int
@@ -68,11 +70,19 @@ def refuse_size(
             connection.listener_name,
             size,
             connection.max_frame_bytes,
-            " (socket.request.max.bytes)" if connection.authenticated else " before authentication",
+            _setting(connection),
             extra={"peer": connection.client_host, "listener": connection.listener_name},
         )
     connection.close(f"a request of {size} bytes")
     return True
+
+
+def _setting(connection: UnidentifiedConnection) -> str:
+    if not connection.authenticated:
+        return " before authentication"
+    if connection.token_handler is not None:
+        return " while it authenticates again"
+    return " (socket.request.max.bytes)"
 
 
 def refuse_large(

@@ -78,6 +78,8 @@ class SaslConnection(RequestConnection, Protocol):
 
     #: A whole request came in: it is a Kafka client.
     identified: bool
+    #: How long a frame may be; before `authenticate`, sasl.server.max.receive.size.
+    max_frame_bytes: int
     #: Takes the frames that come in; None gives them to the request decoder.
     token_handler: Callable[[bytes], None] | None
 
@@ -122,6 +124,7 @@ class SaslSession:
         "_exchange",
         "_has_end",
         "_listener",
+        "_max_token_frame_bytes",
         "_mechanism",
         "_renewal_began_ms",
         "_state",
@@ -137,6 +140,7 @@ class SaslSession:
         self._connection = connection
         self._decoder = decoder
         self._listener = listener
+        self._max_token_frame_bytes = connection.max_frame_bytes
         self._state = _State.HANDSHAKE_OR_VERSIONS
         self._mechanism = ""
         self._exchange: Exchange | None = None
@@ -380,6 +384,7 @@ class SaslSession:
             self._timer_task.cancel()
         self._state = _State.HANDSHAKE
         self._connection.token_handler = self.take_frame
+        self._connection.max_frame_bytes = self._max_token_frame_bytes
         return True
 
     def _after_the_end(self, frame: bytes) -> bytes | None:
