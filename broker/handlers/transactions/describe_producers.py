@@ -1,11 +1,17 @@
-"""DescribeProducers (61), version 0: the active producers of partitions led here (KIP-664)."""
+"""DescribeProducers (61), version 0: the active producers of partitions led here (KIP-664).
+
+A partition has as many as there were producers in the last day: a response with very many is built
+and encoded in slices.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_when_built
+from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -16,7 +22,10 @@ from ottla.protocol.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.protocol.steps import Steps
     from ottla.storage.log.log import Log
+
+_ROWS_PER_STEP = 64
 
 
 class DescribeProducersHandler:
@@ -27,32 +36,45 @@ class DescribeProducersHandler:
 
     def handle(
         self, context: RequestContext, request: DescribeProducersRequest
-    ) -> DescribeProducersResponse:
+    ) -> DescribeProducersResponse | Coroutine[Any, Any, Deferred]:
+        return respond_when_built(context, self._describe(request))
+
+    def _describe(self, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
         response = DescribeProducersResponse()
         for topic in request.topics:
-            rows = []
+            # One row for an index that is requested again and again: it may have many producers.
+            rows: dict[int, PartitionResponse] = {}
             for index in topic.partition_indexes:
-                row = PartitionResponse(index)
-                try:
-                    log = self._replica_manager.partition(topic.name, index).leader_log()
-                    row.active_producers = _producers(log)
-                except Exception as error:
-                    row.error_code = error_code(error)
-                    row.error_message = error_message(error)
-                rows.append(row)
-            response.topics.append(TopicResponse(topic.name, rows))
+                if index not in rows:
+                    rows[index] = yield from self._partition(topic.name, index)
+            found = [rows[index] for index in topic.partition_indexes]
+            response.topics.append(TopicResponse(topic.name, found))
         return response
 
+    def _partition(self, topic: str, index: int) -> Steps[PartitionResponse]:
+        row = PartitionResponse(index)
+        try:
+            log = self._replica_manager.partition(topic, index).leader_log()
+            row.active_producers = yield from _producers(log)
+        except Exception as error:
+            row.error_code = error_code(error)
+            row.error_message = error_message(error)
+        return row
 
-def _producers(log: Log) -> list[ProducerState]:
-    return [
-        ProducerState(
-            entry.producer_id,
-            entry.epoch,
-            entry.last_sequence,
-            entry.last_timestamp,
-            entry.coordinator_epoch,
-            entry.transaction_first_offset,
+
+def _producers(log: Log) -> Steps[list[ProducerState]]:
+    found = []
+    for number, entry in enumerate(list(log.producer_state.producers.values()), 1):
+        if number % _ROWS_PER_STEP == 0:
+            yield
+        found.append(
+            ProducerState(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
         )
-        for entry in log.producer_state.producers.values()
-    ]
+    return found

@@ -1,0 +1,77 @@
+"""DescribeProducers: the producers of partitions led here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
+from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.headers import RequestHeader, decode_response
+from ottla.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from ottla.storage.producer.producer_entry import ProducerEntry
+from tests.doubles.replicas import TOPIC, Replicas
+from tests.doubles.request_context import Asked
+
+PRODUCERS = 10_000
+
+
+class Scene(Replicas):
+    def __init__(self, producers: int) -> None:
+        super().__init__()
+        self.lead()
+        self.handler = DescribeProducersHandler(self.manager)
+        log = self.logs.get(TOPIC, 0)
+        assert log is not None
+        for producer_id in range(producers):
+            log.producer_state.producers[producer_id] = ProducerEntry(producer_id)
+
+
+class Peer:
+    closed = False
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send_response(self, context: RequestContext, parts: list[Any]) -> None:
+        self.sent.append(parts)
+
+
+def test_each_partition_has_a_row_with_its_producers() -> None:
+    scene = Scene(3)
+    request = DescribeProducersRequest([TopicRequest(TOPIC, [0, 7, 0])])
+    asked = Asked(scene.handler.handle, request, 0).response(DescribeProducersResponse)
+    found = asked.topics[0].partitions
+    assert [row.partition_index for row in found] == [0, 7, 0]
+    assert [row.error_code for row in found] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    ids = [[producer.producer_id for producer in row.active_producers] for row in found]
+    assert ids == [[0, 1, 2], [], [0, 1, 2]]
+
+
+async def test_others_run_while_a_response_with_very_many_producers_is_made() -> None:
+    scene = Scene(PRODUCERS)
+    request = DescribeProducersRequest([TopicRequest(TOPIC, [0])])
+    route = Route(HandlerEntry(61, "DescribeProducers", 0, 0, scene.handler.handle))
+    header = RequestHeader(61, 0, 1, "client")
+    peer = Peer()
+    context = RequestContext(header, request, cast("Any", peer), route)
+    result = scene.handler.handle(context, request)
+    assert asyncio.iscoroutine(result)
+    work = spawn(result, name="response")
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert work.result() is DEFERRED
+    assert turns > PRODUCERS // 64 // STEPS_PER_SLICE
+    frame = b"".join(peer.sent[0])[4:]
+    _, response = decode_response(frame, 61, 0)
+    assert isinstance(response, DescribeProducersResponse)
+    assert len(response.topics[0].partitions[0].active_producers) == PRODUCERS
