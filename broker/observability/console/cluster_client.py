@@ -251,6 +251,10 @@ class _Context(RequestContext):
         if self.complete(response, throttle_time_ms) and not self.response.done():
             self.response.set_result(response)
 
+    async def respond_in_slices(self, response: Message) -> None:
+        """Nothing is encoded for a caller in this process."""
+        self.respond(response)
+
     def close(self, reason: str) -> None:
         self._responded = True
         if not self.response.done():

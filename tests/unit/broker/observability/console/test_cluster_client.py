@@ -94,7 +94,12 @@ def deferred(context: RequestContext, request: Any) -> Any:
     return DEFERRED
 
 
-@pytest.mark.parametrize("handler", [immediate, in_coroutine, deferred])
+async def in_slices(context: RequestContext, request: Any) -> Any:
+    await context.respond_in_slices(ListGroupsResponse(error_code=7))
+    return DEFERRED
+
+
+@pytest.mark.parametrize("handler", [immediate, in_coroutine, deferred, in_slices])
 async def test_a_request_to_this_broker_goes_to_its_handler(handler: Handler) -> None:
     scene = Scene(handler)
     assert await scene.ask(OWN) == 7
