@@ -9,10 +9,14 @@ of the group, which `ottla groups events` shows; for only the key `ottla.group.s
 group, what this broker has of it; for only the key `ottla.broker.events`, `ottla.broker.state` or
 `ottla.broker.remote` of a broker with an HTTP port, its newest log lines, its state, or its topics
 in remote storage, as JSON.
+
+Each resource may be requested again and again, with hundreds of rows each time: they are built and
+encoded in slices.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -35,7 +39,7 @@ from ottla.broker.config.listener_settings import (
     is_broker_setting,
 )
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_configs import (
@@ -90,6 +94,12 @@ _DOCUMENTATION = {TOPIC: topic_documentation, BROKER: broker_documentation}
 # Of a broker id, which is an integer of 32 bits.
 _MAX_DIGITS = 10
 
+# A row takes 10 to 20 us to build: those of a few topics, or of a broker, are built in one turn of
+# the loop.
+_ROWS_AT_ONCE = 256
+_OTHER_ROWS = 32  # of a topic, or the loggers
+_MAX_ROWS_ENCODED_AT_ONCE = 1000
+
 # Settings for one duration in several units; the first that is set has precedence.
 _SAME = (
     ("log.roll.ms", "log.roll.hours"),
@@ -139,14 +149,26 @@ class ConfigDescriber:
 
     async def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse:
+    ) -> DescribeConfigsResponse | Deferred:
         topics = self._metadata.snapshot.topics
         names = [each.resource_name for each in request.resources if each.resource_type == TOPIC]
         known = [name for name in names if name in topics]
         overrides = await self._dynamic_config.read_topics(known) if known else {}
-        return DescribeConfigsResponse(
-            results=[self._resource(resource, request, overrides) for resource in request.resources]
-        )
+        response = DescribeConfigsResponse()
+        rows = built = 0
+        for resource in request.resources:
+            if built >= _ROWS_AT_ONCE:
+                built = 0
+                await asyncio.sleep(0)
+            result = self._resource(resource, request, overrides)
+            response.results.append(result)
+            rows += len(result.configs)
+            # All settings are built, also if only some are requested.
+            built += _ROWS_AT_ONCE if resource.resource_type == BROKER else _OTHER_ROWS
+        if rows <= _MAX_ROWS_ENCODED_AT_ONCE:
+            return response
+        await context.respond_in_slices(response)
+        return DEFERRED
 
     def _resource(
         self,

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,9 +22,12 @@ from ottla.broker.handlers.admin.describe_configs import (
     TOPIC,
     ConfigDescriber,
 )
+from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
+from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import encode_config
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.headers import RequestHeader, decode_response
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -195,12 +200,12 @@ def test_documentation_on_request_only(asked: bool) -> None:
     handlers = ConfigDescriber(1, entities.config, entities.dynamic, entities.metadata)
     request = DescribeConfigsRequest(
         [
-            DescribeConfigsResource(BROKER, "1", ["log.retention.ms"]),
             DescribeConfigsResource(BROKER_LOGGER, "1", ["root"]),
+            DescribeConfigsResource(BROKER, "1", ["log.retention.ms"]),
         ],
         include_documentation=asked,
     )
-    broker, logger = Asked(handlers.handle, request, 3).response(DescribeConfigsResponse).results
+    logger, broker = Asked(handlers.handle, request, 3).response(DescribeConfigsResponse).results
     [row] = broker.configs
     assert row.documentation == (broker_documentation("log.retention.ms") if asked else None)
     assert [row.documentation for row in logger.configs] == [""]
@@ -230,6 +235,27 @@ def test_synonyms_on_request_only() -> None:
 def test_what_cannot_be_described(kind: int, name: str, code: int) -> None:
     result = describe(Entities(), kind, name)
     assert (result.error_code, result.configs) == (code, [])
+
+
+async def test_others_run_while_many_resources_are_described() -> None:
+    entities = Entities()
+    handlers = ConfigDescriber(1, entities.config, entities.dynamic, entities.metadata)
+    resources = [DescribeConfigsResource(BROKER, "1", None) for _ in range(10)]
+    request = DescribeConfigsRequest(resources, include_synonyms=True)
+    sent: list[list[bytes]] = []
+    peer: Any = SimpleNamespace(send_response=lambda context, parts: sent.append(parts))
+    route = Route(HandlerEntry(32, "DescribeConfigs", 0, NEWEST, lambda *_: None))
+    context = RequestContext(RequestHeader(32, NEWEST, 1, "client"), request, peer, route)
+    work = spawn(handlers.handle(context, request), name="response")
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert work.result() is DEFERRED
+    assert turns > len(resources)  # to build them, and more to encode them
+    _, response = decode_response(b"".join(sent[0])[4:], 32, NEWEST)
+    assert isinstance(response, DescribeConfigsResponse)
+    assert [len(each.configs) > 300 for each in response.results] == [True] * 10
 
 
 def test_settings_that_were_not_announced() -> None:
