@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.quotas.rate import Rate, TokenBucket
+from ottla.broker.quotas.rate import Rate, TokenBucket, forget_idle
 from ottla.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 DEFAULT = "<default>"
 
 # Users, clients and their rates remembered at once. Beyond it, those that did nothing for a whole
-# window are forgotten; Kafka forgets them after an hour.
+# window are forgotten as others come; Kafka forgets them after an hour.
 MAX_REMEMBERED = 10_000
 
 # Who a rate belongs to: user and client id, "" where all of them count together; or the tags that
@@ -163,9 +163,7 @@ class ClientQuota:
         rate = self._rates.get(entity)
         if rate is None:
             if len(self._rates) >= MAX_REMEMBERED:
-                for known, its_rate in list(self._rates.items()):
-                    if its_rate.is_idle(now_ms):
-                        del self._rates[known]
+                forget_idle(self._rates, now_ms)
             rate = Rate(window_count=self._window_count, window_ms=self._window_ms)
             self._rates[entity] = rate
         return rate

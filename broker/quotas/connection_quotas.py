@@ -8,7 +8,7 @@ accepting for a while, and new connections wait in the kernel's backlog.
 
 from typing import NamedTuple
 
-from ottla.broker.quotas.rate import Rate
+from ottla.broker.quotas.rate import Rate, forget_idle
 
 UNLIMITED = 2147483647
 
@@ -143,9 +143,7 @@ class ConnectionLimits:
         rate = rates.get(ip)
         if rate is None:
             if len(rates) >= MAX_RATES:
-                for known, its_rate in list(rates.items()):
-                    if its_rate.is_idle(now_ms):
-                        del rates[known]
+                forget_idle(rates, now_ms)
             rate = rates[ip] = self._new_rate()
         return rate
 

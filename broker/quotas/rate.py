@@ -8,7 +8,14 @@ to the millisecond, and what its users choose their quotas for.
 """
 
 from collections import deque
+from collections.abc import Hashable
 from math import floor
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+# For each new rate two are checked, so that those that are idle go faster than others come.
+_LOOKS = 2
 
 
 class Rate:
@@ -74,6 +81,16 @@ class Rate:
         if missing > 0:
             elapsed += missing * self._window_ms
         return max(elapsed, 1)
+
+
+def forget_idle(rates: dict[K, Rate], now_ms: int) -> None:
+    """Removes idle rates, of a few that were not checked for the longest time: a client that
+    makes up names must not have all rates checked for each of them."""
+    for _ in range(min(_LOOKS, len(rates))):
+        key = next(iter(rates))
+        rate = rates.pop(key)
+        if not rate.is_idle(now_ms):
+            rates[key] = rate  # the last one from now on
 
 
 class SimpleRate(Rate):

@@ -11,6 +11,7 @@ from ottla.broker.quotas.client_quotas import (
     QuotaTable,
 )
 from ottla.broker.quotas.connection_quotas import UNLIMITED, ConnectionLimits
+from ottla.broker.quotas.rate import Rate
 from ottla.protocol.messages.fetch import FetchRequest, ReplicaState
 from ottla.protocol.messages.metadata import MetadataRequest
 
@@ -138,6 +139,30 @@ class TestClientQuota:
         for number in range(20):
             quota.record("alice", f"app-{number}", 1, number * 20_000)
             assert len(quota.rates(number * 20_000)) <= 5
+
+    def test_a_new_name_does_not_cost_a_look_at_all_others(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A client may send another client id with each request."""
+        looks = 0
+        is_idle = Rate.is_idle
+
+        def counted(rate: Rate, now_ms: int) -> bool:
+            nonlocal looks
+            looks += 1
+            return is_idle(rate, now_ms)
+
+        monkeypatch.setattr(Rate, "is_idle", counted)
+        monkeypatch.setattr(quotas_module, "MAX_REMEMBERED", 100)
+        quota = ClientQuota()
+        quota.table.set("", DEFAULT, 1)
+        for number in range(200):
+            quota.record("alice", f"app-{number}", 1, 0)
+        assert looks <= 2 * 100
+        # They are forgotten when others come.
+        for number in range(200, 300):
+            quota.record("alice", f"app-{number}", 1, 60_000)
+        assert len(quota.rates(60_000)) <= 101
 
 
 class TestMutationQuota:
