@@ -5,6 +5,7 @@ import logging
 import os
 import select
 import socket
+from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -133,6 +134,8 @@ class Listener:
         self.limits = listener_limits
         #: As they were accepted: they close in this order.
         self.connections: dict[Connection, None] = {}
+        # In the same order, those that were not known when last checked.
+        self._unknown: OrderedDict[Connection, None] = OrderedDict()
         self._on_protected_connection = on_protected_connection
         self._close_unknown = close_unknown
         self._sock = sock
@@ -167,6 +170,16 @@ class Listener:
             self._closed = True
             self._sock.close()
             self._delayed_closes.close_all()
+
+    def oldest_unknown(self) -> Connection | None:
+        """The oldest connection whose client is not known; it is not looked for among all."""
+        unknown = self._unknown
+        while unknown:
+            connection = next(iter(unknown))
+            if not connection.is_known:
+                return connection
+            del unknown[connection]  # it stays known
+        return None
 
     def _pause(self) -> None:
         if self._accepting:
@@ -283,6 +296,7 @@ class Listener:
             return
         services.statistics.connections_accepted += 1
         self.connections[connection] = None
+        self._unknown[connection] = None
         connection.start()
         if self.limits.protected:
             self._on_protected_connection()
@@ -293,6 +307,7 @@ class Listener:
         if connection.sasl is not None:
             connection.sasl.close()
         self.connections.pop(connection, None)
+        self._unknown.pop(connection, None)
         self._connection_limits.released(self.limits, connection.client_host)
 
 

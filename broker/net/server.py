@@ -203,13 +203,15 @@ class NetworkServer:
     def _make_room(self) -> None:
         """Close the client connection that has been idle longest: a broker connected above
         max.connections, and connections of brokers have priority (KIP-612)."""
+        if self.limits.open <= self.limits.max_connections:
+            return
         clients = [
             connection
             for listener in self._listeners.values()
             if not listener.limits.protected
             for connection in listener.connections
         ]
-        if clients and self.limits.open > self.limits.max_connections:
+        if clients:
             idle_longest = min(clients, key=lambda connection: connection.last_active)
             idle_longest.close("max.connections is reached and a broker connected")
 
@@ -225,7 +227,8 @@ class NetworkServer:
 
     def _oldest_unknown(self) -> Connection | None:
         moment = monotonic() - GRACE_SECONDS
-        unknown = (c for c in self.connections if not c.is_known and c.opened_at < moment)
+        oldest = (listener.oldest_unknown() for listener in self._listeners.values())
+        unknown = (each for each in oldest if each is not None and each.opened_at < moment)
         return min(unknown, key=lambda connection: connection.opened_at, default=None)
 
     def _schedule_reaper(self) -> None:

@@ -5,6 +5,7 @@ from unittest.mock import Mock
 import pytest
 
 import ottla.broker.net.server as server_module
+from ottla.broker.net.connection import Connection
 from ottla.broker.net.descriptors import LEAST_RESERVED, DescriptorReserve
 from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import ListenError
@@ -251,6 +252,32 @@ async def test_descriptors_of_unknown_connections_are_not_used_up(
         assert not network.server.descriptors().are_used_up
         assert await unknown.ask(metadata_request()) == MetadataResponse()
         assert network.server.descriptors().are_used_up
+
+
+async def test_who_is_refused_costs_no_look_at_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE_SECONDS", 0.0)
+    looks = 0
+
+    def counted(connection: Connection) -> bool:
+        nonlocal looks
+        looks += 1
+        return connection.authenticated and connection.identified
+
+    async with running_network() as network:
+        for _ in range(20):
+            client = await network.connect()
+            assert await client.ask(metadata_request()) == MetadataResponse()
+        services = network.server._services
+        assert services is not None
+        services.descriptors = DescriptorReserve(LEAST_RESERVED)
+        monkeypatch.setattr(Connection, "is_known", property(counted))
+        for _ in range(10):
+            assert await (await network.connect()).is_closed()
+            assert network.server.descriptors().are_used_up
+        assert network.server.limits.open == 20
+        assert looks <= 20
 
 
 async def test_idle_clients_go_when_others_take_the_reserve(
