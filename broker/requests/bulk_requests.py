@@ -25,6 +25,7 @@ from time import monotonic
 from types import CoroutineType
 from typing import Any, TypeVar, cast
 
+from ottla.broker.requests import amendments
 from ottla.broker.requests.request_context import (
     DEFERRED,
     Deferred,
@@ -165,7 +166,7 @@ class PartContext(RequestContext):
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            self.amend(response)
+            amendments.apply(self.amend, response)
         self._responded = True
         whole = self._whole
         whole.throttle_time_ms = max(
@@ -175,6 +176,7 @@ class PartContext(RequestContext):
 
     async def respond_in_slices(self, response: Message) -> None:
         """The response to the whole request is encoded in slices."""
+        await self.amend_in_slices(response)
         self.respond(response)
 
     def close(self, reason: str) -> None:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
+from ottla.broker.requests import amendments
 from ottla.broker.runtime.slices import in_larger_steps, run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
@@ -209,7 +210,7 @@ class RequestContext:
         # Set before the response: the connection is muted for so long after the response is sent.
         self.throttle_time_ms = 0
         # Changes the response before it is sent; set by access control.
-        self.amend: Callable[[Any], None] | None = None
+        self.amend: amendments.Amend | None = None
         self._is_counted = False
         self._responded = False
 
@@ -265,7 +266,12 @@ class RequestContext:
         self.connection.send_response(self, parts)
 
     async def respond_in_slices(self, response: Message) -> None:
-        """As `respond`, for a response with very many rows, which is encoded in slices."""
+        """As `respond`, for a response with very many rows, which is changed and encoded in
+        slices."""
+        if not self._responded:
+            await self.amend_in_slices(response)
+            if self._responded:
+                return  # that closed the connection instead
         if not self.complete(response):
             return
         header = self.header
@@ -278,6 +284,12 @@ class RequestContext:
             self._not_encoded(error)
             return
         self.connection.send_response(self, parts)
+
+    async def amend_in_slices(self, response: Message) -> None:
+        """Change a response with very many rows now, in slices, and not when it is sent."""
+        change, self.amend = self.amend, None
+        if change is not None:
+            await amendments.apply_in_slices(change, response)
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -300,7 +312,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            self.amend(response)
+            amendments.apply(self.amend, response)
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True

@@ -117,13 +117,6 @@ EXCEPTIONS = {
     ),
     **dict.fromkeys(
         (
-            "ottla.broker.security.authorization.admin_guard",
-            "ottla.broker.security.authorization.group_guard",
-        ),
-        (BESIDE_KAFKA, "tests/differential/test_access_control.py"),
-    ),
-    **dict.fromkeys(
-        (
             "ottla.broker.server.control_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",

@@ -253,6 +253,7 @@ class _Context(RequestContext):
 
     async def respond_in_slices(self, response: Message) -> None:
         """Nothing is encoded for a caller in this process."""
+        await self.amend_in_slices(response)
         self.respond(response)
 
     def close(self, reason: str) -> None:

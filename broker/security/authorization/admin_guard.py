@@ -12,14 +12,17 @@ from ottla.broker.security.authorization.guard import Check, Guard, refused_rows
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeletableTopicResult
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.authorizer import Authorizer
+    from ottla.protocol.steps import Steps
 
 _NAME = attrgetter("name")
 _TOPIC_SETTINGS, _GROUP_SETTINGS = 2, 32
+_MAX_TOPICS_AT_ONCE = 1000
 
 # Requests that are about the cluster as a whole.
 _ON_CLUSTER = {
@@ -164,30 +167,38 @@ class AdminGuard(Guard):
         if rows:
             amend(context, lambda response: response.responses.extend(rows))
 
-    def _describe_topic_partitions(self, context: RequestContext, request: Any) -> None:
+    def _describe_topic_partitions(
+        self, context: RequestContext, request: Any
+    ) -> Steps[None] | None:
+        if request.topics:
+            names = [topic.name for topic in request.topics]
+            allowed, denied = self.sort_out(
+                context, Operation.DESCRIBE, ResourceType.TOPIC, names, str
+            )
+            self._keep_topics(context, request, allowed, denied)
+            return None
+        steps = self._keep_visible_topics(context, request)
+        if len(self._metadata.snapshot.topics) > _MAX_TOPICS_AT_ONCE:
+            return steps
+        run_at_once(steps)
+        return None
+
+    def _keep_visible_topics(self, context: RequestContext, request: Any) -> Steps[None]:
+        """All topics are requested. No page may end at a name that is hidden."""
+        names = list(self._metadata.snapshot.topics)
+        allowed = yield from self.visible(context, ResourceType.TOPIC, names, str)
+        self._keep_topics(context, request, allowed, [])
+
+    def _keep_topics(
+        self, context: RequestContext, request: Any, allowed: list[str], refused: list[str]
+    ) -> None:
         from ottla.protocol.messages.describe_topic_partitions import (
             DescribeTopicPartitionsResponseTopic,
             TopicRequest,
         )
 
-        is_all = not request.topics
-        names = (
-            sorted(self._metadata.snapshot.topics)
-            if is_all
-            else [topic.name for topic in request.topics]
-        )
-        allowed, denied = self.sort_out(
-            context,
-            Operation.DESCRIBE,
-            ResourceType.TOPIC,
-            names,
-            str,
-            log_if_denied=not is_all,
-        )
-        # Also when all are requested: no page may end at a name that is hidden.
         request.topics = [TopicRequest(name) for name in allowed]
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        refused = [] if is_all else denied
 
         def change(response: Any) -> None:
             if not allowed:

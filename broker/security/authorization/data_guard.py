@@ -29,11 +29,14 @@ if TYPE_CHECKING:
         RequestContext,
     )
     from ottla.broker.security.authorization.authorizer import Authorizer
+    from ottla.protocol.steps import Steps
 
 _NAME = attrgetter("name")
 _TOPIC = attrgetter("topic")
 # Topics that a connection is known to write to; producers of more are checked as usual.
 MAX_WRITABLE_TOPICS = 64
+# Each takes eight decisions.
+_TOPICS_PER_STEP = 4
 # Longer names than topics have are not kept.
 LONGEST_NAME = 255
 _INTERNAL = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC))
@@ -174,18 +177,14 @@ class DataGuard(Guard):
         if not is_all:
             request.topics, refused = self._describable(context, request)
 
-        def change(response: Any) -> None:
+        def change(response: Any) -> Steps[None]:
             if is_all or not request.topics:
                 # An empty list means all topics to the handler in version 0.
-                response.topics, _ = self.sort_out(
-                    context,
-                    Operation.DESCRIBE,
-                    ResourceType.TOPIC,
-                    response.topics if is_all else (),
-                    lambda row: row.name or "",
-                    log_if_denied=False,
+                rows = response.topics if is_all else ()
+                response.topics = yield from self.visible(
+                    context, ResourceType.TOPIC, rows, lambda row: row.name or ""
                 )
-            self._set_operations(context, request, response)
+            yield from self._set_operations(context, request, response)
             response.topics.extend(refused)
 
         amend(context, change)
@@ -224,7 +223,7 @@ class DataGuard(Guard):
             context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False
         ) or allows(context, Operation.CREATE, ResourceType.TOPIC, name)
 
-    def _set_operations(self, context: RequestContext, request: Any, response: Any) -> None:
+    def _set_operations(self, context: RequestContext, request: Any, response: Any) -> Steps[None]:
         version = context.header.api_version
         authorizer = self.authorizer
         if request.include_cluster_authorized_operations and 8 <= version <= 10:
@@ -233,7 +232,9 @@ class DataGuard(Guard):
                 authorizer.operations(context, ResourceType.CLUSTER, CLUSTER_NAME) if allowed else 0
             )
         if request.include_topic_authorized_operations and version >= 8:
-            for row in response.topics:
+            for number, row in enumerate(response.topics, 1):
+                if number % _TOPICS_PER_STEP == 0:
+                    yield
                 if row.name is not None:
                     row.topic_authorized_operations = authorizer.operations(
                         context, ResourceType.TOPIC, row.name
@@ -337,14 +338,12 @@ class DataGuard(Guard):
         amend(context, change)
 
     def _list_transactions(self, context: RequestContext, request: Any) -> None:
-        def change(response: Any) -> None:
-            response.transaction_states, _ = self.sort_out(
+        def change(response: Any) -> Steps[None]:
+            response.transaction_states = yield from self.visible(
                 context,
-                Operation.DESCRIBE,
                 ResourceType.TRANSACTIONAL_ID,
                 response.transaction_states,
                 attrgetter("transactional_id"),
-                log_if_denied=False,
             )
 
         amend(context, change)

@@ -23,6 +23,7 @@ from ottla.protocol.registry import ApiKey
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.authorizer import Authorizer
+    from ottla.protocol.steps import Steps
 
 _NAME = attrgetter("name")
 _GROUP_COORDINATOR, _TRANSACTION_COORDINATOR, _SHARE_COORDINATOR = 0, 1, 2
@@ -148,10 +149,10 @@ class GroupGuard(Guard):
             refused[group.group_id] = [_refused_offsets(topic) for topic in not_allowed]
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
-        def change(response: Any) -> None:
+        def change(response: Any) -> Steps[None]:
             for row in response.groups:
                 if row.group_id in hidden:
-                    self._hide_topics(context, row)
+                    yield from self._hide_topics(context, row)
                 elif not row.error_code:
                     row.topics.extend(refused.get(row.group_id, ()))
             response.groups.extend(
@@ -160,16 +161,9 @@ class GroupGuard(Guard):
 
         amend(context, change)
 
-    def _hide_topics(self, context: RequestContext, rows: Any) -> None:
+    def _hide_topics(self, context: RequestContext, rows: Any) -> Steps[None]:
         """All committed offsets of a group were requested: leave out the hidden topics."""
-        rows.topics, _ = self.sort_out(
-            context,
-            Operation.DESCRIBE,
-            ResourceType.TOPIC,
-            rows.topics,
-            _NAME,
-            log_if_denied=False,
-        )
+        rows.topics = yield from self.visible(context, ResourceType.TOPIC, rows.topics, _NAME)
 
     # Coordinators.
 
@@ -268,14 +262,9 @@ class GroupGuard(Guard):
         if self.authorizer.allows_on_cluster(context, Operation.DESCRIBE, log_if_denied=False):
             return
 
-        def change(response: Any) -> None:
-            response.groups, _ = self.sort_out(
-                context,
-                Operation.DESCRIBE,
-                ResourceType.GROUP,
-                response.groups,
-                attrgetter("group_id"),
-                log_if_denied=False,
+        def change(response: Any) -> Steps[None]:
+            response.groups = yield from self.visible(
+                context, ResourceType.GROUP, response.groups, attrgetter("group_id")
             )
 
         amend(context, change)
