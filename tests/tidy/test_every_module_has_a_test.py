@@ -84,10 +84,6 @@ EXCEPTIONS = {
         (BESIDE_KAFKA, "tests/differential/test_cluster_admin.py"),
     ),
     "ottla.broker.handlers.cluster.envelope": (BESIDE_KAFKA, "tests/differential/test_sasl.py"),
-    "ottla.broker.handlers.security.delegation_tokens": (
-        BESIDE_KAFKA,
-        "tests/differential/test_delegation_tokens.py",
-    ),
     **dict.fromkeys(
         (
             "ottla.broker.observability.console.audit",

@@ -3,14 +3,22 @@
 
 Only clients that authenticated without a token may send them. Without `delegation.token.secret.key`
 they fail with DELEGATION_TOKEN_AUTH_DISABLED. Mirrors Kafka's `KafkaApis`.
+
+A client may create any number of tokens: they are described in slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.request_channel import ANONYMOUS, Principal, RequestContext
+from ottla.broker.requests.long_responses import respond_when_built
+from ottla.broker.requests.request_channel import (
+    ANONYMOUS,
+    Deferred,
+    Principal,
+    RequestContext,
+)
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_delegation_token import (
@@ -35,9 +43,13 @@ from ottla.protocol.messages.renew_delegation_token import (
 if TYPE_CHECKING:
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.controller.tree.znodes_security import TokenInformation
+    from ottla.protocol.steps import Steps
 
 # The first version with the requester of a token, besides its owner (KIP-373).
 _REQUESTER_SINCE = 3
+
+# To decide on a token and to describe it takes 10 us.
+_TOKENS_PER_STEP = 8
 
 Allows = Callable[[RequestContext, Operation, ResourceType, str], bool]
 
@@ -119,22 +131,28 @@ class DelegationTokenHandlers:
 
     def describe(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
-    ) -> DescribeDelegationTokenResponse:
+    ) -> DescribeDelegationTokenResponse | Coroutine[Any, Any, Deferred]:
         try:
             _require_authentication_without_token(context)
         except KafkaError as error:
             return DescribeDelegationTokenResponse(error.code)
         if not self._tokens.is_enabled:
             return DescribeDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+        return respond_when_built(context, self._describe(context, request))
+
+    def _describe(
+        self, context: RequestContext, request: DescribeDelegationTokenRequest
+    ) -> Steps[DescribeDelegationTokenResponse]:
         owners = None
         if request.owners is not None:
             owners = {str(principal) for principal in _principals(request.owners)}
         with_requester = context.header.api_version >= _REQUESTER_SINCE
-        found = [
-            self._described(token, with_requester)
-            for token in self._tokens.all()
-            if self._is_shown(context, token, owners)
-        ]
+        found = []
+        for number, token in enumerate(self._tokens.all(), 1):
+            if number % _TOKENS_PER_STEP == 0:
+                yield
+            if self._is_shown(context, token, owners):
+                found.append(self._described(token, with_requester))
         return DescribeDelegationTokenResponse(tokens=found)
 
     def _is_shown(
