@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from ottla.controller.tree.store import InvalidPath
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.records import errors as records
 from ottla.storage import errors as storage
@@ -36,6 +37,8 @@ _CODES: dict[type[BaseException], int] = {
     storage.CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.SegmentOffsetOverflow: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.InconsistentMetadata: ErrorCode.INCONSISTENT_TOPIC_ID,
+    # As of Kafka; a client may call a group or a user so.
+    InvalidPath: ErrorCode.UNKNOWN_SERVER_ERROR,
     ProtocolError: ErrorCode.INVALID_REQUEST,
     OSError: ErrorCode.KAFKA_STORAGE_ERROR,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,

@@ -62,6 +62,10 @@ class NoChildrenForEphemerals(StoreError):
     """An ephemeral znode cannot have children."""
 
 
+class InvalidPath(StoreError):
+    """No znode of ZooKeeper can have this path, such as one with a part ``..``."""
+
+
 class NotPermitted(StoreError):
     """The ACL of the znode, or a failed authentication, denies the operation."""
 

@@ -3,6 +3,7 @@
 from ottla.controller.tree.store import (
     BadVersion,
     ConnectionLost,
+    InvalidPath,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -21,6 +22,8 @@ _TRANSLATIONS: dict[str, type[StoreError]] = {
     "NoAuthError": NotPermitted,
     "AuthFailedError": NotPermitted,
     "InvalidACLError": NotPermitted,
+    "BadArgumentsError": InvalidPath,
+    "ValueError": InvalidPath,  # kazoo's, for a path that it does not send
     "SessionExpiredError": SessionExpired,
     "SessionMovedError": ConnectionLost,
     "ConnectionLoss": ConnectionLost,
@@ -43,6 +46,8 @@ def _translated(error: BaseException) -> type[StoreError]:
 
 def error_from(error: BaseException, path: str) -> StoreError:
     """The error of the store for one of kazoo's; the message has the path."""
+    if isinstance(error, StoreError):
+        return error
     translated = _translated(error)
     if translated is NoNode:
         return NoNode(path, f"{path} or its parent does not exist")

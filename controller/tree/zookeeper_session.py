@@ -53,6 +53,16 @@ T = TypeVar("T")
 AsyncResult = Any
 
 
+class _Refused:
+    """The result of a call that was not sent."""
+
+    __slots__ = ("exception", "value")
+
+    def __init__(self, exception: Exception) -> None:
+        self.exception = exception
+        self.value = None
+
+
 class _Subscription:
     __slots__ = ("callback", "callbacks")
 
@@ -306,7 +316,8 @@ class ZooKeeperSession:
         self._in_flight += 1
 
     def submit(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
-        """Starts a call of kazoo; ``done`` runs on the loop with its result."""
+        """Starts a call of kazoo; ``done`` runs on the loop with its result, or with the error of
+        a call that kazoo refuses to start."""
         loop = self._loop
         assert loop is not None
 
@@ -314,7 +325,12 @@ class ZooKeeperSession:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._finished, result, done)
 
-        start().rawlink(finished)
+        try:
+            started = start()
+        except Exception as error:
+            loop.call_soon(self._finished, _Refused(error), done)
+            return
+        started.rawlink(finished)
 
     def _finished(self, result: AsyncResult, done: Callable[[AsyncResult], None]) -> None:
         self._in_flight -= 1

@@ -8,6 +8,7 @@ from kazoo import exceptions
 from ottla.controller.tree.store import (
     BadVersion,
     ConnectionLost,
+    InvalidPath,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -34,7 +35,8 @@ from ottla.controller.tree.zookeeper_errors import error_from, is_connection_los
         (exceptions.ConnectionClosedError(), ConnectionLost),
         (exceptions.SessionMovedError(), ConnectionLost),
         (exceptions.MarshallingError(), StoreError),
-        (ValueError("x"), StoreError),
+        (ValueError("relative paths not allowed"), InvalidPath),
+        (exceptions.BadArgumentsError(), InvalidPath),
     ],
 )
 def test_meanings(error: Exception, meaning: type[StoreError]) -> None:
