@@ -190,6 +190,7 @@ class ZooKeeperSession:
             await ending
 
     def kazoo(self) -> "KazooClient":
+        """The client of now; one that has stopped is replaced."""
         if self._client is None:
             raise ConnectionLost("", "The store is not connected.")
         return self._client
@@ -291,7 +292,7 @@ class ZooKeeperSession:
 
     async def _until_connected(self, path: str, deadline: float) -> None:
         assert self._loop is not None
-        while not (self._connected and self.kazoo().connected):
+        while not (self.kazoo().connected and self._connected):
             self._connected = False
             if self._refused:
                 raise NotPermitted(
@@ -344,7 +345,10 @@ class ZooKeeperSession:
     async def request(
         self, path: str, start: Callable[[], AsyncResult], *, repeat: bool = False
     ) -> Any:
-        """A call with a deadline; ``repeat`` for reads, which are retried."""
+        """A call with a deadline; ``repeat`` for reads, which are retried.
+
+        ``start`` takes the client from ``kazoo``: it may be another one since the call waits.
+        """
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000
         while True:

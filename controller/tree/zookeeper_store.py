@@ -112,19 +112,19 @@ class ZooKeeperStore:
     # Reads
 
     async def get(self, path: str) -> tuple[bytes, Stat]:
-        client = self.session.kazoo()
-        data, stat = await self.session.request(path, lambda: client.get_async(path), repeat=True)
+        kazoo = self.session.kazoo
+        data, stat = await self.session.request(path, lambda: kazoo().get_async(path), repeat=True)
         return data or b"", _stat(stat)
 
     async def exists(self, path: str) -> Stat | None:
-        client = self.session.kazoo()
-        stat = await self.session.request(path, lambda: client.exists_async(path), repeat=True)
+        kazoo = self.session.kazoo
+        stat = await self.session.request(path, lambda: kazoo().exists_async(path), repeat=True)
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str) -> list[str]:
-        client = self.session.kazoo()
+        kazoo = self.session.kazoo
         return sorted(
-            await self.session.request(path, lambda: client.get_children_async(path), repeat=True)
+            await self.session.request(path, lambda: kazoo().get_children_async(path), repeat=True)
         )
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -142,10 +142,9 @@ class ZooKeeperStore:
         return await self._get_one_by_one(paths)
 
     async def _get_by_multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        client = self.session.kazoo()
-
         def start(part: Sequence[str]) -> Callable[[], AsyncResult]:
             def call() -> AsyncResult:
+                client = self.session.kazoo()
                 result = client.handler.async_result()
                 client._call(MultiRead([client.chroot + path for path in part]), result)
                 return result
@@ -170,8 +169,8 @@ class ZooKeeperStore:
         return found
 
     async def _get_one_by_one(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        client = self.session.kazoo()
-        starts = [(lambda path=path: client.get_async(path)) for path in paths]
+        kazoo = self.session.kazoo
+        starts = [(lambda path=path: kazoo().get_async(path)) for path in paths]
         found: list[tuple[bytes, Stat] | None] = []
         for path, result in zip(
             paths, await self.session.pipeline(starts, repeat=True), strict=True
@@ -189,9 +188,9 @@ class ZooKeeperStore:
     # Writes
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        client = self.session.kazoo()
+        kazoo = self.session.kazoo
         return _stat(
-            await self.session.request(path, lambda: client.set_async(path, data, version))
+            await self.session.request(path, lambda: kazoo().set_async(path, data, version))
         )
 
     async def create(
@@ -203,10 +202,8 @@ class ZooKeeperStore:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
-        client = self.session.kazoo()
-
         def start() -> AsyncResult:
-            return client.create_async(
+            return self.session.kazoo().create_async(
                 path,
                 data,
                 acl=self._acl(path),
@@ -227,8 +224,8 @@ class ZooKeeperStore:
         return made, _stat(stat)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        client = self.session.kazoo()
-        await self.session.request(path, lambda: client.delete_async(path, version))
+        kazoo = self.session.kazoo
+        await self.session.request(path, lambda: kazoo().delete_async(path, version))
 
     def _commit(self, ops: Sequence[Op]) -> AsyncResult:
         transaction = self.session.kazoo().transaction()
