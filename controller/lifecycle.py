@@ -193,7 +193,9 @@ class Lifecycle:
             finally:
                 self.started.finish()
         elif isinstance(event, ControllerChange):
-            await self._maybe_resign()
+            if await self._maybe_resign() == election.NO_CONTROLLER:
+                # It was deleted before the watch was set again, which does not fire for that.
+                await self._elect()
         elif isinstance(event, Reelect):
             await self._maybe_resign()
             await self._elect()
@@ -310,8 +312,13 @@ class Lifecycle:
             self._on_controller_change(controller_id)
 
     async def _elect(self) -> None:
-        """Tries to become controller unless there is one; starts the failover if elected."""
+        """Tries to become controller unless there is one; starts the failover if elected.
+
+        Without a registration it only reads who is: another broker may have our id, and be it.
+        """
         current = await election.current_controller(self.store)
+        if not self._registered:
+            return
         if current == self.broker_id and self.is_active:
             return
         if current not in (election.NO_CONTROLLER, self.broker_id):
@@ -338,14 +345,15 @@ class Lifecycle:
         if self.components.settings.auto_leader_rebalance_enable:
             self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 
-    async def _maybe_resign(self) -> None:
-        """Reads ``/controller``, and resigns if this broker is not the controller any more."""
+    async def _maybe_resign(self) -> int:
+        """Reads ``/controller`` and returns it; resigns if it is not this broker any more."""
         was_active = self.is_active
         current = await election.current_controller(self.store)
         if was_active and current != self.broker_id:
             self._resign(current)
         elif not was_active and current != self.broker_id:
             self._set_controller(current)
+        return current
 
     async def _on_controller_moved(self) -> None:
         """A fenced write failed: this broker is not the controller of this epoch any more."""

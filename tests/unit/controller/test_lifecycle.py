@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.controller import election
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.controller.lifecycle import RETRY_DELAY_MS
+from ottla.controller.registration import BrokerRegistration
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import ConnectionLost, SetOp
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import CREATED, ConnectionLost, SetOp, WatchEvent
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import SimulatedBroker
@@ -232,6 +235,42 @@ async def test_registration_that_fails_is_retried(
     await settle()
     assert cluster.exists(znodes.broker_path(1))
     assert cluster.controller.is_active
+
+
+async def test_broker_whose_id_was_taken_leaves_the_other_one_alone(cluster: Cluster) -> None:
+    """It was stopped for so long that another one with its id took its place."""
+    cluster.store.lose_session()
+    other = EmbeddedStore(tree=cluster.tree)
+    await other.connect()
+    taken = cluster.registration.info._replace(endpoints=())
+    await BrokerRegistration(other, taken, cluster.runtime.now_ms).register()
+    elected = await election.elect(other, 1, 0)
+    before = await other.exists(znodes.CONTROLLER)
+    cluster.store.expire_session()
+    await settle()
+    for _ in range(3):
+        cluster.runtime.advance(RETRY_DELAY_MS)
+        await settle()
+    assert await other.exists(znodes.CONTROLLER) == before
+    assert await election.read_epoch(other) == (elected.epoch, elected.epoch_version)
+    assert not cluster.controller.is_active
+    await other.close()  # the other one is gone: neither registered nor controller
+    cluster.runtime.advance(RETRY_DELAY_MS)
+    await settle()
+    assert cluster.exists(znodes.broker_path(1))
+    assert cluster.controller.is_active
+
+
+async def test_controller_that_is_gone_before_the_watch_is_set_again(cluster: Cluster) -> None:
+    """The event is the creation of the znode, but when it is read there is none any more."""
+    lifecycle = cluster.controller._lifecycle
+    cluster.controller._handles.pop().cancel()  # no watch fires for what follows
+    cluster.delete_node(znodes.CONTROLLER)
+    cluster.controller._on_controller_node(WatchEvent(CREATED, znodes.CONTROLLER))
+    await settle()
+    assert cluster.exists(znodes.CONTROLLER)
+    assert lifecycle.is_active
+    assert cluster.controller.epoch == 2
 
 
 async def test_waiting_calls_are_completed_when_the_session_expires(
