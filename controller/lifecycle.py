@@ -96,6 +96,7 @@ class Lifecycle:
         self._timer: Cancellable | None = None
         self._retry: Cancellable | None = None
         self._resends: set[int] = set()  # brokers that get the full state after a delay
+        self._takeover_failed = False  # set until the takeover is complete
         self._registered = True  # the broker registers before it starts the controller
         self._handlers: Mapping[type, Handler] = self._table()
 
@@ -314,11 +315,12 @@ class Lifecycle:
     async def _elect(self) -> None:
         """Tries to become controller unless there is one; starts the failover if elected.
 
-        Without a registration it only reads who is: another broker may have our id, and be it.
+        Without a registration it is not, as another broker may have our id; nor between a takeover
+        that failed and its retry, as a failure that stays would make one election follow the other.
         """
-        current = await election.current_controller(self.store)
-        if not self._registered:
+        if not self._registered or (self._takeover_failed and self._retry is not None):
             return
+        current = await election.current_controller(self.store)
         if current == self.broker_id and self.is_active:
             return
         if current not in (election.NO_CONTROLLER, self.broker_id):
@@ -334,6 +336,7 @@ class Lifecycle:
             elected.epoch,
         )
         self._set_controller(self.broker_id)
+        self._takeover_failed = True
         try:
             await self.components.on_controller_failover(elected.epoch, elected.epoch_version)
         except (ControllerMoved, StoreError):
@@ -342,6 +345,7 @@ class Lifecycle:
             logger.exception("Error during controller failover, resigning")
             self._on_store_failure("the controller failover failed")
             return
+        self._takeover_failed = False
         if self.components.settings.auto_leader_rebalance_enable:
             self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 

@@ -151,6 +151,28 @@ async def test_failure_while_taking_over(cluster: Cluster, monkeypatch: pytest.M
     assert cluster.controller.epoch == 3
 
 
+async def test_failures_while_taking_over_have_a_delay_between_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also although the deletion of its znode starts an election."""
+    failures: list[int] = []
+
+    async def broken() -> None:
+        failures.append(cluster.runtime.now_ms())
+        if len(failures) > 20:
+            monkeypatch.undo()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cluster.controller._components.replicas, "startup", broken)
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    for _ in range(3):
+        cluster.runtime.advance(RETRY_DELAY_MS)
+        await settle()
+    start = failures[0]
+    assert [each - start for each in failures] == [RETRY_DELAY_MS * each for each in range(4)]
+
+
 async def test_bug_in_one_handler_does_not_stop_the_others(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
