@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.broker.config.dynamic_layers import is_secret
 from ottla.broker.config.dynamic_rules import is_read_at_start
 from ottla.broker.config.errors import ConfigError
+from ottla.controller.slices import pause
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -53,6 +54,15 @@ class ConfigListener(Protocol):
         """The settings of a client metrics resource."""
 
 
+class _Reading:
+    """Entities that are read, until the result is taken."""
+
+    __slots__ = ("taken_by_others",)
+
+    def __init__(self) -> None:
+        self.taken_by_others: set[str] = set()
+
+
 class DynamicConfig:
     """The dynamic settings of topics and brokers, kept in step with the znode tree."""
 
@@ -80,7 +90,8 @@ class DynamicConfig:
         self._broker: Properties = {}
         # The entities that have settings, by path.
         self._known: dict[str, None] = {}
-        self._watcher = ConfigChangeWatcher(store, runtime, self._take, self._take_missed)
+        self._readings: list[_Reading] = []
+        self._watcher = ConfigChangeWatcher(store, runtime, self._take_announced, self._take_missed)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -149,38 +160,55 @@ class DynamicConfig:
         `change` runs again if the settings change meanwhile.
         """
         properties = await change_config(self._store, entity, change)
-        kind, _, name = entity.partition("/")
-        self._take(kind, name, properties)
+        self._take(entity, properties)
 
     # -- following changes ----------------------------------------------------------------------
 
     async def start(self) -> None:
         """Reads everything there is and follows changes from then on."""
         await self._watcher.start()
-        for kind, name, properties in await self._read_all():
-            self._take(kind, name, properties)
+        await self._take_current(await self._all_entities())
 
     async def _take_missed(self) -> None:
         """After changes that were not announced to this broker."""
-        for kind, name, properties in await self._read_all():
-            try:
-                self._take(kind, name, properties)
-            except Exception:  # the others are taken
-                logger.exception("Failed to apply the configuration of %s/%s", kind, name)
+        await self._take_current(await self._all_entities(), skips_failures=True)
 
-    async def _read_all(self) -> list[tuple[str, str, Properties]]:
-        """(type, name, settings), also of those that were deleted since the last time."""
+    async def _all_entities(self) -> list[str]:
+        """Also those that were deleted since the last time."""
         brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in _broker_entities(self._broker_id)]
         entities = [*brokers, *self._known]
         others = (znodes.ENTITY_CLIENT_METRICS, znodes.ENTITY_GROUPS)
         for kind in (*znodes.ENTITY_TYPES, *others):
             if kind != znodes.ENTITY_BROKERS:
                 entities.extend(await entities_of(self._store, kind))
-        found = await read_configs(self._store, dict.fromkeys(entities))
-        return [
-            (entity.partition("/")[0], entity.partition("/")[2], properties)
-            for entity, properties in found.items()
-        ]
+        return entities
+
+    async def _take_current(self, entities: Iterable[str], *, skips_failures: bool = False) -> None:
+        """Takes what the entities hold now. Other tasks run after each change of a topic.
+
+        What others take of an entity meanwhile may be newer than what was read here: it is read
+        again.
+        """
+        wanted = list(dict.fromkeys(entities))
+        while wanted:
+            reading = _Reading()
+            self._readings.append(reading)
+            try:
+                for entity, properties in (await read_configs(self._store, wanted)).items():
+                    if entity in reading.taken_by_others:
+                        continue
+                    try:
+                        has_changed = self._take(entity, properties, reading)
+                    except Exception:  # the others are taken
+                        if not skips_failures:
+                            raise
+                        logger.exception("Failed to apply the configuration of %s", entity)
+                        continue
+                    if has_changed:
+                        await pause()
+            finally:
+                self._readings.remove(reading)
+            wanted = [entity for entity in wanted if entity in reading.taken_by_others]
 
     def stop(self) -> None:
         """No change is taken after this."""
@@ -188,8 +216,10 @@ class DynamicConfig:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is deleted, and there is no log of it here any more."""
+        entity = f"{znodes.ENTITY_TOPICS}/{topic}"
+        self._note(entity)
         self._topics.pop(topic, None)
-        self._known.pop(f"{znodes.ENTITY_TOPICS}/{topic}", None)
+        self._known.pop(entity, None)
         self._log_configs.pop(topic, None)
 
     async def load_topics(self, topics: Iterable[str]) -> None:
@@ -202,17 +232,28 @@ class DynamicConfig:
         entities = [f"{znodes.ENTITY_TOPICS}/{topic}" for topic in topics]
         if not entities:
             return
-        for entity, properties in (await read_configs(self._store, entities)).items():
-            self._take(znodes.ENTITY_TOPICS, entity.partition("/")[2], properties)
+        await self._take_current(entities)
 
-    def _take(self, kind: str, name: str, properties: Properties) -> None:
+    def _take_announced(self, kind: str, name: str, properties: Properties) -> None:
+        self._take(f"{kind}/{name}", properties)
+
+    def _note(self, entity: str, reading: _Reading | None = None) -> None:
+        """The other readings read the entity again."""
+        for each in self._readings:
+            if each is not reading:
+                each.taken_by_others.add(entity)
+
+    def _take(self, entity: str, properties: Properties, reading: _Reading | None = None) -> bool:
+        """Whether these are other settings of a topic; `reading` is whose result this is."""
+        self._note(entity, reading)
         if properties:
-            self._known[f"{kind}/{name}"] = None
+            self._known[entity] = None
         else:
-            self._known.pop(f"{kind}/{name}", None)
+            self._known.pop(entity, None)
+        kind, _, name = entity.partition("/")
         if kind == znodes.ENTITY_TOPICS:
-            self._take_topic(name, properties)
-        elif kind == znodes.ENTITY_BROKERS:
+            return self._take_topic(name, properties)
+        if kind == znodes.ENTITY_BROKERS:
             if name in _broker_entities(self._broker_id):
                 self._take_broker(name, properties)
         elif kind == znodes.ENTITY_CLIENT_METRICS:
@@ -221,6 +262,7 @@ class DynamicConfig:
             self._take_group(znodes.desanitize(name), properties)
         else:
             self._listener.quota_changed(kind, name, properties)
+        return False
 
     def _take_group(self, group_id: str, properties: Properties) -> None:
         if self._groups.get(group_id, {}) == properties:
@@ -240,9 +282,9 @@ class DynamicConfig:
             self.client_metrics.pop(name, None)
         self._listener.client_metrics_changed(name, properties)
 
-    def _take_topic(self, name: str, properties: Properties) -> None:
+    def _take_topic(self, name: str, properties: Properties) -> bool:
         if self._topics.get(name, {}) == properties:
-            return
+            return False
         if properties:
             self._topics[name] = properties
         else:
@@ -250,6 +292,7 @@ class DynamicConfig:
         self._log_configs.pop(name, None)
         logger.info("Updated the settings of topic %s: %s", name, properties, extra={"topic": name})
         self._listener.topic_changed(name)
+        return True
 
     def _take_broker(self, name: str, properties: Properties) -> None:
         listeners = _listener_names(self._config)

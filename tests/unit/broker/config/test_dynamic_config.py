@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 
+from ottla.controller.slices import ITEMS_PER_SLICE
 from ottla.controller.tree.store import set_or_create
 from ottla.controller.tree.znodes_admin import encode_config
 from tests.doubles.eventually import eventually_async
@@ -46,6 +50,39 @@ async def test_a_new_topic_does_not_get_the_settings_of_an_earlier_one_of_its_na
     await entities.store.delete("/config/topics/t")
     await entities.dynamic.load_topics(["t"])
     assert entities.dynamic.log_config("t").retention_ms == 7 * 24 * 3_600_000
+    await entities.stop()
+
+
+async def test_a_change_counts_that_comes_while_the_settings_of_many_topics_are_read() -> None:
+    entities = await Entities().start()
+    await entities.write("topics/t0", {"retention.ms": "1"})
+    names = [f"t{number}" for number in range(4 * ITEMS_PER_SLICE)]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(entities.dynamic.load_topics(names))
+        await asyncio.sleep(0)  # the first of them are read
+        await entities.write("topics/t0", {"retention.ms": "2"})
+    assert entities.dynamic.log_config("t0").retention_ms == 2
+    await entities.stop()
+
+
+async def test_others_have_turns_while_the_settings_of_many_topics_are_taken() -> None:
+    """Each change looks for the logs of its topic among all logs."""
+    entities = await Entities().start()
+    names = [f"t{number}" for number in range(10)]
+    for name in names:
+        path = f"/config/topics/{name}"
+        await set_or_create(entities.store, path, encode_config({"retention.ms": "1"}))
+    seen = [0]
+
+    async def count() -> None:
+        while seen[-1] < len(names):
+            await asyncio.sleep(0)
+            seen.append(len(entities.changes.topics))
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(count())
+        tasks.create_task(entities.dynamic.load_topics(names))
+    assert max(after - before for before, after in pairwise(seen)) == 1
     await entities.stop()
 
 
