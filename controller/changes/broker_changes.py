@@ -5,7 +5,7 @@ Mirrors ``processBrokerChange``, ``onBrokerStartup`` and ``onBrokerFailure`` of 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.controller.changes.topic_deletion import TopicDeletion
@@ -41,10 +41,14 @@ class IsCompatible(Protocol):
         """Whether the broker supports the finalized features (KIP-584)."""
 
 
-async def read_brokers(store: ZnodeStore) -> dict[int, BrokerInfo]:
-    """All registered brokers with their broker epochs, by id."""
+async def registered_ids(store: ZnodeStore) -> list[int]:
+    """The ids of all registered brokers."""
     names = [name for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
-    ids = sorted(int(name) for name in names)
+    return sorted(int(name) for name in names)
+
+
+async def read_brokers(store: ZnodeStore, ids: Sequence[int]) -> dict[int, BrokerInfo]:
+    """Those of the brokers that are registered, with their broker epochs, by id."""
     found: dict[int, BrokerInfo] = {}
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     for broker_id, node in zip(ids, nodes, strict=True):
@@ -93,11 +97,16 @@ class BrokerChanges:
     async def load(self) -> None:
         """Reads the registered brokers for a new controller, and adds their channels."""
         version = await self.processed.read_version()
-        self.context.brokers = self._compatible_brokers(await read_brokers(self.store))
+        self.context.brokers = await self._read_compatible_brokers()
         self.processed.set_version(version)
         for broker in self.context.brokers.values():
             self.channels.add_broker(broker)
-        await self.watches.watch_brokers(self.context.brokers)
+
+    async def _read_compatible_brokers(self) -> dict[int, BrokerInfo]:
+        """Watches the registered brokers, and reads those that support the features."""
+        ids = await registered_ids(self.store)
+        await self.watches.watch_brokers(ids)
+        return self._compatible_brokers(await read_brokers(self.store, ids))
 
     def _compatible_brokers(self, brokers: dict[int, BrokerInfo]) -> dict[int, BrokerInfo]:
         accepted: dict[int, BrokerInfo] = {}
@@ -115,7 +124,7 @@ class BrokerChanges:
         """Compares the registered brokers with the context; a higher epoch means a restart."""
         context = self.context
         version = await self.processed.read_version()
-        registered = self._compatible_brokers(await read_brokers(self.store))
+        registered = await self._read_compatible_brokers()
         known = context.brokers
         new = [each for each in registered.values() if each.broker_id not in known]
         dead = [broker_id for broker_id in known if broker_id not in registered]
@@ -182,7 +191,6 @@ class BrokerChanges:
             each.partition[0] for each in replicas if each.partition[0] in context.topics_to_delete
         )
         await self.deletion.resume_deletion_for_topics(waiting)
-        await self.watches.watch_brokers(broker_ids)
 
     def _can_come_online(self, replica: PartitionReplica) -> bool:
         """False for a replica whose deletion is started or done: TopicDeletion handles those."""
@@ -200,8 +208,6 @@ class BrokerChanges:
             context.offline_directories.pop(broker_id, None)
             context.shutting_down.discard(broker_id)
         await self.on_replicas_offline(context.replicas_on(broker_ids))
-        for broker_id in broker_ids:
-            self.watches.unwatch_broker(broker_id)
 
     async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
         """Elects leaders for partitions without one, and removes the replicas from their ISRs."""
@@ -224,7 +230,7 @@ class BrokerChanges:
         """A registered broker has changed its listeners or features."""
         context = self.context
         before = context.brokers.get(broker_id)
-        now = (await read_brokers(self.store)).get(broker_id)
+        now = (await read_brokers(self.store, [broker_id])).get(broker_id)
         if before is None or now is None or now.epoch != before.epoch:
             return
         if now.endpoints != before.endpoints or now.features != before.features:

@@ -4,7 +4,7 @@ They are set before the tree is read, so that no change in between is missed, an
 the controller resigns. They mirror the change handlers of Kafka's ``KafkaController``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ottla.controller.events.events import (
     BrokerChange,
@@ -65,16 +65,16 @@ class ZkWatches:
         for path, event in CREATION_SIGNALS.items():
             self._general.append(await self.store.watch_data(path, self._signal(event, made)))
 
-    async def watch_brokers(self, broker_ids: Iterable[int]) -> None:
+    async def watch_brokers(self, broker_ids: Collection[int]) -> None:
+        """Watches these brokers, and no others any more."""
+        for broker_id in [each for each in self._brokers if each not in broker_ids]:
+            self._brokers.pop(broker_id).cancel()
         for broker_id in broker_ids:
             if broker_id not in self._brokers:
                 self._brokers[broker_id] = await self.store.watch_data(
                     znodes.broker_path(broker_id),
                     self._signal(BrokerModification(broker_id), (CHANGED, REARMED)),
                 )
-
-    def unwatch_broker(self, broker_id: int) -> None:
-        _cancel(self._brokers.pop(broker_id, None))
 
     async def watch_topics(self, topics: Iterable[str]) -> None:
         new = [topic for topic in topics if topic not in self._topics]

@@ -136,6 +136,33 @@ async def test_changed_listeners_are_made_known(
     assert removed == [], "the requests in its queue would be dropped, and never sent again"
 
 
+@pytest.mark.parametrize("is_loaded", [False, True])
+async def test_listeners_that_change_while_the_controller_handles_the_start(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_loaded: bool
+) -> None:
+    """Just after its registration was read."""
+    moved = BrokerInfo(4, (Endpoint("PLAINTEXT", "PLAINTEXT", "elsewhere", 1),))
+    channels = cluster.channels
+    original = channels.add_broker
+
+    def add(broker: BrokerInfo) -> None:
+        original(broker)
+        if broker.broker_id == 4:
+            monkeypatch.setattr(channels, "add_broker", original)
+            cluster.set_node(znodes.broker_path(4), znodes.encode_broker(moved, 0))
+
+    if is_loaded:
+        await cluster.add_broker(4)
+        monkeypatch.setattr(channels, "add_broker", add)
+        cluster.delete_node(znodes.CONTROLLER)
+        await settle()
+    else:
+        monkeypatch.setattr(channels, "add_broker", add)
+        await cluster.add_broker(4)
+    assert cluster.controller.context.brokers[4].endpoints == moved.endpoints
+    assert channels.open[4].endpoints == moved.endpoints
+
+
 async def test_node_written_without_a_change_is_no_news(cluster: Cluster) -> None:
     cluster.sent.clear()
     path = znodes.broker_path(2)

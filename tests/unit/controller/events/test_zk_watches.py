@@ -83,7 +83,7 @@ async def test_brokers_topics_and_states() -> None:
         PartitionReassignmentIsrChange(T0),
     ]
     watched.events.clear()
-    watched.watches.unwatch_broker(1)
+    await watched.watches.watch_brokers([])
     watched.watches.unwatch_topic("t")
     watched.watches.unwatch_state(T0)
     watched.watches.unwatch_state(T0)
