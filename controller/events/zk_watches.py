@@ -22,7 +22,6 @@ from ottla.controller.events.events import (
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     CHANGED,
-    CREATED,
     REARMED,
     WatchCallback,
     WatchHandle,
@@ -37,7 +36,7 @@ CHILDREN_SIGNALS: dict[str, Event] = {
     znodes.LOG_DIR_EVENT_NOTIFICATION: LogDirEventNotification(),
     znodes.ISR_CHANGE_NOTIFICATION: IsrChangeNotification(),
 }
-CREATION_SIGNALS: dict[str, Event] = {
+REQUEST_SIGNALS: dict[str, Event] = {
     znodes.PREFERRED_REPLICA_ELECTION: PreferredReplicaElection(),
     znodes.REASSIGN_PARTITIONS: PartitionReassignment(),
 }
@@ -58,12 +57,15 @@ class ZkWatches:
         return lambda seen: self.put(event) if kinds is None or seen.kind in kinds else None
 
     async def watch_general(self) -> None:
-        """Watches the children of five znodes, and the two znodes of administrative requests."""
+        """Watches the children of five znodes, and the two znodes of administrative requests.
+
+        Of the latter also the deletion: the next request may have been there before the watch was
+        set again.
+        """
         for path, event in CHILDREN_SIGNALS.items():
             self._general.append(await self.store.watch_children(path, self._signal(event)))
-        made = (CREATED, CHANGED, REARMED)
-        for path, event in CREATION_SIGNALS.items():
-            self._general.append(await self.store.watch_data(path, self._signal(event, made)))
+        for path, event in REQUEST_SIGNALS.items():
+            self._general.append(await self.store.watch_data(path, self._signal(event)))
 
     async def watch_brokers(self, broker_ids: Collection[int]) -> None:
         """Watches these brokers, and no others any more."""

@@ -59,8 +59,9 @@ async def test_directories_and_requests() -> None:
         assert await watched.kinds() == [kind]
     await watched.store.set(znodes.REASSIGN_PARTITIONS, b"{}")
     assert await watched.kinds() == [PartitionReassignment]
+    # This may be all that is heard of a next request that is there already.
     await watched.store.delete(znodes.REASSIGN_PARTITIONS)
-    assert await watched.kinds() == []
+    assert await watched.kinds() == [PartitionReassignment]
 
 
 async def test_brokers_topics_and_states() -> None:
