@@ -173,10 +173,17 @@ class DelegationTokens:
             return self._runtime.now_ms()
 
     async def remove_expired(self) -> None:
-        """Takes out of the tree what is not valid any more."""
+        """Takes out of the tree what is not valid any more.
+
+        The tree decides: another broker may have renewed a token, and the news be late. (In Kafka
+        such a token is lost.)
+        """
         async with self._changing:
-            for token in self.all():
-                if self._has_expired(token):
+            expired = [token.token_id for token in self.all() if self._has_expired(token)]
+            for token_id in expired:
+                await self._load([token_id])
+                token = self._tokens.get(token_id)
+                if token is not None and self._has_expired(token):
                     logger.info("delegation token %s of %s expired", token.token_id, token.owner)
                     await self._remove(token.token_id)
 

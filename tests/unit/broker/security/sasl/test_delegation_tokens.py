@@ -161,6 +161,31 @@ async def test_the_controller_removes_what_has_expired() -> None:
     assert await store.children("/delegation_token/tokens") == [kept.token_id]
 
 
+async def test_a_token_that_another_broker_has_just_renewed_is_not_removed() -> None:
+    """Its announcement has not come: the controller had no connection, or the watch is late."""
+    store = await connected()
+    other = EmbeddedStore(tree=store.tree)
+    await other.connect()
+    runtime = Runtime()
+    controller, broker = await opened(store, runtime), await opened(other, runtime)
+    token = await controller.create(ANNA, ANNA, [], 0)
+    await eventually_async(lambda: bool(broker.all()))
+    controller.stop()  # hears of no change any more
+    secret = broker.hmac(token.token_id)
+    runtime.time_ms = token.expires_ms
+    until = await broker.renew(ANNA, secret, 2 * DAY_MS)
+    runtime.time_ms = token.expires_ms + 1
+    await controller.remove_expired()
+    assert await store.exists(token_path(token.token_id)) is not None
+    assert [each.expires_ms for each in controller.all()] == [until]
+    runtime.time_ms = until + 1
+    await controller.remove_expired()
+    assert await store.exists(token_path(token.token_id)) is None
+    broker.stop()
+    await other.close()
+    await store.close()
+
+
 async def test_without_a_secret_there_are_none() -> None:
     store = await connected()
     tokens = await opened(store, delegation_token_secret_key="")
