@@ -134,7 +134,7 @@ class PartitionTasks:
         found = completed(segments, epochs, start, log.log_end_offset)
         if found is not None:
             logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)
-            log.leader_epochs.replace(found)
+            log.replace_epochs(found)
 
     def _advance_log_start(self, log: Log) -> None:
         """To the first record that is left, in remote storage or on the local disk.

@@ -215,9 +215,9 @@ class LogDirMover:
         if future.config is not log.config:
             future.update_config(log.config)  # which decides whether they have leader epochs
         self._truncate_copy(key, future)
+        _drop_diverged(log, future)
         if future.log_end_offset < log.local_log_start_offset:
             log.begin_copy(future, self._now_ms())
-        _drop_diverged(log, future)
         start = future.log_end_offset
         truncations = log.truncations
         if start >= log.log_end_offset:
@@ -267,8 +267,9 @@ class LogDirMover:
             self.truncated(log)
             return
         future.update_config(log.config)
-        for epoch, start in log.leader_epochs.entries:
-            future.assign_epoch(epoch, start)
+        # All or none: with a part of them the next try would take the copy for a diverged one.
+        if log.leader_epochs.entries:
+            future.replace_epochs(log.leader_epochs.entries)
         moved = self._log_manager.replace_current_with_future(*key, self._now_ms())
         self._moving.discard(key)
         partition = self._replica_manager.partitions.get(key)

@@ -316,6 +316,11 @@ class Log:
         """
         self._writer.assign_epoch(leader_epoch, start_offset)
 
+    def replace_epochs(self, entries: list[tuple[int, int]]) -> None:
+        """Each leader epoch of this log with its start offset, ascending. Raises DiskFull,
+        LogDirectoryOffline, with what was known before."""
+        self._writer.replace_epochs(entries)
+
     def roll(self, now_ms: int) -> Segment:
         """Starts a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""
         return self.local.roll(now_ms, self.offsets.log_end_offset)

@@ -99,6 +99,13 @@ class LogWriter:
             except OSError as error:
                 raise self._local.write_failed(error) from error
 
+    def replace_epochs(self, entries: list[tuple[int, int]]) -> None:
+        """`Log.replace_epochs`."""
+        try:
+            self._epochs.replace(entries)
+        except OSError as error:
+            raise self._local.write_failed(error) from error
+
     def forget_epochs(self, offset: int) -> None:
         """Before a message of an old format, which has no epoch: followers truncate to the high
         watermark from then on, as in Kafka, since epochs do not tell what is in the log."""
