@@ -52,7 +52,7 @@ ADMIN = (
 LATER = (
     *("late_deletion", "deleted_offsets", "orphaned_offsets", "missed_deletion"),
     "halted_deletion",
-    *("failed_target", "unheard_restart"),
+    *("failed_target", "unwritten_epochs", "unheard_restart"),
     *("replaced_target_stopped", "half_reassigned_stopped", "recreated_in_compaction"),
     *("moved_in_flush", "flushes_without_end", "response_before_close", "led_again"),
 )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 FULL = {errno.ENOSPC: 1_000_000}
+# A request for a move fails when its copy cannot begin.
+MOVE_ATTEMPTS = 4
+MOVED_SECONDS = 60
 # Clients end a transaction every few seconds.
 ENDING_SECONDS = 10
 OFFSETS_PART = "/__consumer_offsets-"
@@ -136,6 +139,23 @@ class UnfinishedTroubles:
         back()
         await asyncio.sleep(self.random.uniform(0.5, 4))
         self._heal()
+
+    async def unwritten_epochs(self, _node: Node) -> None:
+        """A leader moves a replica to its other log directory, which has no space for half of the
+        writes of the leader epochs of the copy, neither at the begin nor at the end."""
+        index = self.random.randrange(self.world.shape.partitions)
+        node = self.leaders.leader(index)
+        if node is None or not node.is_up:
+            return
+        operations = frozenset(("replace", "pwrite"))
+        node.disk.faults = Faults({errno.ENOSPC: 500_000}, operations, "-future/leader-epoch")
+        for _ in range(MOVE_ATTEMPTS):
+            await self.admin.move_away(node, index)
+            await asyncio.sleep(self.random.uniform(2, 4))
+        self._heal()
+        where = TopicPartition(TOPIC, index)
+        if not await self._until(lambda: not _is_moving(node, where), MOVED_SECONDS):
+            self.world.complain(f"{node.host} does not end the move of {where}")
 
     async def failed_target(self, _node: Node) -> None:
         """A leader that is away alone moves a replica to its other log directory, which fails, and
@@ -284,6 +304,13 @@ class UnfinishedTroubles:
                 return True
             await asyncio.sleep(POLL_SECONDS)
         return False
+
+
+def _is_moving(node: Node, where: TopicPartition) -> bool:
+    server: Any = node.server
+    if not node.ready or server is None:
+        return False
+    return server.parts.base.logs.get_future(*where) is not None
 
 
 def _log(node: Node, where: TopicPartition) -> Any:
