@@ -183,6 +183,7 @@ class PartitionFetch:
     def _made_progress(self) -> None:
         self._last_progress = self._clock()
         self._pause_seconds = PAUSE_FIRST_SECONDS
+        self._is_only_unknown = True  # of the failures since then
 
     def _next_size(self, offsets_left: int) -> int:
         """No more than the rest of the range should take: the tail of a task is often short."""
@@ -219,7 +220,7 @@ class PartitionFetch:
                 )
             retriable = error.code in _RETRIABLE
         else:
-            self._unknown_since = None
+            self._failed_otherwise()
             retriable = error.retriable
         if not retriable:
             raise ConnectorError(
@@ -230,14 +231,21 @@ class PartitionFetch:
         return position
 
     def _stays_unknown(self, code: int) -> bool:
-        """Whether brokers have not known the partition for long enough to believe them."""
+        """Whether brokers have not known the partition for long enough to believe them: for ten
+        seconds, or until the time-out, if nothing else has failed."""
         if code not in _UNKNOWN:
-            self._unknown_since = None
+            self._failed_otherwise()
             return False
         if self._unknown_since is None:
             self._unknown_since = self._clock()
         unknown_seconds = self._clock() - self._unknown_since + self._pause_seconds
-        return unknown_seconds > min(UNKNOWN_PARTITION_TIMEOUT_SECONDS, self._timeout_seconds)
+        return unknown_seconds > UNKNOWN_PARTITION_TIMEOUT_SECONDS or (
+            self._is_only_unknown
+            and self._idle_seconds() + self._pause_seconds > self._timeout_seconds
+        )
+
+    def _failed_otherwise(self) -> None:
+        self._unknown_since, self._is_only_unknown = None, False
 
     def _why_unknown(self) -> str:
         name, topic_id = describe(self._wanted.partition), self._wanted.topic_id

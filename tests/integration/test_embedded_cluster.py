@@ -68,7 +68,10 @@ def test_nothing_is_left_of_a_cluster() -> None:
         directories = [broker.directory for broker in cluster.brokers]
         assert all(directory.exists() for directory in directories)
     assert not any(directory.exists() for directory in directories)
-    eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
+    eventually(
+        lambda: set(threading.enumerate()) <= before,
+        lambda: f"left: {set(threading.enumerate()) - before}",
+    )
 
 
 def test_a_wrong_setting_leaves_nothing_running() -> None:
