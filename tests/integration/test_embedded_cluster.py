@@ -15,6 +15,31 @@ from tests.doubles.eventually import eventually
 SECONDS = 60.0
 
 
+# These come first: the brokers of the fixture, which runs from its first use on, start threads when
+# they have work for them.
+
+
+def test_nothing_is_left_of_a_cluster() -> None:
+    before = set(threading.enumerate())
+    cluster = Cluster(brokers=2)
+    with cluster:
+        directories = [broker.directory for broker in cluster.brokers]
+        assert all(directory.exists() for directory in directories)
+    assert not any(directory.exists() for directory in directories)
+    eventually(
+        lambda: set(threading.enumerate()) <= before,
+        lambda: f"left: {set(threading.enumerate()) - before}",
+    )
+
+
+def test_a_wrong_setting_leaves_nothing_running() -> None:
+    before = set(threading.enumerate())
+    cluster = Cluster(brokers=2, log_segment_bytes="many")
+    with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
+        cluster.start()
+    eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=3) as made:
@@ -59,27 +84,6 @@ def test_records_survive_the_loss_of_a_leader(cluster: Cluster) -> None:
     eventually(all_read, lambda: f"{len(values)} of 200 records", seconds=SECONDS)
     consumer.close()
     assert sorted(values) == sorted(b"%d" % number for number in range(200))
-
-
-def test_nothing_is_left_of_a_cluster() -> None:
-    before = set(threading.enumerate())
-    cluster = Cluster(brokers=2)
-    with cluster:
-        directories = [broker.directory for broker in cluster.brokers]
-        assert all(directory.exists() for directory in directories)
-    assert not any(directory.exists() for directory in directories)
-    eventually(
-        lambda: set(threading.enumerate()) <= before,
-        lambda: f"left: {set(threading.enumerate()) - before}",
-    )
-
-
-def test_a_wrong_setting_leaves_nothing_running() -> None:
-    before = set(threading.enumerate())
-    cluster = Cluster(brokers=2, log_segment_bytes="many")
-    with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
-        cluster.start()
-    eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
 
 
 def test_a_cluster_has_brokers() -> None:
