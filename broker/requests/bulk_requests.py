@@ -52,7 +52,7 @@ from ottla.protocol.registry import API, ApiKey
 T = TypeVar("T")
 
 # Checks that need nothing of the request; raise KafkaError.
-EarlyCheck = Callable[[RequestContext, Any], Any]
+EarlyCheck = Callable[[RequestContext, Any], None]
 # Closes the connection of an invalid request and logs why.
 Refuse = Callable[[RequestContext, str], None]
 

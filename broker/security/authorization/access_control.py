@@ -12,6 +12,7 @@ from ottla.protocol.registry import ApiKey
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.requests.bulk_requests import EarlyCheck
     from ottla.broker.requests.request_context import HandlerEntry, RequestContext
     from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.authorization.acl_store import AclStore
@@ -55,7 +56,7 @@ class AccessControl:
         #: The same without a line in the security log.
         self.allows_silently: Allows = allow_all
         #: Those of the APIs that need one permission on the cluster, whatever is requested.
-        self.checks_on_cluster: dict[int, Check] = {}
+        self.checks_on_cluster: dict[int, EarlyCheck] = {}
         #: Whether the client of a connection may send an API at all; None without an authorizer.
         self.may_send: MaySend | None = None
         self._checks: dict[int, Check] = {}

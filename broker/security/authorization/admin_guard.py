@@ -16,6 +16,7 @@ from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.requests.bulk_requests import EarlyCheck
     from ottla.broker.requests.request_context import RequestContext
     from ottla.broker.security.authorization.authorizer import Authorizer
     from ottla.protocol.steps import Steps
@@ -61,10 +62,11 @@ class AdminGuard(Guard):
         super().__init__(authorizer)
         self._metadata = metadata
         #: These read nothing of the request.
-        self.on_cluster: dict[int, Check] = {
+        self.on_cluster: dict[int, EarlyCheck] = {
             key: partial(self._on_cluster, operation) for key, operation in _ON_CLUSTER.items()
         }
-        self.checks = self.on_cluster | {
+        self.checks: dict[int, Check] = {
+            **self.on_cluster,
             ApiKey.CREATE_TOPICS: self._create_topics,
             ApiKey.DELETE_TOPICS: self._delete_topics,
             ApiKey.DELETE_RECORDS: self._delete_records,
