@@ -23,6 +23,7 @@ from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.delivery import Delivery
 from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
 from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import FencedWriter
@@ -149,7 +150,7 @@ class ControllerComponents:
         await self.isr_changes.discard_notifications()
         await self.broker_changes.load()
         await self.topic_changes.load_topics(await self.store.children(znodes.TOPICS))
-        for partition in context.partitions():
+        async for partition in in_slices(context.partitions()):
             if context.assignment(partition).is_being_reassigned:
                 context.partitions_being_reassigned[partition] = None
         state_zxids = await refresh_leadership(context, self.writer, context.partitions())

@@ -389,7 +389,7 @@ class Controller:
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> dict[TopicPartition, ReplicaAssignment]:
-            return self._components.reassignment.active_reassignments(wanted)
+            return await self._components.reassignment.active_reassignments(wanted)
 
         state = ControllerState.LIST_PARTITION_REASSIGNMENT
         return await self._call("ListPartitionReassignments", state, work)

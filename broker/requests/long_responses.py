@@ -24,6 +24,14 @@ def respond_when_built(
     return respond_in_slices(context, steps)
 
 
+async def respond_after_building(
+    context: RequestContext, steps: Generator[None, None, M]
+) -> M | Deferred:
+    """As `respond_when_built`, for a handler that has waited for something."""
+    found = respond_when_built(context, steps)
+    return await found if isinstance(found, Coroutine) else found
+
+
 async def respond_in_slices(
     context: RequestContext, steps: Generator[None, None, Message]
 ) -> Deferred:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.model import NO_LEADER, LeaderAndIsr
 from ottla.controller.settings import ControllerSettings
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy, preferred_leader
@@ -49,7 +50,7 @@ class LeaderElections:
         wanted = list(self.context.partitions() if partitions is None else partitions)
         response: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
-        for partition in wanted:
+        async for partition in in_slices(wanted):
             error = self._validate(partition, election_type)
             if error is None:
                 electable.append(partition)
@@ -61,7 +62,7 @@ class LeaderElections:
         outcomes = await self.partitions.handle_state_changes(
             electable, PartitionState.ONLINE, strategy
         )
-        for partition in electable:
+        async for partition in in_slices(electable):
             response[partition] = self._row(outcomes, partition, election_type)
         if everywhere:
             response = {
@@ -139,21 +140,23 @@ class LeaderElections:
         logger.debug("Processing automatic preferred replica leader election")
         context = self.context
         by_preferred: dict[int, list[TopicPartition]] = {}
-        for partition in context.partitions():
+        async for partition in in_slices(context.partitions()):
             replicas = context.assignment(partition).replicas
             if replicas and partition[0] not in context.topics_to_delete:
                 by_preferred.setdefault(replicas[0], []).append(partition)
         for broker_id, partitions in by_preferred.items():
             elsewhere = [
                 partition
-                for partition in partitions
+                async for partition in in_slices(partitions)
                 if partition in context.leadership
                 and context.leadership[partition].leader != broker_id
             ]
             ratio = len(elsewhere) / len(partitions)
             if ratio * 100 <= settings.leader_imbalance_per_broker_percentage:
                 continue
-            candidates = [each for each in elsewhere if self._preferred_can_lead(each)]
+            candidates = [
+                each async for each in in_slices(elsewhere) if self._preferred_can_lead(each)
+            ]
             if candidates:
                 logger.info(
                     "Processing automatic preferred replica leader election: leader imbalance "

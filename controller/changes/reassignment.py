@@ -26,6 +26,7 @@ from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
@@ -113,15 +114,17 @@ class Reassignment:
             response[partition] = await self._start(partition, replicas)
         return {partition: response[partition] for partition in targets}
 
-    def active_reassignments(
+    async def active_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """The reassignments in progress, of the given partitions or of all."""
         wanted = self.context.partitions_being_reassigned if partitions is None else partitions
-        found = {partition: self.context.assignment(partition) for partition in wanted}
-        return {
-            each: assignment for each, assignment in found.items() if assignment.is_being_reassigned
-        }
+        found = {}
+        async for partition in in_slices(wanted):
+            assignment = self.context.assignment(partition)
+            if assignment.is_being_reassigned:
+                found[partition] = assignment
+        return found
 
     async def on_isr_change(self, partition: TopicPartition) -> None:
         """The ISR of a partition changed: completes its reassignment if it can."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla.controller.runtime import Runtime
+from ottla.controller.slices import in_slices
 from ottla.controller.tree import znodes
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
 from ottla.controller.tree.store import (
@@ -70,7 +71,8 @@ async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, 
     wanted = list(entities)
     paths = [znodes.config_path(entity) for entity in wanted]
     found: dict[str, dict[str, str]] = {}
-    for entity, path, node in zip(wanted, paths, await store.get_many(paths), strict=True):
+    nodes = await store.get_many(paths)
+    async for entity, path, node in in_slices(zip(wanted, paths, nodes, strict=True)):
         try:
             found[entity] = {} if node is None else decode_config(path, node[0])
         except MalformedZnode as error:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
+from typing import Any, cast
+
+from ottla.controller.changes.leader_elections import PREFERRED, LeaderElections
+from ottla.controller.model import BrokerInfo, LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.registration import create_persistent_paths
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.state.context import ControllerContext
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, Op
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -17,6 +22,7 @@ __all__ = ["meter"]
 
 TOPICS, PARTITIONS = 250, 20
 BROKERS = (1, 2, 3)
+ELECTED = 100_000
 
 
 def fill(cluster: Cluster) -> None:
@@ -75,3 +81,35 @@ async def test_states_of_a_large_cluster(meter: TurnMeter) -> None:
     assert partitions_sent(cluster, LeaderAndIsrRequest, 2) == everything
     await settle()
     await cluster.stop()
+
+
+class ElectedPartitions:
+    """The state machine of partitions: notes for how many a leader was to be elected."""
+
+    elected = 0
+
+    async def handle_state_changes(
+        self, partitions: list[TopicPartition], *_: object
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        self.elected += len(partitions)
+        return dict.fromkeys(partitions, LeaderAndIsr(1, 1, (1, 2)))
+
+
+async def test_preferred_leaders_of_a_large_cluster(meter: TurnMeter) -> None:
+    context = ControllerContext()
+    for broker_id in (1, 2):
+        context.brokers[broker_id] = cast("BrokerInfo", object())
+    for index in range(ELECTED):
+        partition = TopicPartition("t", index)
+        context.set_assignment(partition, ReplicaAssignment((1, 2)))
+        context.leadership[partition] = LeaderAndIsr(2, 0, (1, 2))
+    partitions = ElectedPartitions()
+    elections = LeaderElections(context, cast("Any", None), cast("Any", partitions))
+    await begin(meter)
+    await in_turns(elections.auto_leader_rebalance(ControllerSettings()))
+    assert meter.most_calls < MAX_CALLS, meter.where
+    assert partitions.elected == ELECTED
+
+    await begin(meter)
+    assert len(await in_turns(elections.elect(None, PREFERRED))) == ELECTED
+    assert partitions.elected == 2 * ELECTED

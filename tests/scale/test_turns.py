@@ -368,6 +368,7 @@ class Peer:
 
     closed = False
     client_host = "127.0.0.1"
+    listener_name = "PLAINTEXT"
 
     def __init__(self) -> None:
         self.sent = 0

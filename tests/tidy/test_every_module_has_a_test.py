@@ -69,15 +69,12 @@ EXCEPTIONS = {
         ),
         (THROUGH_ANOTHER, "tests/unit/broker/groups/log/test_loading.py"),
     ),
-    "ottla.broker.handlers.admin.log_dirs": (BESIDE_KAFKA, "tests/differential/test_log_dirs.py"),
     "ottla.broker.handlers.admin.topics": (BESIDE_KAFKA, "tests/differential/test_topics.py"),
     **dict.fromkeys(
         (
             "ottla.broker.handlers.cluster.allocate_producer_ids",
             "ottla.broker.handlers.cluster.alter_partition",
             "ottla.broker.handlers.cluster.controlled_shutdown",
-            "ottla.broker.handlers.cluster.elect_leaders",
-            "ottla.broker.handlers.cluster.partition_reassignments",
             "ottla.broker.handlers.cluster.update_features",
             "ottla.broker.handlers.metadata.describe_cluster",
         ),

@@ -22,7 +22,8 @@ from ottla.broker.quotas.client_quotas import (
     REQUEST_PERCENTAGE,
 )
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_after_building
+from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_client_quotas import (
@@ -42,7 +43,11 @@ from ottla.protocol.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.config.dynamic_config import DynamicConfig
+    from ottla.broker.config.dynamic_config import DynamicConfig, Properties
+    from ottla.protocol.steps import Steps
+
+# An entity takes 5 us.
+_ENTITIES_PER_STEP = 16
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -73,35 +78,17 @@ class QuotaAdminHandlers:
 
     async def describe(
         self, context: RequestContext, request: DescribeClientQuotasRequest
-    ) -> DescribeClientQuotasResponse:
+    ) -> DescribeClientQuotasResponse | Deferred:
         wanted = _components(request.components)
-        found: list[tuple[Entity, dict[str, float]]] = []
+        kinds = []
         if IP not in wanted:
-            for kind in (znodes.ENTITY_USERS, znodes.ENTITY_CLIENTS):
-                found.extend(await self._quotas(kind, _CLIENT_KEYS))
+            kinds += [znodes.ENTITY_USERS, znodes.ENTITY_CLIENTS]
         if not wanted.keys() & {USER, CLIENT_ID}:
-            found.extend(await self._quotas(znodes.ENTITY_IPS, _IP_KEYS))
-        response = DescribeClientQuotasResponse(error_message=None, entries=[])
-        assert response.entries is not None
-        for entity, values in found:
-            if values and _matches(entity, wanted, request.strict):
-                response.entries.append(
-                    EntryData(
-                        [EntityData(kind, name) for kind, name in entity.items()],
-                        [ValueData(key, value) for key, value in values.items()],
-                    )
-                )
-        return response
-
-    async def _quotas(
-        self, kind: str, keys: frozenset[str]
-    ) -> list[tuple[Entity, dict[str, float]]]:
-        """All entities of a type with their quotas; users hold other settings, too."""
-        entities = await self._dynamic_config.read_all(kind)
-        return [
-            (_entity_of(path), {key: float(text) for key, text in texts.items() if key in keys})
-            for path, texts in entities.items()
-        ]
+            kinds.append(znodes.ENTITY_IPS)
+        found: dict[str, Properties] = {}
+        for kind in kinds:
+            found.update(await self._dynamic_config.read_all(kind))
+        return await respond_after_building(context, _described(found, wanted, request.strict))
 
     # -- AlterClientQuotas ----------------------------------------------------------------------
 
@@ -172,6 +159,24 @@ def _components(components: Sequence[ComponentData]) -> dict[str, tuple[int, str
             "with user or clientId filter component."
         )
     return wanted
+
+
+def _described(
+    found: Mapping[str, Properties],
+    wanted: Mapping[str, tuple[int, str | None]],
+    strict: bool,
+) -> Steps[DescribeClientQuotasResponse]:
+    """The quotas of entities by path; users hold other settings, too."""
+    entries = []
+    for number, (path, texts) in enumerate(found.items(), 1):
+        if number % _ENTITIES_PER_STEP == 0:
+            yield
+        entity = _entity_of(path)
+        keys = _IP_KEYS if IP in entity else _CLIENT_KEYS
+        values = [ValueData(key, float(text)) for key, text in texts.items() if key in keys]
+        if values and _matches(entity, wanted, strict):
+            entries.append(EntryData([EntityData(*part) for part in entity.items()], values))
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
 def _matches(entity: Entity, wanted: Mapping[str, tuple[int, str | None]], strict: bool) -> bool:

@@ -2,14 +2,18 @@
 
 AlterReplicaLogDirs starts to move replicas to other log directories of this broker; the response
 says whether a move has begun. DescribeLogDirs shows its progress (`is_future_key`) (KIP-113).
+
+Both may be about all replicas of a broker, and work in slices then.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_when_built
+from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -28,8 +32,13 @@ from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.replication.log_dir_mover import LogDirMover
+    from ottla.protocol.steps import Steps
     from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.log.log import Log
+
+# A row takes 2 us, and the size of a segment, of which a log has many, a tenth of that.
+_SEGMENTS_PER_STEP = 256
+_SEGMENTS_LIKE_A_ROW = 4
 
 
 class LogDirsHandlers:
@@ -41,7 +50,10 @@ class LogDirsHandlers:
 
     def alter_replica_log_dirs(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
-    ) -> AlterReplicaLogDirsResponse:
+    ) -> AlterReplicaLogDirsResponse | Coroutine[Any, Any, Deferred]:
+        return respond_when_built(context, self._alter(request))
+
+    def _alter(self, request: AlterReplicaLogDirsRequest) -> Steps[AlterReplicaLogDirsResponse]:
         topics: dict[str, AlterReplicaLogDirTopicResult] = {}
         for directory in request.dirs:
             for topic in directory.topics:
@@ -53,11 +65,15 @@ class LogDirsHandlers:
                     except Exception as error:
                         code = error_code(error)
                     rows.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
+                    yield  # the directory and the files of a log take more than 0.1 ms
         return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
     def describe_log_dirs(
         self, context: RequestContext, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
+    ) -> DescribeLogDirsResponse | Coroutine[Any, Any, Deferred]:
+        return respond_when_built(context, self._describe(request))
+
+    def _describe(self, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
         requested = None
         if request.topics is not None:
             requested = {(t.topic, index) for t in request.topics for index in t.partitions}
@@ -69,16 +85,22 @@ class LogDirsHandlers:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             result.total_bytes, result.usable_bytes = _total_and_usable_bytes(directory.path)
-            result.topics = self._topics_in(directory.path, requested)
+            result.topics = yield from self._topics_in(directory.path, requested)
         return response
 
     def _topics_in(
         self, directory: str, requested: set[tuple[str, int]] | None
-    ) -> list[DescribeLogDirsTopic]:
+    ) -> Steps[list[DescribeLogDirsTopic]]:
         topics: dict[str, DescribeLogDirsTopic] = {}
+        read = 0
         for log in self._log_manager.logs_in(directory):
+            if read >= _SEGMENTS_PER_STEP:
+                read = 0
+                yield
+            read += 1
             if requested is not None and (log.topic, log.partition) not in requested:
                 continue
+            read += _SEGMENTS_LIKE_A_ROW + len(log.segments)
             topic = topics.get(log.topic)
             if topic is None:
                 topic = topics[log.topic] = DescribeLogDirsTopic(log.topic)

@@ -5,10 +5,13 @@ Sent to the active controller; any other broker responds with NOT_CONTROLLER.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.error_map import error_message
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_after_building
+from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.controller.errors import ApiError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -20,6 +23,10 @@ from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
+    from ottla.protocol.steps import Steps
+
+# A row takes 1 us.
+_ROWS_PER_STEP = 64
 
 _PREFERRED = 0
 _UNCLEAN = 1
@@ -33,7 +40,7 @@ class ElectLeadersHandler:
 
     async def handle(
         self, context: RequestContext, request: ElectLeadersRequest
-    ) -> ElectLeadersResponse:
+    ) -> ElectLeadersResponse | Deferred:
         topics = request.topic_partitions
         partitions = None
         if topics is not None:
@@ -44,26 +51,27 @@ class ElectLeadersHandler:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"There is no election type {election_type}."
             )
-        response = ElectLeadersResponse()
+        top_level_code = 0
         try:
             rows = await self._controller.elect_leaders(
                 partitions, election_type, timeout_ms=request.timeout_ms
             )
         except KafkaError as error:
             if context.header.api_version >= 1:  # Version 0 has no error code at the top level.
-                response.error_code = error.code
-            rows = {}
-            for partition in partitions or ():
-                _add_row(response, partition, error.code, error_message(error))
-        for partition, row in rows.items():
-            _add_row(response, partition, row.code, row.message)
-        return response
+                top_level_code = error.code
+            failed = ApiError(error.code, error_message(error))
+            rows = dict.fromkeys(partitions or (), failed)
+        return await respond_after_building(context, _response(top_level_code, rows))
 
 
-def _add_row(
-    response: ElectLeadersResponse, partition: TopicPartition, code: int, message: str | None
-) -> None:
-    results = response.replica_election_results
-    if not results or results[-1].topic != partition.topic:
-        results.append(ReplicaElectionResult(partition.topic))
-    results[-1].partition_result.append(PartitionResult(partition.partition, code, message))
+def _response(code: int, rows: Mapping[TopicPartition, ApiError]) -> Steps[ElectLeadersResponse]:
+    results: list[ReplicaElectionResult] = []
+    for number, (partition, row) in enumerate(rows.items(), 1):
+        if number % _ROWS_PER_STEP == 0:
+            yield
+        if not results or results[-1].topic != partition.topic:
+            results.append(ReplicaElectionResult(partition.topic))
+        results[-1].partition_result.append(
+            PartitionResult(partition.partition, row.code, row.message)
+        )
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)

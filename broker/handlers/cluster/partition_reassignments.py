@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_after_building
+from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.protocol.messages import alter_partition_reassignments, list_partition_reassignments
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
+    from ottla.controller.model import ReplicaAssignment
+    from ottla.protocol.steps import Steps
+
+# A row takes 2 us.
+_ROWS_PER_STEP = 64
 
 
 class PartitionReassignmentHandlers:
@@ -51,8 +57,7 @@ class PartitionReassignmentHandlers:
         self,
         context: RequestContext,
         request: list_partition_reassignments.ListPartitionReassignmentsRequest,
-    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse:
-        module = list_partition_reassignments
+    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse | Deferred:
         requested = None
         if request.topics is not None:
             requested = [
@@ -61,20 +66,30 @@ class PartitionReassignmentHandlers:
                 for index in topic.partition_indexes
             ]
         found = await self._controller.list_partition_reassignments(requested)
-        # Kafka's message of a success is empty, not null.
-        response = module.ListPartitionReassignmentsResponse(error_message="")
-        for name, partitions in _by_topic(found).items():
-            rows = [
-                module.OngoingPartitionReassignment(
-                    each.partition,
-                    [*found[each].replicas],
-                    [*found[each].adding],
-                    [*found[each].removing],
-                )
-                for each in partitions
-            ]
-            response.topics.append(module.OngoingTopicReassignment(name, rows))
-        return response
+        return await respond_after_building(context, _listed(found))
+
+
+def _listed(
+    found: Mapping[TopicPartition, ReplicaAssignment],
+) -> Steps[list_partition_reassignments.ListPartitionReassignmentsResponse]:
+    module = list_partition_reassignments
+    topics: dict[str, list_partition_reassignments.OngoingTopicReassignment] = {}
+    for number, (partition, assignment) in enumerate(found.items(), 1):
+        if number % _ROWS_PER_STEP == 0:
+            yield
+        topic = topics.get(partition.topic)
+        if topic is None:
+            topic = topics[partition.topic] = module.OngoingTopicReassignment(partition.topic, [])
+        topic.partitions.append(
+            module.OngoingPartitionReassignment(
+                partition.partition,
+                [*assignment.replicas],
+                [*assignment.adding],
+                [*assignment.removing],
+            )
+        )
+    # Kafka's message of a success is empty, not null.
+    return module.ListPartitionReassignmentsResponse(error_message="", topics=list(topics.values()))
 
 
 def _by_topic(

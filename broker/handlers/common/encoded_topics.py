@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from ottla.broker.runtime.slices import run_in_slices
 from ottla.protocol.codec import encoder
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.protocol.primitives import encode_unsigned_varint
+from ottla.protocol.steps import Steps
 
 # One takes 1.6 us to build and encode, a kept topic 0.7 us.
 PARTITIONS_PER_STEP = 64
@@ -30,7 +31,7 @@ _FIRST_WITH_OPERATIONS = 8
 _LAST_WITH_CLUSTER_OPERATIONS = 10
 _FIRST_FLEXIBLE = MetadataResponse.FIRST_FLEXIBLE_VERSION
 
-BuildRow = Callable[[TopicMetadata], MetadataResponseTopic]
+BuildRow = Callable[[TopicMetadata], Steps[MetadataResponseTopic]]
 
 
 class EncodedTopic:
@@ -67,7 +68,7 @@ class EncodedTopics:
 
     def _rows(
         self, snapshot: MetadataSnapshot, kind: Kind, build: BuildRow, operations: int
-    ) -> Generator[None, None, list[EncodedTopic]]:
+    ) -> Steps[list[EncodedTopic]]:
         before = self._kept.get(kind, {})
         # Only what the snapshot has: deleted topics are dropped here.
         encoded: dict[str, tuple[TopicMetadata, bytes]] = {}
@@ -76,7 +77,8 @@ class EncodedTopics:
         for name, topic in snapshot.topics.items():
             found = before.get(name)
             if found is None or found[0] is not topic:
-                found = (topic, encode_topic(build(topic), kind.version))
+                row = yield from build(topic)
+                found = (topic, (yield from _encode_in_steps(row, kind.version)))
                 partitions += len(topic.partitions)
             encoded[name] = found
             rows.append(EncodedTopic(name, found[1], operations))
@@ -96,6 +98,23 @@ def encode_topic(row: MetadataResponseTopic, version: int) -> bytes:
     alone = encoder(MetadataResponse, version)(MetadataResponse(topics=[row]))
     before, after = _bytes_around_topic(version)
     return alone[before : len(alone) - after]
+
+
+def _encode_in_steps(row: MetadataResponseTopic, version: int) -> Steps[bytes]:
+    """As `encode_topic`."""
+    partitions = row.partitions
+    if len(partitions) <= PARTITIONS_PER_STEP:
+        return encode_topic(row, version)
+    row.partitions = []
+    before = encode_topic(row, version)[: -len(_count(0, version))]
+    pieces = [before, _count(len(partitions), version)]
+    for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+        yield
+        row.partitions = partitions[start : start + PARTITIONS_PER_STEP]
+        alone = encode_topic(row, version)
+        pieces.append(alone[len(before) + len(_count(len(row.partitions), version)) :])
+    row.partitions = partitions
+    return b"".join(pieces)
 
 
 @cache

@@ -6,7 +6,7 @@ epochs; 8 authorized operations on request; 9 flexible; 10 topic ids; 11 no clus
 topics may be requested by id alone.
 
 A response with all topics of a large cluster is built in slices from topics that are kept encoded,
-see `encoded_topics`.
+see `encoded_topics`; one with large topics that the client names is built and encoded in slices.
 
 A topic that the request creates has LEADER_NOT_AVAILABLE first, as in Kafka; clients retry.
 """
@@ -14,7 +14,7 @@ A topic that the request creates has LEADER_NOT_AVAILABLE first, as in Kafka; cl
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
@@ -23,18 +23,26 @@ from ottla.broker.handlers.common.authorized_operations import (
     NOT_REQUESTED,
     TOPIC_OPERATIONS,
 )
-from ottla.broker.handlers.common.encoded_topics import EncodedMetadata, EncodedTopics, Kind
+from ottla.broker.handlers.common.encoded_topics import (
+    PARTITIONS_PER_STEP,
+    EncodedMetadata,
+    EncodedTopics,
+    Kind,
+)
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import INTERNAL_TOPICS
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -80,7 +88,7 @@ class MetadataHandler:
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
-    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse | Deferred]:
         version = context.header.api_version
         snapshot = self._metadata.snapshot
         nodes = self._endpoints.nodes(context)
@@ -102,33 +110,34 @@ class MetadataHandler:
                 has_operations and len(snapshot.topics) > MAX_TOPICS_WITH_OPERATIONS
             ):
                 return self._all_topics(context, response, builder)
-            response.topics = [builder.topic(topic) for topic in snapshot.topics.values()]
+            response.topics = [run_at_once(builder.row(each)) for each in snapshot.topics.values()]
             return response
-        missing: list[str] = []
-        done: set[str | bytes] = set()
-        for entry in requested:
-            if version < 12 and (entry.name is None or entry.topic_id != ZERO_UUID):
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Metadata version {version} requests topics by name, not by id.",
-                )
-            key: str | bytes = entry.name if entry.name is not None else entry.topic_id
-            if key in done:
-                continue
-            done.add(key)
-            if entry.name is None or entry.topic_id != ZERO_UUID:
-                response.topics.append(builder.by_id(entry.topic_id))
-                continue
-            topic = snapshot.topics.get(entry.name)
-            if topic is not None:
-                response.topics.append(builder.topic(topic))
-            else:
-                missing.append(entry.name)
-        allowed = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
-        if missing and allowed:
+        found, missing = builder.requested(requested)
+        creates = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
+        if sum(len(topic.partitions) for _, topic in found if topic) > MAX_PARTITIONS_AT_ONCE:
+            return self._large_topics(context, response, builder, found, missing, creates)
+        response.topics = run_at_once(builder.rows(found))
+        if missing and creates:
             return self._with_created(response, missing)
         response.topics.extend(_missing_rows(missing, {}))
         return response
+
+    async def _large_topics(
+        self,
+        context: RequestContext,
+        response: MetadataResponse,
+        builder: _TopicBuilder,
+        found: Sequence[_Requested],
+        missing: list[str],
+        creates: bool,
+    ) -> Deferred:
+        response.topics = await run_in_slices(builder.rows(found))
+        if missing and creates:
+            await self._with_created(response, missing)
+        else:
+            response.topics.extend(_missing_rows(missing, {}))
+        await context.respond_in_slices(response)
+        return DEFERRED
 
     async def _with_created(
         self, response: MetadataResponse, missing: list[str]
@@ -144,7 +153,7 @@ class MetadataHandler:
     ) -> MetadataResponse:
         """The response with all topics of a large cluster that the client may describe."""
         rows: list[Any] = await self._encoded.rows(
-            builder.snapshot, builder.kind, builder.topic, builder.operations
+            builder.snapshot, builder.kind, builder.row, builder.operations
         )
         found = EncodedMetadata(
             brokers=response.brokers,
@@ -170,6 +179,10 @@ def _missing_rows(names: list[str], codes: dict[str, int]) -> list[MetadataRespo
     return rows
 
 
+# The topic id that was requested, or that of the topic, and the topic, unless it is unknown.
+_Requested = tuple[bytes, TopicMetadata | None]
+
+
 class _TopicBuilder:
     """Builds the topics of one response."""
 
@@ -186,20 +199,59 @@ class _TopicBuilder:
         """What, besides the topics, the rows depend on."""
         return Kind(self._version, frozenset(self._reachable), frozenset(self.snapshot.brokers))
 
-    def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
-        name = self.snapshot.topic_names.get(topic_id)
-        topic = None if name is None else self.snapshot.topics.get(name)
-        if topic is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-        return self.topic(topic)
+    def requested(
+        self, entries: Sequence[MetadataRequestTopic]
+    ) -> tuple[list[_Requested], list[str]]:
+        """What is requested, each topic once, and the names that do not exist."""
+        topics, names = self.snapshot.topics, self.snapshot.topic_names
+        found: list[_Requested] = []
+        missing: list[str] = []
+        done: set[str | bytes] = set()
+        for entry in entries:
+            name, topic_id = entry.name, entry.topic_id
+            if self._version < 12 and (name is None or topic_id != ZERO_UUID):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Metadata version {self._version} requests topics by name, not by id.",
+                )
+            key: str | bytes = name if name is not None else topic_id
+            if key in done:
+                continue
+            done.add(key)
+            if name is None or topic_id != ZERO_UUID:
+                found.append((topic_id, topics.get(names.get(topic_id, ""))))
+            elif name in topics:
+                found.append((topic_id, topics[name]))
+            else:
+                missing.append(name)
+        return found, missing
 
-    def topic(self, topic: TopicMetadata) -> MetadataResponseTopic:
+    def rows(self, found: Sequence[_Requested]) -> Steps[list[MetadataResponseTopic]]:
+        """The rows of topics, in the same order."""
+        rows = []
+        for topic_id, topic in found:
+            if topic is None:
+                rows.append(MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id))
+                continue
+            rows.append((yield from self.row(topic)))
+            yield
+        return rows
+
+    def row(self, topic: TopicMetadata) -> Steps[MetadataResponseTopic]:
+        states = topic.partitions
+        indexes = sorted(states)
+        partitions: list[MetadataResponsePartition] = []
+        for start in range(0, len(indexes), PARTITIONS_PER_STEP):
+            if start:
+                yield
+            step = indexes[start : start + PARTITIONS_PER_STEP]
+            partitions += [self._partition(states[index]) for index in step]
         return MetadataResponseTopic(
             ErrorCode.NONE,
             topic.name,
             topic.topic_id,
             topic.name in INTERNAL_TOPICS,
-            [self._partition(topic.partitions[index]) for index in sorted(topic.partitions)],
+            partitions,
             self.operations,
         )
 

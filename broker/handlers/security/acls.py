@@ -3,15 +3,19 @@
 Without an authorizer every response is SECURITY_DISABLED, as in Kafka. Deviations: a request with
 elements of later versions fails with INVALID_REQUEST (Kafka closes the connection), and so does ANY
 or MATCH in a creation.
+
+A filter without a name is compared with every ACL of the cluster, in slices if there are many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_when_built
+from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.security.authorization.acl_rules import AclFilter
 from ottla.broker.security.authorization.acl_types import (
     CLUSTER_NAME,
@@ -51,6 +55,7 @@ from ottla.protocol.messages.describe_acls import (
 if TYPE_CHECKING:
     from ottla.broker.security.authorization.acl_rules import AclRules
     from ottla.broker.security.authorization.acl_store import AclStore
+    from ottla.protocol.steps import Steps
 
 NO_AUTHORIZER = "No Authorizer is configured on this broker; set authorizer.class.name"
 
@@ -68,7 +73,7 @@ class AclAdminHandlers:
 
     def describe(
         self, context: RequestContext, request: DescribeAclsRequest
-    ) -> DescribeAclsResponse:
+    ) -> DescribeAclsResponse | Coroutine[Any, Any, Deferred]:
         if self._store is None:
             return DescribeAclsResponse(
                 error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
@@ -76,8 +81,13 @@ class AclAdminHandlers:
         wanted = _filter(request)
         if wanted.is_unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter contains unknown elements")
+        return respond_when_built(context, self._describe(wanted))
+
+    def _describe(self, wanted: AclFilter) -> Steps[DescribeAclsResponse]:
         response = DescribeAclsResponse(error_message=None)
-        for resource, acls in self._rules.find(wanted):
+        found = yield from self._rules.find(wanted)
+        for resource, acls in found:
+            yield
             response.resources.append(
                 DescribeAclsResource(
                     RESOURCES[resource.resource_type],
@@ -141,7 +151,7 @@ class AclAdminHandlers:
                 ErrorCode.INVALID_REQUEST, "the filter contains unknown elements"
             )
         result = DeleteAclsFilterResult(error_message=None)
-        for resource, acls in list(self._rules.find(wanted)):
+        for resource, acls in await run_in_slices(self._rules.find(wanted)):
             deleted = frozenset(acls)
             code, message = int(ErrorCode.NONE), None
             try:

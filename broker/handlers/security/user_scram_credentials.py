@@ -8,11 +8,13 @@ messages. Requests have salted passwords, never plain ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.long_responses import respond_after_building
+from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.broker.security.sasl.scram_credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -39,6 +41,10 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig, Properties
+    from ottla.protocol.steps import Steps
+
+# A user takes 5 us.
+_USERS_PER_STEP = 16
 
 _NUMBERS = {name: number for number, name in TYPES.items()}
 _NO_NAME = "Username must not be empty"
@@ -56,9 +62,10 @@ class UserCredentialHandlers:
 
     async def describe(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
-    ) -> DescribeUserScramCredentialsResponse:
+    ) -> DescribeUserScramCredentialsResponse | Deferred:
         if not request.users:
-            return DescribeUserScramCredentialsResponse(results=await self._all())
+            entities = await self._dynamic_config.read_all(znodes.ENTITY_USERS)
+            return await respond_after_building(context, _all_described(entities))
         requested = Counter(user.name for user in request.users)
         results = []
         for user, times in requested.items():
@@ -80,16 +87,6 @@ class UserCredentialHandlers:
                 )
             results.append(result)
         return DescribeUserScramCredentialsResponse(results=results)
-
-    async def _all(self) -> list[DescribeUserScramCredentialsResult]:
-        results = []
-        for path, properties in (await self._dynamic_config.read_all(znodes.ENTITY_USERS)).items():
-            name = path.partition("/")[2]
-            if "/" not in name and name != znodes.DEFAULT_ENTITY:
-                result = _describe(znodes.desanitize(name), properties)
-                if result is not None:
-                    results.append(result)
-        return sorted(results, key=lambda result: result.user)
 
     # -- AlterUserScramCredentials --------------------------------------------------------------
 
@@ -163,6 +160,20 @@ def _describe(user: str, properties: Properties) -> DescribeUserScramCredentials
     except ValueError:
         return _described(user, ErrorCode.UNKNOWN_SERVER_ERROR, _UNFORESEEN)
     return DescribeUserScramCredentialsResult(user, credential_infos=infos)
+
+
+def _all_described(found: Mapping[str, Properties]) -> Steps[DescribeUserScramCredentialsResponse]:
+    results = []
+    for number, (path, properties) in enumerate(found.items(), 1):
+        if number % _USERS_PER_STEP == 0:
+            yield
+        name = path.partition("/")[2]
+        if "/" not in name and name != znodes.DEFAULT_ENTITY:
+            result = _describe(znodes.desanitize(name), properties)
+            if result is not None:
+                results.append(result)
+    results.sort(key=attrgetter("user"))
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, str]]:

@@ -6,7 +6,7 @@ to read, write, delete or alter includes the one to describe; a literal name "*"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.broker.security.authorization.acl_index import (
@@ -29,6 +29,10 @@ from ottla.broker.security.authorization.acl_types import (
     ResourceType,
 )
 from ottla.controller.tree.znodes_security import LITERAL, PREFIXED, Acl, AclResource
+from ottla.protocol.steps import Steps
+
+# A filter is compared with a resource, or with an ACL of it, in 1 to 2 us.
+_COMPARISONS_PER_STEP = 64
 
 
 class AclFilter(NamedTuple):
@@ -111,13 +115,33 @@ class AclRules:
     def of(self, resource: AclResource) -> frozenset[Acl]:
         return self._acls.get(resource, frozenset())
 
-    def find(self, wanted: AclFilter) -> Iterator[tuple[AclResource, list[Acl]]]:
+    def find(self, wanted: AclFilter) -> Steps[list[tuple[AclResource, list[Acl]]]]:
         """Resources with those of their ACLs that the filter means; none without any."""
-        for resource, acls in self._acls.items():
-            if wanted.matches_resource(resource):
-                found = [acl for acl in acls if wanted.matches(acl)]
-                if found:
-                    yield resource, found
+        found: list[tuple[AclResource, list[Acl]]] = []
+        compared = 0
+        for resource in self._candidates(wanted):
+            compared += 1
+            acls = self.of(resource)
+            if acls and wanted.matches_resource(resource):
+                compared += len(acls)
+                matching = [acl for acl in acls if wanted.matches(acl)]
+                if matching:
+                    found.append((resource, matching))
+            if compared >= _COMPARISONS_PER_STEP:
+                compared = 0
+                yield
+        return found
+
+    def _candidates(self, wanted: AclFilter) -> list[AclResource]:
+        """What may match; few where the filter has a name and no patterns match it."""
+        name = wanted.resource_name
+        if name is None or wanted.pattern_type == PatternType.MATCH:
+            return self.resources()
+        return [
+            AclResource(pattern_type, kind, name)
+            for pattern_type in (LITERAL, PREFIXED)
+            for kind in RESOURCES
+        ]
 
     def allows(
         self,

@@ -15,12 +15,13 @@ from ottla.broker.handlers.metadata import metadata
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.requests.request_context import HandlerEntry, Route
+from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, Route
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.headers import RequestHeader, encode_response
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
@@ -55,7 +56,7 @@ class Connection:
         self.sent.append(b"".join(parts))
 
 
-def topic(number: int, leader: int = 1) -> UpdateMetadataTopicState:
+def topic(number: int, leader: int = 1, partitions: int = PARTITIONS) -> UpdateMetadataTopicState:
     return UpdateMetadataTopicState(
         f"topic-{number}",
         number.to_bytes(16, "big"),
@@ -63,7 +64,7 @@ def topic(number: int, leader: int = 1) -> UpdateMetadataTopicState:
             UpdateMetadataPartitionState(
                 partition_index=index, leader=leader, leader_epoch=3, isr=[1], replicas=[1, 2]
             )
-            for index in range(PARTITIONS)
+            for index in range(partitions)
         ],
     )
 
@@ -108,18 +109,27 @@ def request_of(version: int, **fields: bool) -> MetadataRequest:
 
 
 async def large(handler: MetadataHandler, version: int, **fields: bool) -> bytes:
-    request = request_of(version, **fields)
+    return await response_in_slices(handler, version, request_of(version, **fields))
+
+
+async def response_in_slices(
+    handler: MetadataHandler, version: int, request: MetadataRequest
+) -> bytes:
     context, connection = context_of(version, request)
     result = handler.handle(context, request)
     assert not isinstance(result, MetadataResponse)
-    context.respond(await result)
+    response = await result
+    if response is not DEFERRED:
+        context.respond(cast("Any", response))
     (sent,) = connection.sent
     return sent
 
 
 def plain(cache: MetadataCache, version: int, **fields: bool) -> bytes:
-    """The response that is built and encoded at once."""
-    request = request_of(version, **fields)
+    return response_at_once(cache, version, request_of(version, **fields))
+
+
+def response_at_once(cache: MetadataCache, version: int, request: MetadataRequest) -> bytes:
     context, _ = context_of(version, request)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata, "MAX_PARTITIONS_AT_ONCE", 10**9)
@@ -141,6 +151,22 @@ async def test_the_bytes_are_those_of_the_usual_response(
         if version <= 10:
             fields["include_cluster_authorized_operations"] = True
         assert await large(handler, version, **fields) == plain(cache, version, **fields) != first
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_topic_of_many_partitions_has_the_usual_bytes(version: int) -> None:
+    cache = MetadataCache()
+    cache.update(update(topic(0, partitions=70), topic(1, partitions=2_500), topic(2)))
+    handler = handler_of(cache)
+    for _ in range(2):
+        assert await large(handler, version) == plain(cache, version)
+    names = ["topic-2", "missing", "topic-1", "topic-0", "topic-2"]
+    requested = [MetadataRequestTopic(name=name) for name in names]
+    if version >= 12:
+        requested.append(MetadataRequestTopic(topic_id=b"?" * 16, name=None))
+    request = MetadataRequest(requested)
+    found = await response_in_slices(handler, version, request)
+    assert found == response_at_once(cache, version, request)
 
 
 async def test_changes_are_seen(cache: MetadataCache) -> None:
