@@ -14,10 +14,12 @@ replicas and start 0:
     p7        p8        p9        p5        p6
 
 With racks, the brokers are ordered so that the rack alternates, and no rack gets a second replica
-of a partition before each rack has one.
+of a partition before each rack has one. What clients give instead is checked here, too.
 """
 
 from collections.abc import Mapping, Sequence
+
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 Assignment = dict[int, tuple[int, ...]]
 
@@ -104,3 +106,78 @@ def start_after(brokers: Sequence[int], first_replica: int) -> int:
     """The start for added partitions: the broker of the first replica of partition 0."""
     ids = sorted(brokers)
     return next((index for index, broker in enumerate(ids) if broker >= first_replica), 0)
+
+
+def check_factor(factor: int, brokers: int) -> None:
+    """Raises KafkaError unless so many live brokers allow this replication factor."""
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
+        )
+    if factor > brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor} larger than available brokers: {brokers}.",
+        )
+
+
+def check_given(assignments: Mapping[int, Sequence[int]]) -> Assignment:
+    """The replicas of a new topic as its creator gave them. Raises KafkaError."""
+    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    sizes = {len(replicas) for replicas in assignments.values()}
+    if len(sizes) != 1:
+        raise KafkaError(invalid, "All partitions should have the same number of replicas")
+    if sizes == {0}:
+        raise KafkaError(invalid, "A partition needs at least one replica")
+    for replicas in assignments.values():
+        if len(set(replicas)) != len(replicas):
+            raise KafkaError(invalid, f"Duplicate replica assignment found: {dict(assignments)}")
+        if any(replica < 0 for replica in replicas):
+            raise KafkaError(invalid, f"Invalid broker id in replica list: {list(replicas)}")
+    if sorted(assignments) != list(range(len(assignments))):
+        raise KafkaError(invalid, "partitions should be a consecutive 0-based integer sequence")
+    return {index: tuple(replicas) for index, replicas in assignments.items()}
+
+
+def check_added(
+    assignments: Sequence[Sequence[int]],
+    added: int,
+    existing: int,
+    factor: int,
+    available: set[int],
+) -> Assignment:
+    """The given replicas of partitions that a topic gets: `existing` is how many it has, `factor`
+    their number of replicas, `available` the live brokers. Raises KafkaError."""
+    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    unknown = {replica for replicas in assignments for replica in replicas} - available
+    if unknown:
+        listed = ", ".join(str(each) for each in sorted(unknown))
+        raise KafkaError(invalid, f"Unknown broker(s) in replica assignment: {listed}.")
+    if len(assignments) != added:
+        raise KafkaError(
+            invalid,
+            f"Increasing the number of partitions by {added} but {len(assignments)} assignments "
+            f"provided.",
+        )
+    for index, replicas in enumerate(assignments, existing):
+        if not replicas:
+            raise KafkaError(
+                invalid, f"Cannot have replication factor of 0 for partition id {index}."
+            )
+        if len(set(replicas)) != len(replicas):
+            listed = ", ".join(str(each) for each in replicas)
+            raise KafkaError(
+                invalid,
+                f"Duplicate brokers not allowed in replica assignment: {listed} for partition id "
+                f"{index}.",
+            )
+    wrong = [index for index, ids in enumerate(assignments, existing) if len(ids) != factor]
+    if wrong:
+        counts = ", ".join(str(len(assignments[index - existing])) for index in wrong)
+        listed = ", ".join(str(index) for index in wrong)
+        raise KafkaError(
+            invalid,
+            f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
+            f"partitions [{listed}] have replication factors [{counts}], respectively.",
+        )
+    return {index: tuple(ids) for index, ids in enumerate(assignments, existing)}

@@ -10,11 +10,19 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.controller.admin.placement import Assignment, place, start_after
-from ottla.controller.admin.topic_names import colliding, name_problem
+from ottla.controller.admin.placement import (
+    Assignment,
+    check_added,
+    check_factor,
+    check_given,
+    place,
+    start_after,
+)
+from ottla.controller.admin.topic_names import metric_name, name_problem
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
@@ -33,6 +41,9 @@ from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID, random_uuid
 
 logger = logging.getLogger("ottla.controller")
+
+MAX_WRITE_ATTEMPTS = 5
+"""Settings of the topic may change while it is created; more often than that they do not."""
 
 DEFAULT = -1
 """For partitions and replication factor: num.partitions and default.replication.factor."""
@@ -72,6 +83,35 @@ class CreatedTopic(NamedTuple):
     topic_id: bytes = ZERO_UUID
     num_partitions: int = -1
     replication_factor: int = -1
+
+
+class _Creation(NamedTuple):
+    """A valid new topic."""
+
+    topic: NewTopic
+    topic_id: bytes | None
+    assignment: Assignment
+
+    def ops(self, present: set[str]) -> list[Op]:
+        """Its writes; `present` has the path of its settings if an earlier topic left some."""
+        replicas = {
+            index: ReplicaAssignment(tuple(ids)) for index, ids in sorted(self.assignment.items())
+        }
+        topic = self.topic
+        entity = f"{znodes.ENTITY_TOPICS}/{topic.name}"
+        configs = {
+            name: value for name, value in (topic.configs or {}).items() if value is not None
+        }
+        path = znodes.config_path(entity)
+        payload = encode_config(configs)
+        ops: list[Op] = [SetOp(path, payload) if path in present else CreateOp(path, payload)]
+        if configs:
+            ops.append(
+                CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+            )
+        data = znodes.encode_topic(TopicState(self.topic_id, replicas))
+        ops.append(CreateOp(znodes.topic_path(topic.name), data))
+        return ops
 
 
 class NewPartitions(NamedTuple):
@@ -118,8 +158,9 @@ class TopicAdmin:
     ) -> list[CreatedTopic]:
         """Checks the topics and writes the valid ones, pipelined."""
         results: dict[str, CreatedTopic] = {}
-        batches: dict[str, list[Op]] = {}
+        creations: dict[str, _Creation] = {}
         wanted = list(topics)
+        similar = await self._similar_names(topic.name for topic in wanted)
         present = await self._present_paths(topic.name for topic in wanted)
         for topic in wanted:
             if topic.name in results:
@@ -129,10 +170,11 @@ class TopicAdmin:
                     f"for the topic '{topic.name}'.",
                 )
                 results[topic.name] = CreatedTopic(topic.name, duplicate)
-                batches.pop(topic.name, None)
+                if creations.pop(topic.name, None):
+                    similar[metric_name(topic.name)].remove(topic.name)
                 continue
             try:
-                assignment = self._check(topic, batches, present)
+                assignment = self._check(topic, similar, present)
                 admit(topic, assignment)
                 if not validate_only:
                     charge(len(assignment))
@@ -149,13 +191,37 @@ class TopicAdmin:
                 len(assignment),
                 len(assignment[0]),
             )
-            batches[topic.name] = self._creation(topic, topic_id, assignment, present)
+            creations[topic.name] = _Creation(topic, topic_id, assignment)
+            similar.setdefault(metric_name(topic.name), []).append(topic.name)
         if not validate_only:
-            responses = await self.writer.multi_many(list(batches.values()))
-            for name, response in zip(batches, responses, strict=True):
-                if isinstance(response, StoreError):
-                    results[name] = CreatedTopic(name, self._creation_error(name, response))
+            for name, failure in (await self._write(creations, present)).items():
+                results[name] = CreatedTopic(name, failure)
         return list(results.values())
+
+    async def _write(
+        self, creations: Mapping[str, _Creation], present: set[str]
+    ) -> dict[str, ApiError]:
+        """Creates the topics; returns the errors by topic."""
+        errors: dict[str, ApiError] = {}
+        left = dict(creations)
+        for attempt in range(MAX_WRITE_ATTEMPTS):
+            responses = await self.writer.multi_many([each.ops(present) for each in left.values()])
+            for name, response in zip(list(left), responses, strict=True):
+                path = znodes.config_path(f"{znodes.ENTITY_TOPICS}/{name}")
+                settings_changed = (
+                    isinstance(response, NodeExists | NoNode) and response.path == path
+                )
+                if settings_changed and attempt < MAX_WRITE_ATTEMPTS - 1:
+                    # A broker wrote settings of a topic that does not exist, as AlterConfigs may,
+                    # or the last of them were deleted.
+                    present ^= {path}
+                    continue
+                del left[name]
+                if isinstance(response, StoreError):
+                    errors[name] = self._creation_error(name, response)
+            if not left:
+                break
+        return errors
 
     def _uses_topic_ids(self) -> bool:
         return control_versions(self.settings.inter_broker_protocol_version).topic_ids
@@ -167,34 +233,21 @@ class TopicAdmin:
         logger.error("Failed to create topic %s: %s", name, error)
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
-    def _creation(
-        self,
-        topic: NewTopic,
-        topic_id: bytes | None,
-        assignment: Assignment,
-        present: set[str],
-    ) -> list[Op]:
-        state = TopicState(
-            topic_id,
-            {index: ReplicaAssignment(tuple(ids)) for index, ids in sorted(assignment.items())},
-        )
-        entity = f"{znodes.ENTITY_TOPICS}/{topic.name}"
-        configs = {
-            name: value for name, value in (topic.configs or {}).items() if value is not None
-        }
-        path = znodes.config_path(entity)
-        payload = encode_config(configs)
-        exists = path in present  # from an earlier topic of this name
-        ops: list[Op] = [SetOp(path, payload) if exists else CreateOp(path, payload)]
-        if configs:
-            ops.append(
-                CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
-            )
-        ops.append(CreateOp(znodes.topic_path(topic.name), znodes.encode_topic(state)))
-        return ops
+    async def _similar_names(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """The existing topics by the name that they share with one of these in metrics."""
+        shared = {metric_name(name) for name in names if "." in name or "_" in name}
+        similar: dict[str, list[str]] = {}
+        if shared:
+            async for name in in_slices(list(self.context.assignments)):
+                if (key := metric_name(name)) in shared:
+                    similar.setdefault(key, []).append(name)
+        return similar
 
-    def _check(self, topic: NewTopic, others: Iterable[str], present: set[str]) -> Assignment:
-        """The assignment of a valid topic; raises KafkaError otherwise."""
+    def _check(
+        self, topic: NewTopic, similar: Mapping[str, list[str]], present: set[str]
+    ) -> Assignment:
+        """The assignment of a valid topic; raises KafkaError otherwise. `similar`: the names of
+        existing topics, and of those created before, by their name in metrics."""
         name = topic.name
         if self._exists(name, present):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -215,14 +268,14 @@ class TopicAdmin:
         problem = name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        clashes = colliding(name, (*self.context.assignments, *others))
+        clashes = [other for other in similar.get(metric_name(name), ()) if other != name]
         if clashes:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topics: {', '.join(clashes)}",
             )
         if topic.assignments:
-            return _check_given(topic.assignments)
+            return check_given(topic.assignments)
         return self._place_new(topic)
 
     async def _present_paths(self, names: Iterable[str]) -> set[str]:
@@ -267,7 +320,7 @@ class TopicAdmin:
                 f"{settings.max_topic_partitions_per_request} in one request.",
             )
         racks = self._racks()
-        _check_factor(factor, len(racks))
+        check_factor(factor, len(racks))
         count = len(racks)
         return place(
             racks,
@@ -364,8 +417,8 @@ class TopicAdmin:
         racks = self._racks()
         first = existing[0].replicas
         if request.assignments is not None:
-            return _check_added(request.assignments, added, len(existing), len(first), set(racks))
-        _check_factor(len(first), len(racks))
+            return check_added(request.assignments, added, len(existing), len(first), set(racks))
+        check_factor(len(first), len(racks))
         start = start_after(list(racks), first[0])
         return place(
             racks, added, len(first), start=start, shift=start, first_partition=len(existing)
@@ -407,74 +460,3 @@ class TopicAdmin:
             for partition in self.context.partitions_of(topic)
             if partition not in self.context.leadership
         ]
-
-
-def _check_factor(factor: int, brokers: int) -> None:
-    if factor <= 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
-        )
-    if factor > brokers:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor: {factor} larger than available brokers: {brokers}.",
-        )
-
-
-def _check_given(assignments: Mapping[int, Sequence[int]]) -> Assignment:
-    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    sizes = {len(replicas) for replicas in assignments.values()}
-    if len(sizes) != 1:
-        raise KafkaError(invalid, "All partitions should have the same number of replicas")
-    if sizes == {0}:
-        raise KafkaError(invalid, "A partition needs at least one replica")
-    for replicas in assignments.values():
-        if len(set(replicas)) != len(replicas):
-            raise KafkaError(invalid, f"Duplicate replica assignment found: {dict(assignments)}")
-        if any(replica < 0 for replica in replicas):
-            raise KafkaError(invalid, f"Invalid broker id in replica list: {list(replicas)}")
-    if sorted(assignments) != list(range(len(assignments))):
-        raise KafkaError(invalid, "partitions should be a consecutive 0-based integer sequence")
-    return {index: tuple(replicas) for index, replicas in assignments.items()}
-
-
-def _check_added(
-    assignments: Sequence[Sequence[int]],
-    added: int,
-    existing: int,
-    factor: int,
-    available: set[int],
-) -> Assignment:
-    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    unknown = {replica for replicas in assignments for replica in replicas} - available
-    if unknown:
-        listed = ", ".join(str(each) for each in sorted(unknown))
-        raise KafkaError(invalid, f"Unknown broker(s) in replica assignment: {listed}.")
-    if len(assignments) != added:
-        raise KafkaError(
-            invalid,
-            f"Increasing the number of partitions by {added} but {len(assignments)} assignments "
-            f"provided.",
-        )
-    for index, replicas in enumerate(assignments, existing):
-        if not replicas:
-            raise KafkaError(
-                invalid, f"Cannot have replication factor of 0 for partition id {index}."
-            )
-        if len(set(replicas)) != len(replicas):
-            listed = ", ".join(str(each) for each in replicas)
-            raise KafkaError(
-                invalid,
-                f"Duplicate brokers not allowed in replica assignment: {listed} for partition id "
-                f"{index}.",
-            )
-    wrong = [index for index, ids in enumerate(assignments, existing) if len(ids) != factor]
-    if wrong:
-        counts = ", ".join(str(len(assignments[index - existing])) for index in wrong)
-        listed = ", ".join(str(index) for index in wrong)
-        raise KafkaError(
-            invalid,
-            f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
-            f"partitions [{listed}] have replication factors [{counts}], respectively.",
-        )
-    return {index: tuple(ids) for index, ids in enumerate(assignments, existing)}

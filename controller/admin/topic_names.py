@@ -1,7 +1,5 @@
 """Validation of topic names; mirrors Kafka's ``org.apache.kafka.common.internals.Topic``."""
 
-from collections.abc import Iterable
-
 MAX_NAME_LENGTH = 249
 """The directory of a log is named after topic and partition; file systems allow 255 bytes."""
 
@@ -27,9 +25,6 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def colliding(name: str, others: Iterable[str]) -> list[str]:
-    """The topics that collide in metric names, where '.' and '_' are the same."""
-    if "." not in name and "_" not in name:
-        return []
-    unified = name.replace(".", "_")
-    return [other for other in others if other != name and other.replace(".", "_") == unified]
+def metric_name(name: str) -> str:
+    """The name in metrics, where '.' and '_' are the same; topics that share one collide."""
+    return name.replace(".", "_")

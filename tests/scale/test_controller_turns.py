@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
+from ottla.controller.admin.topic_admin import NewTopic, TopicAdmin
 from ottla.controller.changes.leader_elections import PREFERRED, LeaderElections
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.registration import create_persistent_paths
@@ -11,6 +13,7 @@ from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, Op
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.topics import TopicPartition
@@ -23,6 +26,7 @@ __all__ = ["meter"]
 TOPICS, PARTITIONS = 250, 20
 BROKERS = (1, 2, 3)
 ELECTED = 100_000
+EXISTING = 100_000
 
 
 def fill(cluster: Cluster) -> None:
@@ -113,3 +117,22 @@ async def test_preferred_leaders_of_a_large_cluster(meter: TurnMeter) -> None:
     await begin(meter)
     assert len(await in_turns(elections.elect(None, PREFERRED))) == ELECTED
     assert partitions.elected == 2 * ELECTED
+
+
+async def test_a_topic_is_created_beside_very_many(meter: TurnMeter) -> None:
+    class Store:
+        async def get_many(self, paths: list[str]) -> list[None]:
+            return [None] * len(paths)
+
+    context = ControllerContext()
+    context.brokers[1] = cast("BrokerInfo", SimpleNamespace(broker_id=1, rack=None))
+    for number in range(EXISTING):
+        context.add_topic(f"topic.{number}", None)
+    admin = TopicAdmin(context, cast("Any", SimpleNamespace(store=Store())), ControllerSettings())
+    wanted = [NewTopic(f"topic-{number}.new", 1, 1) for number in range(64)]
+    await begin(meter)
+    created = await in_turns(
+        admin.create_topics([*wanted, NewTopic("topic_7")], validate_only=True)
+    )
+    assert [row.error.code for row in created] == [0] * 64 + [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert meter.all_calls < 10 * EXISTING  # they are read once, not for each new topic

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from ottla.controller.admin.placement import Assignment
@@ -9,7 +11,7 @@ from ottla.controller.admin.topic_admin import CreatedTopic, NewPartitions, NewT
 from ottla.controller.model import ReplicaAssignment
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import CreateOp
+from ottla.controller.tree.store import CreateOp, DeleteOp, Op, OpResult, StoreError
 from ottla.controller.tree.znodes_admin import decode_config, decode_config_change
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
@@ -178,17 +180,50 @@ async def test_topic_that_waits_for_its_deletion_exists(cluster: Cluster) -> Non
 async def test_topic_made_by_another_process_at_the_same_moment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin = cluster.controller._components.topic_admin
-    original = admin._creation
-
-    def meanwhile(*arguments: object) -> object:
-        ops = original(*arguments)  # type: ignore[arg-type] # passed through
-        cluster.create_node(znodes.topic_path("t"), b'{"partitions":{"0":[1]}}')
-        return ops
-
-    monkeypatch.setattr(admin, "_creation", meanwhile)
+    at_the_write(
+        cluster,
+        monkeypatch,
+        lambda: cluster.create_node(znodes.topic_path("t"), b'{"partitions":{"0":[1]}}'),
+    )
     (row,) = await create(cluster, NewTopic("t", 1, 1))
     assert row.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def at_the_write(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
+) -> None:
+    """Calls `meanwhile` once, when topics have been checked and before they are written."""
+    writer = cluster.controller._components.topic_admin.writer
+    original = writer.multi_many
+    left = [meanwhile]
+
+    async def write(batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
+        if left:
+            left.pop()()
+        return await original(batches)
+
+    monkeypatch.setattr(writer, "multi_many", write)
+
+
+@pytest.mark.parametrize("settings", [{}, {"retention.ms": "1000"}])
+async def test_settings_written_at_the_same_moment_are_replaced(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    data = b'{"version":1,"config":{"old":"1"}}'
+    at_the_write(cluster, monkeypatch, lambda: cluster.write(CreateOp("/config/topics/t", data)))
+    rows = await create(cluster, NewTopic("t", 1, 1, configs=settings), NewTopic("u", 1, 1))
+    assert [row.error.code for row in rows] == [0, 0]
+    assert decode_config("", cluster.tree.nodes["/config/topics/t"].data) == settings
+
+
+async def test_settings_deleted_at_the_same_moment_are_written(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.write(CreateOp("/config/topics/t", b'{"version":1,"config":{"old":"1"}}'))
+    at_the_write(cluster, monkeypatch, lambda: cluster.write(DeleteOp("/config/topics/t")))
+    (row,) = await create(cluster, NewTopic("t", 1, 1))
+    assert row.error.code == 0
+    assert decode_config("", cluster.tree.nodes["/config/topics/t"].data) == {}
 
 
 async def test_configuration_left_by_an_earlier_topic_is_replaced(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.admin.topic_names import colliding, name_problem
+from ottla.controller.admin.topic_names import metric_name, name_problem
 
 
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "_", "...", "x" * 249, "__consumer_offsets"])
@@ -31,9 +31,5 @@ def test_illegal_names_get_kafkas_text(name: str, words: str) -> None:
     assert words in problem
 
 
-def test_dots_and_underscores_collide() -> None:
-    others = ["a.b", "a-b", "c_d"]
-    assert colliding("a_b", others) == ["a.b"]
-    assert colliding("c.d", others) == ["c_d"]
-    assert colliding("a-b", others) == []
-    assert colliding("a.b", others) == []
+def test_dots_and_underscores_are_the_same_in_metrics() -> None:
+    assert metric_name("a.b_c-d") == metric_name("a_b.c-d") != metric_name("a-b.c-d")
