@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.metrics.telemetry.otlp import Point, read_points
+from ottla.broker.metrics.telemetry.otlp import MAX_FIELDS, Point, read_points
 from ottla.protocol.records.errors import CorruptRecordError
 from tests.unit.broker.metrics.telemetry.protobuf import (
     attribute,
@@ -62,6 +62,16 @@ def test_values_of_other_kinds() -> None:
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         list(read_points(data))
+
+
+def test_very_many_fields_are_refused() -> None:
+    tiny = b"\x48\x01"  # field 9, which nothing reads
+    assert list(read_points(tiny * MAX_FIELDS)) == []
+    with pytest.raises(CorruptRecordError, match="more than 250000 fields"):
+        list(read_points(tiny * (MAX_FIELDS + 1)))
+    points = gauge("a", *[integer_point(1, attribute("k", tiny * 200))] * 1_500)
+    with pytest.raises(CorruptRecordError):  # those of sub-messages count, too
+        list(read_points(metrics_data(points)))
 
 
 @given(st.binary(max_size=200))
