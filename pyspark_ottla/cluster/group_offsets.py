@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.protocol.client.operations import CoordinatorOf, Versions
 from ottla.protocol.errors import RETRIABLE, ErrorCode
+from ottla.protocol.message import Message
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,6 +21,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.cluster.calls import call_until_accepted
 from pyspark_ottla.cluster.client_errors import refused
 from pyspark_ottla.offsets import Offsets
 
@@ -40,26 +42,30 @@ def fetch_committed(
         topic = topics.setdefault(tp.topic, OffsetFetchRequestTopic(name=tp.topic))
         topic.partition_indexes.append(tp.partition)
     request = OffsetFetchRequest(group_id=group_id, topics=list(topics.values()))
-    what = f"Asking for the committed offsets of the group {group_id}"
-    response = cluster.call_with_retries(
-        what,
+    response = call_until_accepted(
+        cluster,
+        f"Asking for the committed offsets of the group {group_id}",
         lambda timeout_ms: cluster.client.call(
             request, CoordinatorOf(group_id), timeout_ms=timeout_ms, versions=FETCH_VERSIONS
         ),
-        cluster.deadline(),
+        _code_of_fetch,
     )
     assert isinstance(response, OffsetFetchResponse)
-    if response.error_code != ErrorCode.NONE:
-        raise refused(what, response.error_code)
     found: Offsets = {}
     for row_topic in response.topics:
         for row in row_topic.partitions:
-            if row.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise refused(what, row.error_code)
             if row.committed_offset >= 0:
                 tp = TopicPartition(row_topic.name, row.partition_index)
                 found[tp] = row.committed_offset
     return found
+
+
+def _code_of_fetch(response: Message) -> int:
+    """The first error; a topic that was deleted has no offset, and that is none."""
+    assert isinstance(response, OffsetFetchResponse)
+    rows = [row.error_code for topic in response.topics for row in topic.partitions]
+    fine = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return next((code for code in (response.error_code, *rows) if code not in fine), 0)
 
 
 def commit(

@@ -11,11 +11,11 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.topics import TopicPartition
-from pyspark_ottla.cluster.client_errors import refused
+from pyspark_ottla.cluster.calls import call_until_accepted
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.options.client_options import ClientOptions
 from pyspark_ottla.write.producing import ProducerIdentity
@@ -38,18 +38,16 @@ _idle: deque[tuple[int, ClientOptions, ProducerIdentity, Sequences]] = deque(
 
 def init_idempotent(cluster: KafkaCluster) -> ProducerIdentity:
     """A new producer id."""
-    what = "Requesting a producer id"
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    response = cluster.call_with_retries(
-        what,
+    response = call_until_accepted(
+        cluster,
+        "Requesting a producer id",
         lambda timeout_ms: cluster.client.call(
             request, timeout_ms=timeout_ms, versions=INIT_PRODUCER_ID_VERSIONS
         ),
-        cluster.deadline(),
+        attrgetter("error_code"),
     )
     assert isinstance(response, InitProducerIdResponse)
-    if response.error_code != ErrorCode.NONE:
-        raise refused(what, response.error_code)
     return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 

@@ -66,6 +66,26 @@ def test_a_group_one_may_not_see(client: ScriptedClient, response: OffsetFetchRe
         cluster(client).committed("g", [A])
 
 
+@pytest.mark.parametrize(
+    "loading",
+    [
+        fetched(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        fetched((0, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT)),
+    ],
+)
+def test_a_coordinator_that_loads_for_longer_than_a_request(
+    client: ScriptedClient, loading: OffsetFetchResponse
+) -> None:
+    responses = [loading, loading, fetched((0, 7, 0))]
+    client.response(OffsetFetchRequest, lambda request: responses.pop(0))
+    assert cluster(client).committed("g", [A]) == {A: 7}
+    client.response(OffsetFetchRequest, lambda request: loading)
+    options = {"kafka.bootstrap.servers": "b:1", "kafka.default.api.timeout.ms": "300"}
+    calls = KafkaCluster(client.as_client, parse_client_options(options, writes=False))
+    with pytest.raises(ConnectorError, match=r"offsets of the group g failed"):
+        calls.committed("g", [A])
+
+
 def committed(*codes: int) -> OffsetCommitResponse:
     partitions = [
         OffsetCommitResponsePartition(partition_index=number, error_code=code)

@@ -48,6 +48,17 @@ def test_tasks_share_a_producer_id_and_its_sequence_numbers() -> None:
     assert (identity.producer_id, len(client.sent)) == (1, 1)
 
 
+def test_a_broker_that_has_no_ids_yet_gets_another_request() -> None:
+    client, brokers = cluster()
+    codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, 0]
+    client.response(
+        InitProducerIdRequest,
+        lambda _: InitProducerIdResponse(error_code=codes.pop(0), producer_id=7),
+    )
+    with kept_producer(brokers, options()) as (identity, _):
+        assert identity.producer_id == 7
+
+
 def test_two_tasks_at_a_time_have_two() -> None:
     _, brokers = cluster()
     with (
