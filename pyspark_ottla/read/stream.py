@@ -11,7 +11,7 @@ keep the position they had; whether that is a loss is decided when a batch is pl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from ottla.protocol.topics import TopicPartition
@@ -118,10 +118,14 @@ class StreamTracker:
         begin = self._with_new_partitions(start.offsets, latest)
         if recreated:
             again = [tp for tp in begin if tp.topic in recreated]
-            begin = begin | all_at(self._cluster, again, EARLIEST)
-            # A frozen end is one of the old topic.
-            latest = self._latest = latest | all_at(self._cluster, again, LATEST)
-            self._ends = None if self._ends is None else self._ends | latest
+            first = all_at(self._cluster, again, EARLIEST)
+            last = all_at(self._cluster, first, LATEST)
+            # What the new topic does not have is forgotten: if it gets such a partition later,
+            # that one is read from its beginning. A frozen end is one of the old topic.
+            begin = _replaced(begin, recreated, {tp: first[tp] for tp in last})
+            latest = self._latest = _replaced(latest, recreated, last)
+            if self._ends is not None:
+                self._ends = _replaced(self._ends, recreated, last)
         ends = self._limited(begin, latest, limit)
         if ends is None or (ends == start.offsets and not recreated):
             # Spark compares the text. Of a fresh start only the mark goes: the first batch is run
@@ -336,6 +340,11 @@ def _positions(gone: Offsets, limit: int = 10) -> str:
     shown = [f"{describe(tp)} up to offset {gone[tp]}" for tp in sorted(gone)[:limit]]
     more = f" and {len(gone) - limit} more" if len(gone) > limit else ""
     return f"; read were {', '.join(shown)}{more}"
+
+
+def _replaced(offsets: Offsets, topics: Collection[str], of_topics: Offsets) -> Offsets:
+    """The offsets, with these of some topics."""
+    return {tp: offset for tp, offset in offsets.items() if tp.topic not in topics} | of_topics
 
 
 def _recreated(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[str]:

@@ -218,6 +218,25 @@ def test_a_topic_created_again_with_as_many_records(cluster: FakeCluster) -> Non
     assert run.ranges(start, end) == [OffsetRange(A, 0, 10, "new"), OffsetRange(B, 0, 5, "new")]
 
 
+@pytest.mark.parametrize("mode", ["continuous", "available now"])
+def test_a_partition_that_a_topic_created_again_gets_later(cluster: FakeCluster, mode: str) -> None:
+    cluster.latest, cluster.ids = {A: 10}, {"t": "new"}
+    start = StreamOffset({A: 20, B: 40}, topic_ids={"t": "old"})
+    run = tracker(cluster, failOnDataLoss="false")
+    if mode == "available now":
+        run.freeze()
+    end = run.next_end(start, EVERYTHING)
+    assert run.ranges(start, end) == [OffsetRange(A, 0, 10, "new")]
+    assert end == StreamOffset({A: 10}, topic_ids={"t": "new"}), "B is of the old topic"
+    cluster.latest[B] = 60
+    run = tracker(cluster, failOnDataLoss="false")
+    later = run.next_end(through_the_journal(end), EVERYTHING)
+    assert run.ranges(end, later) == [OffsetRange(B, 0, 60, "new")]
+    del cluster.latest[B]
+    with pytest.raises(ConnectorError, match=r"Partitions are not there any more.*t-1"):
+        tracker(cluster).ranges(start, end)
+
+
 def test_a_topic_created_again_under_available_now(cluster: FakeCluster) -> None:
     cluster.ids = {"t": "old"}
     run = tracker(cluster, startingOffsets="earliest", failOnDataLoss="false")
