@@ -1,9 +1,9 @@
 """Sends ISR changes to the controller (AlterPartition, KIP-497).
 
-Mirrors Kafka's `AlterPartitionManager`. One request is in flight at a time; it has all changes that
-were submitted while the previous one was in flight. A request is retried until the controller
-responds: a change without a response may or may not have been applied, and the next LeaderAndIsr
-request has the state that holds.
+Mirrors Kafka's `AlterPartitionManager`. One request is in flight at a time; it has the changes that
+were submitted while the previous one was in flight, MAX_CHANGES at the most. A request is retried
+until the controller responds: a change without a response may or may not have been applied, and the
+next LeaderAndIsr request has the state that holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
@@ -30,6 +31,10 @@ from ottla.protocol.uuids import ZERO_UUID
 logger = logging.getLogger("ottla.replication")
 
 _RETRY_SECONDS = 0.05
+
+# Changes in one request: a broker that restarts joins the ISR of thousands of partitions at once.
+# A controller writes so many in some tens of milliseconds, and the others wait for the response.
+MAX_CHANGES = 1_000
 
 Decided = Callable[[IsrDecision], None]
 # Builds the request in a version.
@@ -60,7 +65,9 @@ class AlterPartitionManager:
     async def _run(self) -> None:
         is_failing = False
         while self._waiting:
-            batch, self._waiting = self._waiting, {}
+            batch = dict(islice(self._waiting.items(), MAX_CHANGES))
+            for key in batch:
+                del self._waiting[key]
             problem: object = None
             try:
                 response = await self._send(_newest_version(batch), _builder(batch))

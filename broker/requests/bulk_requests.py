@@ -69,11 +69,21 @@ INLINE_CONTROL_ELEMENTS = 500
 # What is handled in parts: with decoded request, response and its bytes about 20 MB, and few enough
 # objects for a run of the garbage collector that stays below 50 ms.
 MAX_ELEMENTS = 50_000
-# Controllers send the state of all partitions of a cluster, with ten elements for each.
+# Controllers send the state of all partitions of a cluster, with ten elements for each; a leader
+# that a follower left, the ISRs of all its partitions.
 MAX_CONTROL_ELEMENTS = 5_000_000
 
 _PARTITION_APIS = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
-_CONTROL_APIS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
+# Of controllers and other brokers, about all partitions of a broker.
+_CONTROL_APIS = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.WRITE_TXN_MARKERS,
+    )
+)
 
 # A slice is short against the milliseconds in which a broker responds to others.
 SLICE_SECONDS = 0.001

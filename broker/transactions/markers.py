@@ -1,7 +1,7 @@
 """Sends the markers of a transaction to the leaders of its partitions.
 
 One WriteTxnMarkers request for each broker is in flight; markers that come meanwhile are queued for
-the next one, so that small transactions share requests. Markers of a partition that cannot be
+the next ones, so that small transactions share requests. Markers of a partition that cannot be
 reached are retried while this broker coordinates the transaction. Deleted partitions are skipped,
 but only those that are known to be deleted: a partition may be missing in the metadata cache
 because the controller has not sent it yet. The transaction is completed when all partitions have a
@@ -9,6 +9,7 @@ marker. Mirrors `TransactionMarkerChannelManager`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
@@ -29,7 +30,7 @@ from ottla.protocol.topics import TopicPartition
 logger = logging.getLogger("ottla.transactions")
 
 RETRY_DELAY_MS = 100  # as retry.backoff.ms of clients
-MAX_MARKERS_PER_REQUEST = 1_000  # some hundred kilobytes
+MAX_PARTITIONS_PER_REQUEST = 500  # an append each: some tens of milliseconds
 NO_LEADER = -1
 
 FENCED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
@@ -93,7 +94,7 @@ class MarkerSender:
         self._timer = timer
         self._on_completed = on_completed
         self._pending: dict[tuple[int, str], PendingMarkers] = {}
-        self._queues: dict[int, list[tuple[PendingMarkers, list[TopicPartition]]]] = {}
+        self._queues: dict[int, deque[tuple[PendingMarkers, list[TopicPartition]]]] = {}
         self._in_flight: set[int] = set()
         self._to_retry: list[tuple[PendingMarkers, list[TopicPartition]]] = []
         self._retry_timer: TimerTask | None = None
@@ -138,9 +139,11 @@ class MarkerSender:
             for leader, led in by_leader.items():
                 if leader == NO_LEADER:
                     self._retry(pending, led)
-                else:
-                    self._queues.setdefault(leader, []).append((pending, led))
-                    brokers.add(leader)
+                    continue
+                queue = self._queues.setdefault(leader, deque())
+                for start in range(0, len(led), MAX_PARTITIONS_PER_REQUEST):
+                    queue.append((pending, led[start : start + MAX_PARTITIONS_PER_REQUEST]))
+                brokers.add(leader)
         for broker_id in brokers:
             self._flush(broker_id)
         for pending, topic_partition in unknown:
@@ -169,17 +172,20 @@ class MarkerSender:
         queue = self._queues.get(broker_id)
         if not queue or broker_id in self._in_flight:
             return
-        # Markers that were cancelled while queued are left out.
-        batch = [entry for entry in queue[:MAX_MARKERS_PER_REQUEST] if self._is_pending(entry[0])]
-        del queue[:MAX_MARKERS_PER_REQUEST]
+        batch: list[tuple[PendingMarkers, list[TopicPartition]]] = []
+        partitions = 0
+        while queue and partitions + len(queue[0][1]) <= MAX_PARTITIONS_PER_REQUEST:
+            entry = queue.popleft()
+            # Markers that were cancelled while queued are left out.
+            if self._is_pending(entry[0]):
+                batch.append(entry)
+                partitions += len(entry[1])
         if not queue:
             del self._queues[broker_id]
         if batch:
             self._in_flight.add(broker_id)
             request = WriteTxnMarkersRequest([_marker(*entry) for entry in batch])
             self._transport.send(broker_id, request, partial(self._on_response, broker_id, batch))
-        else:
-            self._flush(broker_id)
 
     def _on_response(
         self,

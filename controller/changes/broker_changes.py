@@ -265,7 +265,8 @@ class BrokerChanges:
         """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline.
 
         Those without an error any more are online again: they may lead partitions without a leader,
-        and can be deleted.
+        and can be deleted. One that was taken offline before this response to an older request got
+        no request since then, and gets one now.
         """
         context = self.context
         if response.error_code:
@@ -279,7 +280,7 @@ class BrokerChanges:
             return
         offline = context.offline_directories.setdefault(broker_id, set())
         fresh: list[PartitionReplica] = []
-        returned: dict[str, None] = {}
+        returned: list[PartitionReplica] = []
         for partition, code in self._errors_by_partition(response):
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 if partition not in offline:
@@ -287,7 +288,7 @@ class BrokerChanges:
                     fresh.append(PartitionReplica(partition, broker_id))
             elif code == ErrorCode.NONE and partition in offline:
                 offline.discard(partition)
-                returned[partition.topic] = None
+                returned.append(PartitionReplica(partition, broker_id))
         if fresh:
             logger.info(
                 "Mark replicas %s on broker %d as offline",
@@ -297,9 +298,19 @@ class BrokerChanges:
             await self.on_replicas_offline(
                 [each for each in fresh if self.context.has_partition(each.partition)]
             )
-        elif returned:
+        missed = [
+            each
+            for each in returned
+            if context.replica_states.get(each) is ReplicaState.OFFLINE
+            and context.has_partition(each.partition)
+            and each.partition.topic not in context.topics_to_delete
+        ]
+        if missed:
+            await self.replicas.handle_state_changes(missed, ReplicaState.ONLINE)
+        if returned and not fresh:
             await self.partitions.trigger_online_partitions()
-        await self.deletion.resume_deletion_for_topics(returned)
+        topics = dict.fromkeys(each.partition.topic for each in returned)
+        await self.deletion.resume_deletion_for_topics(topics)
 
     def _errors_by_partition(
         self, response: "LeaderAndIsrResponse"

@@ -167,7 +167,7 @@ class IsrChanges:
         rows: dict[TopicPartition, Row] = {}
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         unknown: list[AlterPartitionResponseTopicData] = []
-        for topic in request.topics:
+        async for topic in in_slices(request.topics):
             name = topic.topic_name if version < 2 else self.context.topic_names.get(topic.topic_id)
             if name is None:
                 unknown.append(
@@ -183,7 +183,7 @@ class IsrChanges:
                     )
                 )
                 continue
-            for each in topic.partitions:
+            async for each in in_slices(topic.partitions):
                 partition = TopicPartition(name, each.partition_index)
                 decision = self._validate(request.broker_id, partition, each, version)
                 if isinstance(decision, LeaderAndIsr) and decision != self.context.leadership.get(
@@ -194,7 +194,7 @@ class IsrChanges:
                     rows[partition] = decision
         await self._apply(wanted, rows, version)
         by_topic: dict[str, AlterPartitionResponseTopicData] = {}
-        for partition, row in rows.items():
+        async for partition, row in in_slices(rows.items()):
             if partition[0] not in by_topic:
                 by_topic[partition[0]] = AlterPartitionResponseTopicData(
                     topic_name=partition[0],

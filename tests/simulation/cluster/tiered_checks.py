@@ -50,6 +50,9 @@ class TieredChecks:
         #: By topic id: how often brokers had started when its deletion was seen.
         self._deleted: dict[UUID, int] = {}
         self._known: dict[str, UUID] = {}
+        # By topic id and partition: before which offset records were deleted. The log start offset
+        # of a broker that was killed may be older, and what was deleted meanwhile is not copied.
+        self._log_starts: dict[tuple[bytes, int], int] = {}
 
     # While the cluster runs
 
@@ -71,13 +74,14 @@ class TieredChecks:
             log = partition.log
             if where.topic not in CLEAN_TOPICS or log is None or partition.offline:
                 continue
-            start, end = log.log_start_offset, log.local_log_start_offset
+            if log.topic_id is None:
+                continue
+            key = (log.topic_id, where.partition)
+            start = max(log.log_start_offset, self._log_starts.get(key, 0))
+            self._log_starts[key] = start
+            end = log.local_log_start_offset
             metadata = self.tiered.metadata
-            if (
-                start < end
-                and log.topic_id is not None
-                and metadata.is_complete(log.topic_id, *where)
-            ):
+            if start < end and metadata.is_complete(log.topic_id, *where):
                 lost = metadata.never_copied(log.topic_id, where.partition, start, end)
                 if lost is not None:
                     yield where, lost

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.broker.replication import alter_partition
 from ottla.broker.replication.alter_partition import AlterPartitionManager, Build
 from ottla.broker.replication.isr import IsrDecision, IsrProposal
 from ottla.broker.replication.partition import Partition
@@ -80,6 +81,25 @@ class Controller:
 
 def run(body: Callable[[Controller, Replicas], Awaitable[None]]) -> None:
     asyncio.run(body(Controller(), Replicas()))  # type: ignore[arg-type]  # a coroutine
+
+
+def test_very_many_proposals_are_sent_one_part_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(alter_partition, "MAX_CHANGES", 3)
+
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        controller.responses.append(AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER))
+        for index in range(8):
+            controller.submit(replicas.lead(index=index, replicas=[1, 2]), 1, 2)
+        await controller.settle(8)
+        sizes = [
+            sum(len(topic.partitions) for topic in request.topics)
+            for request, _ in controller.requests
+        ]
+        assert sizes == [3, 3, 3, 2], "the first ones are sent again after the error"
+
+    run(body)
 
 
 def test_a_proposal_is_granted() -> None:

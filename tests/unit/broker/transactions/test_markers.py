@@ -292,7 +292,7 @@ def test_a_cancelled_transaction_does_not_stop_the_others_of_a_request() -> None
 def test_a_request_of_cancelled_transactions_only_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(markers, "MAX_MARKERS_PER_REQUEST", 1)
+    monkeypatch.setattr(markers, "MAX_PARTITIONS_PER_REQUEST", 1)
     setup = TwoStatePartitions()
     setup.end_one(1)
     setup.end_one(0)
@@ -303,6 +303,26 @@ def test_a_request_of_cancelled_transactions_only_is_left_out(
         setup.respond()
     assert [in_partition(setup, 1, name) for name in names] == [S.COMPLETE_COMMIT] * 2
     assert setup.coordinator.markers._queues == {}
+
+
+def test_a_request_has_few_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers, "MAX_PARTITIONS_PER_REQUEST", 2)
+    setup = Setup()
+    setup.leaders.hold = True
+    setup.end(setup.ongoing(T0, T1, U0))
+    for number in range(3):
+        name = f"txn-{number}"
+        setup.end(setup.ongoing(T0, transactional_id=name), transactional_id=name)
+    while setup.leaders.held:
+        setup.leaders.release()
+    sizes = [
+        sum(len(topic.partition_indexes) for marker in request.markers for topic in marker.topics)
+        for _, request in setup.leaders.requests
+    ]
+    assert sizes == [2, 2, 2]
+    assert len(setup.leaders.written) == 6
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert setup.state("txn-2") is S.COMPLETE_COMMIT
 
 
 def test_a_completion_is_not_appended_again_when_it_was() -> None:

@@ -297,6 +297,26 @@ async def test_a_replica_that_is_fine_again_leads_where_no_other_can(cluster: Cl
     assert cluster.leader("t") == 2
 
 
+async def test_a_replica_that_is_fine_again_gets_what_it_missed(cluster: Cluster) -> None:
+    """The same request was sent twice, and failed the first time only: the one about the new leader
+    was not sent to the replica, which was offline then."""
+    await cluster.create_topic("t", (2, 3))
+    epoch = cluster.brokers[2].broker_epoch
+    life = cluster.controller._lifecycle
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    await settle()
+    assert cluster.leader("t") == 3
+    cluster.sent.clear()
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    await settle()
+    (request,) = cluster.requests(LeaderAndIsrRequest, 2)
+    assert [state.leader for state in request.topic_states[0].partition_states] == [3]
+    cluster.sent.clear()
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    await settle()
+    assert cluster.requests(LeaderAndIsrRequest) == []
+
+
 async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(cluster: Cluster) -> None:
     """No broker starts and no reassignment ends, which would resume the deletion."""
     await cluster.create_topic("t", (2, 3))
