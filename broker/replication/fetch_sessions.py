@@ -19,11 +19,15 @@ from typing import Protocol
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.protocol.steps import Steps, run_at_once
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_LIMIT = 0x7FFFFFFF
+
+# Of a new session; one takes 2 us.
+_PARTITIONS_PER_STEP = 64
 
 # A session that was not used for this long may be evicted; as in Kafka, not configurable.
 EVICTION_MS = 120_000
@@ -239,6 +243,13 @@ class FetchContext:
         """(error code, session id, results) for the response."""
         return ErrorCode.NONE, NO_SESSION, results
 
+    def finish_in_steps(
+        self, results: list[FetchResult]
+    ) -> Steps[tuple[int, int, list[FetchResult]]]:
+        """As `finish`."""
+        yield
+        return self.finish(results)
+
     def throttled(self) -> tuple[int, int]:
         """(error code, session id) of the empty response to a throttled client."""
         return ErrorCode.NONE, NO_SESSION
@@ -268,6 +279,11 @@ class FullFetchContext(FetchContext):
         self._open_session = open_session
 
     def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+        return run_at_once(self.finish_in_steps(results))
+
+    def finish_in_steps(
+        self, results: list[FetchResult]
+    ) -> Steps[tuple[int, int, list[FetchResult]]]:
         session = self._open_session(len(results))
         if session is None:
             return ErrorCode.NONE, NO_SESSION, results
@@ -275,7 +291,9 @@ class FullFetchContext(FetchContext):
             _key(session.uses_topic_ids, topic, topic_id, position.partition): position
             for topic, topic_id, position in self._items
         }
-        for topic, topic_id, data in results:
+        for number, (topic, topic_id, data) in enumerate(results, 1):
+            if number % _PARTITIONS_PER_STEP == 0:
+                yield
             key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
             partition = SessionPartition(topic, topic_id, requested[key])
             partition.update_returned(data)

@@ -372,18 +372,23 @@ class ReplicaManager:
         self.fetch_purgatory.try_complete_else_watch(operation, positions)
 
     def read(
-        self, params: FetchParams, items: Iterable[FetchItem], *, records_progress: bool = True
+        self,
+        params: FetchParams,
+        items: Iterable[FetchItem],
+        *,
+        records_progress: bool = True,
+        size: int = 0,
+        moved: RemoteStorageFetch | None = None,
     ) -> tuple[list[FetchResult], int, bool, RemoteStorageFetch | None]:
         """(one result for each item, their bytes, whether the response is sent without delay, what
         is read from remote storage before: one partition of a request).
 
         Each item, in their order, gets up to its own limit from what is left of the request's
-        limit. The first batch is always complete, even if it is larger (KIP-74).
+        limit. The first batch is always complete, even if it is larger (KIP-74). `size` and `moved`
+        are those of the request's items before these.
         """
-        left = params.max_bytes
-        size = 0
+        left = max(params.max_bytes - size, 0)
         immediate = False
-        moved: RemoteStorageFetch | None = None
         results: list[FetchResult] = []
         # Once for all partitions, of which a follower fetches thousands.
         now_ms = None

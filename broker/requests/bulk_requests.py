@@ -66,14 +66,28 @@ INLINE_PARTITIONS = 2000
 # A change of leaders is urgent. A partition has ten elements in it.
 INLINE_CONTROL_ELEMENTS = 500
 
-# What is handled in parts: with decoded request, response and its bytes about 20 MB, and few enough
-# objects for a run of the garbage collector that stays below 50 ms.
+# What is handled in parts or in slices: with decoded request, response and its bytes about 20 MB,
+# and few enough objects for a run of the garbage collector that stays below 50 ms.
 MAX_ELEMENTS = 50_000
 # Controllers send the state of all partitions of a cluster, with ten elements for each; a leader
 # that a follower left, the ISRs of all its partitions.
 MAX_CONTROL_ELEMENTS = 5_000_000
 
 _PARTITION_APIS = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
+# What Kafka handles as a whole, and clients send about all topics or partitions that they know. The
+# handlers work in slices.
+_LARGE_APIS = frozenset(
+    (
+        ApiKey.FETCH,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+    )
+)
 # Of controllers and other brokers, about all partitions of a broker.
 _CONTROL_APIS = frozenset(
     (
@@ -109,7 +123,8 @@ def max_elements(api_key: int) -> int:
     """The most elements that a request may have."""
     if api_key in _CONTROL_APIS:
         return MAX_CONTROL_ELEMENTS
-    return MAX_ELEMENTS if api_key in DIVISIBLE else MAX_UNDIVIDED_ELEMENTS
+    is_large = api_key in DIVISIBLE or api_key in _LARGE_APIS
+    return MAX_ELEMENTS if is_large else MAX_UNDIVIDED_ELEMENTS
 
 
 class Decoding:

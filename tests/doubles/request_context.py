@@ -37,6 +37,9 @@ class FakeContext:
         self.responses.append(response)
         self.throttle_time_ms = throttle_time_ms
 
+    async def respond_in_slices(self, response: Message) -> None:
+        self.respond(response)
+
     async def amend_in_slices(self, response: Message) -> None:
         """Nothing changes responses here."""
 

@@ -9,6 +9,8 @@ import pytest
 from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.bulk_requests import MAX_UNDIVIDED_ELEMENTS
 from ottla.broker.testing.embedded import Broker
+from ottla.protocol.headers import encode_request
+from ottla.protocol.messages.produce import ProduceRequest, TopicProduceData
 from ottla.protocol.registry import API, ApiKey
 from tests.doubles.eventually import eventually
 from tests.hostile.malicious_requests import Shape, header, shapes
@@ -84,10 +86,15 @@ def test_a_million_equal_names_are_refused_before_they_are_decoded(
     assert meter.most_calls < 10_000
 
 
-def test_the_most_elements_are_handled_in_slices(measured: tuple[Broker, TurnMeter]) -> None:
+@pytest.mark.parametrize(
+    ("api_key", "version"), [(ApiKey.METADATA, 12), (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)]
+)
+def test_the_most_elements_are_handled_in_slices(
+    measured: tuple[Broker, TurnMeter], api_key: int, version: int
+) -> None:
     broker, meter = measured
     (shape,) = [
-        each for each in shapes(API[ApiKey.METADATA], 12, 20_000) if each.name == "topics distinct"
+        each for each in shapes(API[api_key], version, 20_000) if each.name == "topics distinct"
     ]
     meter.reset()
     assert ask(broker_port(broker), shape.frame) > len(shape.frame)
@@ -97,13 +104,11 @@ def test_the_most_elements_are_handled_in_slices(measured: tuple[Broker, TurnMet
 def test_the_most_elements_that_are_not_divided_take_one_turn(
     measured: tuple[Broker, TurnMeter],
 ) -> None:
-    """DescribeTopicPartitions has the dearest elements: each is denied, and logged or counted."""
+    """Produce has the dearest elements: each topic is denied, and logged or counted."""
     broker, meter = measured
-    (shape,) = [
-        each
-        for each in shapes(API[ApiKey.DESCRIBE_TOPIC_PARTITIONS], 0, MAX_UNDIVIDED_ELEMENTS - 100)
-        if each.name == "topics distinct"
-    ]
+    topics = [TopicProduceData(f"{number:06}") for number in range(MAX_UNDIVIDED_ELEMENTS)]
+    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
+    frame = encode_request(1, None, request, 9)[4:]
     meter.reset()
-    assert ask(broker_port(broker), shape.frame) > len(shape.frame)
+    assert ask(broker_port(broker), frame) > len(frame) // 2
     assert meter.most_calls < MOST_CALLS

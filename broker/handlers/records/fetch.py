@@ -11,8 +11,10 @@ A partition without new records has empty records in the response, never null.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.replication.delayed_fetch import FetchParams
@@ -22,8 +24,14 @@ from ottla.broker.replication.fetch_sessions import (
     FetchResult,
     FetchSessions,
 )
+from ottla.broker.replication.large_fetches import (
+    MAX_PARTITIONS_PER_TURN,
+    PARTITIONS_PER_STEP,
+    fetch_many,
+)
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -36,11 +44,14 @@ from ottla.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
     from ottla.broker.handlers.common.down_conversion import DownConversion
     from ottla.broker.quotas.client_quotas import ClientQuotas
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.security.authorization.access_control import MayRead
+    from ottla.protocol.steps import Steps
+
+logger = logging.getLogger("ottla.fetch")
 
 # Of a response without topics, and of a partition without records with its share of the topic.
 _RESPONSE_BYTES = 16
@@ -80,14 +91,15 @@ class FetchHandler:
         # None saves a call for each partition.
         self._may_read = None if may_read is may_read_all else may_read
 
-    def handle(self, context: RequestContext, request: FetchRequest) -> Deferred:
+    def handle(
+        self, context: RequestContext, request: FetchRequest
+    ) -> Deferred | Coroutine[Any, Any, Deferred]:
+        if request.topics and _is_large(request):
+            return self._handle_in_slices(context, request)
         version = context.header.api_version
         params = self._params(request, version)
         if self._quota.table and not params.is_follower:
-            # A larger response would exceed the quota and be throttled.
-            most = self._quota.max_at_once(context.principal.name, context.header.client_id or "")
-            params.max_bytes = int(min(params.max_bytes, most))
-            params.min_bytes = min(params.min_bytes, params.max_bytes)
+            self._limit(context, params)
         snapshot = self._metadata.snapshot
         fetch = self._sessions.context(request, version, snapshot.topic_names, params.is_follower)
         params.only_news = params.is_follower and not fetch.sends_all
@@ -98,21 +110,7 @@ class FetchHandler:
         items = fetch.items()
         if may_read is None and fetch.is_known_in(topics):
             wanted, items = items, []  # all, without a look at each
-        for item in items:
-            topic, topic_id, position = item
-            if topic is None:
-                failed.append((topic, topic_id, _failed(position, ErrorCode.UNKNOWN_TOPIC_ID)))
-                continue
-            if may_read is not None and not may_read(topic):
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                failed.append((topic, topic_id, _failed(position, code)))
-                continue
-            known = topics.get(topic)
-            if known is None or position.partition not in known.partitions:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                failed.append((topic, topic_id, _failed(position, code)))
-            else:
-                wanted.append(item)
+        _sort_out(items, topics, may_read, wanted, failed)
         if params.only_news and not failed:
             fetch.set_known_in(topics)  # of followers only: few sessions keep what they knew
         if not wanted:
@@ -125,6 +123,46 @@ class FetchHandler:
             lambda results: self._response(context, fetch, results + failed, params.is_follower),
         )
         return DEFERRED
+
+    async def _handle_in_slices(self, context: RequestContext, request: FetchRequest) -> Deferred:
+        """As `handle`. All partitions are read, also those of a follower without news."""
+        params = self._params(request, context.header.api_version)
+        if self._quota.table and not params.is_follower:
+            self._limit(context, params)
+        snapshot = self._metadata.snapshot
+        fetch = self._sessions.context(
+            request, context.header.api_version, snapshot.topic_names, params.is_follower
+        )
+        failed: list[FetchResult] = []
+        wanted: list[FetchItem] = []
+        may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
+
+        def select() -> Steps[None]:
+            items = fetch.items()
+            for start in range(0, len(items), PARTITIONS_PER_STEP):
+                some = items[start : start + PARTITIONS_PER_STEP]
+                _sort_out(some, snapshot.topics, may_read, wanted, failed)
+                yield
+
+        async def respond(results: list[FetchResult]) -> None:
+            try:
+                await self._respond_in_slices(context, fetch, results + failed, params.is_follower)
+            except Exception:
+                logger.exception("Unexpected error responding to a fetch of many partitions")
+                context.close("the response to its fetch failed")
+
+        await run_in_slices(select())
+        if wanted:
+            await fetch_many(self._replica_manager, params, wanted, respond)
+        else:
+            await respond([])
+        return DEFERRED
+
+    def _limit(self, context: RequestContext, params: FetchParams) -> None:
+        """A larger response would exceed the quota and be throttled."""
+        most = self._quota.max_at_once(context.principal.name, context.header.client_id or "")
+        params.max_bytes = int(min(params.max_bytes, most))
+        params.min_bytes = min(params.min_bytes, params.max_bytes)
 
     def _params(self, request: FetchRequest, version: int) -> FetchParams:
         params = FetchParams()
@@ -154,20 +192,79 @@ class FetchHandler:
         results: list[FetchResult],
         is_follower: bool,
     ) -> None:
-        version = context.header.api_version
-        if (self._quota.table or self._request_quota.table) and not is_follower:
-            throttle_ms = self._throttle(context, fetch, results)
-            if throttle_ms:
-                error_code, session_id = fetch.throttled()
-                context.respond(
-                    FetchResponse(error_code=error_code, session_id=session_id), throttle_ms
-                )
-                return
+        if self._is_throttled(context, fetch, results, is_follower):
+            return
         error_code, session_id, results = fetch.finish(results)
         response = FetchResponse(error_code=error_code, session_id=session_id)
+        self._add_rows(context, response, results, is_follower)
+        if not self._converts(context, fetch, response, results, is_follower):
+            context.respond(response)
+
+    async def _respond_in_slices(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        results: list[FetchResult],
+        is_follower: bool,
+    ) -> None:
+        """As `_response`."""
+        if self._is_throttled(context, fetch, results, is_follower):
+            return
+        error_code, session_id, results = await run_in_slices(fetch.finish_in_steps(results))
+        response = FetchResponse(error_code=error_code, session_id=session_id)
+
+        def add_rows() -> Steps[None]:
+            for start in range(0, len(results), PARTITIONS_PER_STEP):
+                some = results[start : start + PARTITIONS_PER_STEP]
+                self._add_rows(context, response, some, is_follower)
+                yield
+
+        await run_in_slices(add_rows())
+        if not self._converts(context, fetch, response, results, is_follower):
+            await context.respond_in_slices(response)
+
+    def _is_throttled(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        results: list[FetchResult],
+        is_follower: bool,
+    ) -> bool:
+        """Whether the client exceeds a quota and got an empty response."""
+        if is_follower or not (self._quota.table or self._request_quota.table):
+            return False
+        throttle_ms = self._throttle(context, fetch, results)
+        if not throttle_ms:
+            return False
+        error_code, session_id = fetch.throttled()
+        context.respond(FetchResponse(error_code=error_code, session_id=session_id), throttle_ms)
+        return True
+
+    def _converts(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        response: FetchResponse,
+        results: list[FetchResult],
+        is_follower: bool,
+    ) -> bool:
+        """Whether records are converted for an old client, and the response is sent after that."""
+        version, conversion = context.header.api_version, self._down_conversion
+        if version >= 10 or not conversion.check(version, results, is_follower=is_follower):
+            return False
+        conversion.convert_and_respond(context, response, results, fetch.items())
+        return True
+
+    def _add_rows(
+        self,
+        context: RequestContext,
+        response: FetchResponse,
+        results: list[FetchResult],
+        is_follower: bool,
+    ) -> None:
         topics = response.responses
         statistics = self._replica_manager.context.topics
-        last_topic: FetchableTopicResponse | None = None
+        last_topic = topics[-1] if topics else None
         for topic, topic_id, data in results:
             if data.error_code:
                 self._adapt_error(context, response, topic, data)
@@ -181,11 +278,6 @@ class FetchHandler:
                 last_topic = FetchableTopicResponse(topic or "", topic_id)
                 topics.append(last_topic)
             last_topic.partitions.append(data)
-        conversion = self._down_conversion
-        if version < 10 and conversion.check(version, results, is_follower=is_follower):
-            conversion.convert_and_respond(context, response, results, fetch.items())
-        else:
-            context.respond(response)
 
     def _throttle(
         self, context: RequestContext, fetch: FetchContext, results: list[FetchResult]
@@ -232,6 +324,35 @@ class FetchHandler:
             each.node_id != node.node_id for each in response.node_endpoints
         ):
             response.node_endpoints.append(NodeEndpoint(*node))
+
+
+def _is_large(request: FetchRequest) -> bool:
+    return sum(len(topic.partitions) for topic in request.topics) > MAX_PARTITIONS_PER_TURN
+
+
+def _sort_out(
+    items: Iterable[FetchItem],
+    topics: Mapping[str, TopicMetadata],
+    may_read: Callable[[str], bool] | None,
+    wanted: list[FetchItem],
+    failed: list[FetchResult],
+) -> None:
+    """Adds the items that exist and may be read to `wanted`, the others' errors to `failed`."""
+    for item in items:
+        topic, topic_id, position = item
+        if topic is None:
+            failed.append((topic, topic_id, _failed(position, ErrorCode.UNKNOWN_TOPIC_ID)))
+            continue
+        if may_read is not None and not may_read(topic):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            failed.append((topic, topic_id, _failed(position, code)))
+            continue
+        known = topics.get(topic)
+        if known is None or position.partition not in known.partitions:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            failed.append((topic, topic_id, _failed(position, code)))
+        else:
+            wanted.append(item)
 
 
 def _failed(position: object, code: int) -> PartitionData:

@@ -173,17 +173,22 @@ class AdminGuard(Guard):
         self, context: RequestContext, request: Any
     ) -> Steps[None] | None:
         if request.topics:
-            names = [topic.name for topic in request.topics]
-            allowed, denied = self.sort_out(
-                context, Operation.DESCRIBE, ResourceType.TOPIC, names, str
-            )
-            self._keep_topics(context, request, allowed, denied)
-            return None
-        steps = self._keep_visible_topics(context, request)
-        if len(self._metadata.snapshot.topics) > _MAX_TOPICS_AT_ONCE:
+            steps = self._keep_requested_topics(context, request)
+            count = len(request.topics)
+        else:
+            steps = self._keep_visible_topics(context, request)
+            count = len(self._metadata.snapshot.topics)
+        if count > _MAX_TOPICS_AT_ONCE:
             return steps
         run_at_once(steps)
         return None
+
+    def _keep_requested_topics(self, context: RequestContext, request: Any) -> Steps[None]:
+        names = [topic.name for topic in request.topics]
+        allowed, denied = yield from self.sort_out_in_steps(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, names, str
+        )
+        self._keep_topics(context, request, allowed, denied)
 
     def _keep_visible_topics(self, context: RequestContext, request: Any) -> Steps[None]:
         """All topics are requested. No page may end at a name that is hidden."""

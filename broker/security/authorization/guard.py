@@ -19,6 +19,7 @@ from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import API
+from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import (
@@ -78,6 +79,22 @@ class Guard:
     ) -> tuple[list[T], list[T]]:
         """Those that are allowed and those that are not; each name is checked once. Of very many
         denials the first are logged, and the number of the others."""
+        steps = self.sort_out_in_steps(
+            context, operation, kind, items, name_of, log_if_denied=log_if_denied
+        )
+        return run_at_once(steps)
+
+    def sort_out_in_steps(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        kind: ResourceType,
+        items: Iterable[T],
+        name_of: Callable[[T], str],
+        *,
+        log_if_denied: bool = True,
+    ) -> Steps[tuple[list[T], list[T]]]:
+        """As `sort_out`, for very many items."""
         decisions: dict[str, bool] = {}
         allowed: list[T] = []
         denied: list[T] = []
@@ -86,6 +103,8 @@ class Guard:
             name = name_of(item)
             is_allowed = decisions.get(name)
             if is_allowed is None:
+                if len(decisions) % _NAMES_PER_STEP == _NAMES_PER_STEP - 1:
+                    yield
                 is_allowed = decisions[name] = self.authorizer.allows(
                     context,
                     operation,

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
+from ottla.broker.handlers.records import fetch
+from ottla.broker.replication import large_fetches
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
@@ -27,6 +30,20 @@ NEWEST = 17
 WITH_IDS = 13
 WITH_REPLICA_STATE = 15
 OTHER = BROKER + 1
+
+
+@pytest.fixture(autouse=True, params=["at once", "in slices"])
+def _handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of thousands of partitions are handled in slices, to the same effect."""
+    if request.param == "in slices":
+        monkeypatch.setattr(fetch, "MAX_PARTITIONS_PER_TURN", 0)
+        monkeypatch.setattr(large_fetches, "spawn", finish)
+
+
+def finish(coroutine: Coroutine[Any, Any, object], name: str) -> None:
+    """Runs a coroutine that waits for nothing."""
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
 
 
 class Fetched:
@@ -59,7 +76,9 @@ class Fetched:
                 request.replica_id = replica
         self.context = FakeContext(1, version)
         self.context.request_throttle_ms = request_throttle_ms
-        path.fetch.handle(self.context, request)  # type: ignore[arg-type]  # a double
+        result = path.fetch.handle(self.context, request)  # type: ignore[arg-type]  # a double
+        if isinstance(result, Coroutine):
+            finish(result, "fetch")
 
     @property
     def is_pending(self) -> bool:
