@@ -99,5 +99,8 @@ class OffsetCheckpoints:
 
 def _log_start(log: Log) -> int | None:
     offset = log.log_start_offset
-    is_needed = log.config.remote_storage_enable or offset > log.segments.first.base_offset
-    return offset if is_needed else None
+    try:
+        first = log.segments.first.base_offset
+    except IndexError:  # this is a worker thread, and the log is being truncated fully
+        return offset
+    return offset if log.config.remote_storage_enable or offset > first else None
