@@ -73,11 +73,20 @@ class LogCleaner:
         # Threads of its own: a compaction may take minutes, and blocks when it is throttled.
         self._workers = WorkerPool(threads=_THREADS_MAX, name="cleaner")
         self._throttle = CleanerThrottler(lambda: config.log_cleaner_io_max_bytes_per_second, clock)
+        self._log_manager = log_manager
         self.cleaner = Cleaner(
-            log_manager.logs, memory_bytes=self._memory_bytes(), throttle=self._throttle
+            log_manager.logs,
+            memory_bytes=self._memory_bytes(),
+            throttle=self._throttle,
+            is_moving=self._is_moving,
         )
         self._started = False
         self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def _is_moving(self, log: Log) -> bool:
+        """Whether the log is being copied to another log directory, one that has not failed."""
+        copy = self._log_manager.get_future(log.topic, log.partition)
+        return copy is not None and not copy.log_directory.is_offline
 
     def _memory_bytes(self) -> int:
         """The share of one compaction: the setting is the sum of all."""

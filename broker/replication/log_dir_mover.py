@@ -278,8 +278,6 @@ class LogDirMover:
         if moved.flusher.exceeds_flush_messages:
             # Responses wait for it now. A flush of the copy may have failed for lack of space.
             moved.flusher.require_flush(self._now_ms())
-        # Records that were deleted during the copy stay deleted.
-        moved.delete_records_before(min(log.log_start_offset, moved.high_watermark))
         if partition is not None:
             self._replica_manager.complete_delayed_requests(partition)
         logger.info(

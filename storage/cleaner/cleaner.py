@@ -62,15 +62,18 @@ class Cleaner:
         *,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         throttle: Throttle = lambda _: None,
+        is_moving: Callable[[Log], bool] = lambda _: False,
     ) -> None:
         """`logs` returns all logs; `memory_bytes` limits the offset map of one compaction.
 
-        Raises ValueError when that is too little for a single key.
+        Raises ValueError when that is too little for a single key. A log for which `is_moving` is
+        true is not compacted: its copy may have a record of which the tombstone is not copied yet.
         """
         OffsetMap(memory_bytes)
         self._logs = logs
         self.memory_bytes = memory_bytes
         self._throttle = throttle
+        self._is_moving = is_moving
         self._offsets: dict[str, Offsets] = {}
         self._directories: dict[str, LogDirectory] = {}
         self._changed: set[str] = set()
@@ -188,7 +191,7 @@ class Cleaner:
         key = (log.topic, log.partition)
         if not log.config.compact or key in self._running or key in self.uncleanable:
             return None
-        if log.log_directory.append_error is not None or log.is_closed:
+        if log.log_directory.append_error is not None or log.is_closed or self._is_moving(log):
             return None
         try:
             if not self._finish_names(log):

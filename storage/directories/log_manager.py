@@ -385,7 +385,10 @@ class LogManager:
         future.update_high_watermark(current.high_watermark)
         self._logs[key] = self._future.pop(key)
         self._placement.changed()
-        # The move is complete even if the old directory fails: `load` finds out which log is newer.
+        # The move is complete even if a directory fails: `load` finds out which log is newer.
+        with suppress(StorageError):  # What was deleted stays deleted, also after a crash.
+            future.delete_records_before(min(current.log_start_offset, future.high_watermark))
+            self._checkpoints.write_log_starts(future.log_directory)
         with suppress(LogDirectoryOffline):
             self._retirements.retire(current, now_ms)
         return future

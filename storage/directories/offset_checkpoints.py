@@ -67,11 +67,11 @@ class OffsetCheckpoints:
         with self._lock:
             self._write(HIGH_WATERMARK_CHECKPOINT, self._collect(lambda log: log.high_watermark))
 
-    def write_log_starts(self) -> None:
+    def write_log_starts(self, only: LogDirectory | None = None) -> None:
         """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment, and for
-        all with tiered storage."""
+        all with tiered storage. Raises StorageError for `only` one."""
         with self._lock:
-            self._write(LOG_START_CHECKPOINT, self._collect(_log_start))
+            self._write(LOG_START_CHECKPOINT, self._collect(_log_start, only), only)
 
     def _collect(
         self, offset_of: Callable[[Log], int | None], only: LogDirectory | None = None
@@ -99,5 +99,8 @@ class OffsetCheckpoints:
 
 def _log_start(log: Log) -> int | None:
     offset = log.log_start_offset
-    is_needed = log.config.remote_storage_enable or offset > log.segments.first.base_offset
-    return offset if is_needed else None
+    try:
+        first = log.segments.first.base_offset
+    except IndexError:  # this is a worker thread, and the log is being truncated fully
+        return offset
+    return offset if log.config.remote_storage_enable or offset > first else None

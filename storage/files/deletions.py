@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.log_directory import is_exhausted
 
 logger = logging.getLogger("ottla.storage")
 
@@ -41,7 +42,11 @@ class Deletions:
         ]
 
     def purge(self, now_ms: int) -> int:
-        """Deletes what is due and returns the number. Deleting large files can take long."""
+        """Deletes what is due and returns the number. Deleting large files can take long.
+
+        To delete a directory needs descriptors: what lacks them is retried by the next call.
+        """
+        lacking: list[OSError] = []
         due = [entry for entry in tuple(self._due) if entry[0] <= now_ms]
         for entry in due:
             _, path, is_directory = entry
@@ -53,7 +58,12 @@ class Deletions:
             except FileNotFoundError:
                 pass  # deleted with its directory
             except OSError as error:
+                if is_exhausted(error):
+                    lacking.append(error)
+                    continue
                 logger.warning("Could not delete %s, the next start deletes it: %s", path, error)
             if entry in self._due:
                 self._due.remove(entry)
-        return len(due)
+        if lacking:
+            logger.warning("Could not delete %d paths, retrying: %s", len(lacking), lacking[0])
+        return len(due) - len(lacking)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,10 +11,13 @@ from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.log_directory import is_exhausted
 from ottla.storage.files.open_files import OpenFile
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.producer.producer_state import ProducerState
+
+logger = logging.getLogger("ottla.storage")
 
 
 class Synced(Protocol):
@@ -263,8 +267,7 @@ class LogFlusher:
         if local.closed or local.directory.log_directory.is_offline:
             return None
         try:
-            for segment in local.segments:
-                segment.finish()
+            self._finish_active()
             self._producers.take_snapshot()
             return self.begin_flush()
         except OSError as error:
@@ -273,6 +276,14 @@ class LogFlusher:
         except StorageError:
             local.release()
             raise
+
+    def _finish_active(self) -> None:
+        """The other segments were finished when they became inactive, and are not read again."""
+        local = self._local
+        try:
+            local.active.finish()
+        except CorruptLog as damage:
+            logger.error("%s: The next start has to recover the log: %s", self.name, damage)
 
     def finish_close(self, flush: Flush | None) -> None:
         """`Log.finish_close`."""

@@ -265,7 +265,7 @@ class LogAppender:
         local, batches = self._local, accepted.batches
         size, last = len(accepted.buffer), batches[-1].last_offset
         if local.must_roll(size, newest, last, now_ms):
-            self._writer.roll(accepted.buffer, batches[0].first_offset, now_ms)
+            self._writer.roll(batches[0].first_offset, last, now_ms)
         try:
             return local.active.txn_index.append_all(aborted)
         except OSError as error:

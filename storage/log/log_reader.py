@@ -220,6 +220,10 @@ class LogReader:
         if segment.base_offset >= start:
             return segment.newest()[0] if segment.size else -1
         # The log starts inside this segment: its indexes include deleted records.
+        newest, at = segment.newest()
+        holder = segment.find_batch(at) if at >= start else None
+        if holder is not None and holder.base_offset >= start:
+            return newest  # as nearly always: timestamps ascend
         first = segment.find_batch(start)
         if first is None:
             return -1

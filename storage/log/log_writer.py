@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.protocol.records.batch import MAGIC_POSITION
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
@@ -47,7 +46,7 @@ class LogWriter:
             or last_offset > local.roll_offset
             or segment.index_entries_left <= 0
         ) and local.must_roll(len(batch), max_timestamp, last_offset, now_ms):
-            segment = self.roll(batch, first_offset, now_ms)
+            segment = self.roll(first_offset, last_offset, now_ms)
         try:
             segment.append(batch, last_offset, max_timestamp, first_offset)
         except OSError as error:
@@ -72,7 +71,7 @@ class LogWriter:
                 self.assign_epoch(batch.leader_epoch, batch.first_offset)
         segment = local.active
         if local.must_roll(len(buffer), max_timestamp, last.last_offset, now_ms):
-            segment = self.roll(buffer, first.first_offset, now_ms)
+            segment = self.roll(first.first_offset, last.last_offset, now_ms)
         try:
             segment.append_many(buffer, batches, last.last_offset)
         except OSError as error:
@@ -80,16 +79,16 @@ class LogWriter:
         offsets.log_end_offset = last.last_offset + 1
         return offsets.log_end_offset - offsets.recovery_point >= local.config.flush_messages
 
-    def roll(self, buffer: bytearray | memoryview, first_offset: int, now_ms: int) -> Segment:
-        """Starts a segment for the batches in `buffer`, of which `first_offset` is the first.
+    def roll(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
+        """Starts a segment for batches with these offsets, of which a follower has a gap before.
 
-        Messages of an old format from a leader may be compressed: their first offset is not known
-        then. The segment begins at the log end, as in Kafka: recovery would take the gap for lost
-        records, and the messages below its base offset would not be found once it is the first.
+        It begins at the log end nevertheless. Recovery would take the gap for lost records, if
+        nothing says that compaction left it: the topic may have another `cleanup.policy` by now.
+        Of compressed messages of an old format, which begin below `first_offset`, those below its
+        base offset would not be found once it is the first. Kafka begins it at the batch.
         """
-        if buffer[MAGIC_POSITION] < 2:
-            first_offset = max(self._offsets.log_end_offset, first_offset - MAX_RELATIVE_OFFSET)
-        return self._local.roll(now_ms, first_offset)
+        base_offset = max(self._offsets.log_end_offset, last_offset - MAX_RELATIVE_OFFSET)
+        return self._local.roll(now_ms, min(base_offset, first_offset))
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """`Log.assign_epoch`."""

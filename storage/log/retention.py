@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from itertools import islice
 
 from ottla.storage.errors import DiskFull
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.segment import Segment
@@ -151,4 +152,13 @@ def _is_below(log_start_offset: int) -> Predicate:
 def _is_older(retention_ms: int, now_ms: int) -> Predicate:
     if retention_ms < 0:
         return lambda _, __: False
-    return lambda segment, _: now_ms - segment.largest_timestamp() > retention_ms
+    return lambda segment, _: now_ms - _largest_timestamp(segment) > retention_ms
+
+
+def _largest_timestamp(segment: Segment) -> int:
+    try:
+        return segment.largest_timestamp()
+    except CorruptLog:
+        # The time index has the newest timestamp of an inactive segment: it expires like others.
+        newest = segment.time_index.last()[0]
+        return newest if newest >= 0 else segment.modified_ms()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
@@ -170,3 +172,57 @@ async def test_the_checkpoint_of_a_deleted_log_leaves_the_file() -> None:
     cleaner.deleted(TopicPartition("t", 0))
     await eventually_async(lambda: stored() == {})
     await cleaner.stop()
+
+
+async def test_a_log_that_is_being_copied_to_another_directory_is_not_compacted() -> None:
+    """The copy may have a record already whose tombstone a compaction removes before it is read."""
+    manager = manager_on(
+        MemoryFileSystem(),
+        ("/a", "/b"),
+        cleanup_policy=("compact",),
+        min_cleanable_dirty_ratio=0.0,
+        segment_bytes=300,
+        delete_retention_ms=0,
+    )
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, [(NOW_MS, b"deleted", b"value", [])])
+    append(log, [(NOW_MS, b"deleted", None, [])])
+    for _ in range(20):
+        append(log, 2)
+    log.flush()
+    work = work_on(manager, BrokerConfig(SETTINGS))
+    copy = manager.create_future("t", 0, "/b", NOW_MS)
+    copy.append_as_follower(next(log.batches(0)), now_ms=NOW_MS)
+    for _ in range(3):
+        await work._clean_logs()
+        append(log, 5)
+        log.flush()
+    for batch in log.batches(copy.log_end_offset):
+        copy.append_as_follower(batch, now_ms=NOW_MS)
+    newest = {record.key: record.value for record in records_in(copy)}
+    assert newest[b"deleted"] is None
+    moved = manager.replace_current_with_future("t", 0, NOW_MS)
+    moved.update_high_watermark(moved.log_end_offset)
+    moved.flush()
+    for _ in range(3):
+        await work._clean_logs()
+        append(moved, 5)
+        moved.flush()
+    assert b"deleted" not in {record.key for record in records_in(moved)}
+    await work.stop()
+
+
+async def test_a_move_to_a_disk_that_has_failed_does_not_stop_compaction() -> None:
+    manager = manager_on(
+        MemoryFileSystem(), ("/a", "/b"), cleanup_policy=("compact",), segment_bytes=300
+    )
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(20):
+        append(log, 2)
+    log.flush()
+    copy = manager.create_future("t", 0, "/b", NOW_MS)
+    copy.log_directory.fail(OSError(errno.EIO, "test"))
+    work = work_on(manager, BrokerConfig(SETTINGS))
+    await work._clean_logs()
+    assert len(records_in(log)) < 40
+    await work.stop()

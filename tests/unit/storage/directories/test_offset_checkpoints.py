@@ -1,6 +1,7 @@
 """The offset checkpoints of the log directories."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -152,3 +153,37 @@ def test_a_log_is_not_created_while_its_old_offsets_cannot_be_removed() -> None:
     with pytest.raises(DiskFull):
         manager.get_or_create("t", 0, now_ms=NOW_MS)
     assert manager.get_or_create("t", 0, now_ms=NOW_MS).log_end_offset == 0
+
+
+class WatchedFileSystem(MemoryFileSystem):
+    """Calls `on_replace` after each rename of a file of a log: a thread may run then."""
+
+    on_replace: Callable[[], object] | None = None
+
+    def replace(self, source: str, target: str) -> None:
+        super().replace(source, target)
+        if self.on_replace is not None and "/t-0/" in source:
+            self.on_replace()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_log_that_is_truncated_fully_may_have_no_segment_for_a_moment(is_damaged: bool) -> None:
+    fs = WatchedFileSystem()
+    manager = manager_on(fs, segment_bytes=300)
+    logs = [manager.get_or_create("t", partition, now_ms=NOW_MS) for partition in range(2)]
+    for log in logs:
+        for _ in range(6):
+            append(log, 2)
+        log.flush()
+        log.delete_records_before(3)
+    offset = 100
+    if is_damaged:
+        offset = logs[0].active_segment.base_offset
+        fs.overwrite(logs[0].active_segment.log.path, bytes(100))
+        logs[0].active_segment.invalidate_cached()
+    fs.on_replace = manager.checkpoint_recovery_points
+    logs[0].truncate_fully_and_start_at(offset)
+    assert fs.content(f"{ROOT}/log-start-offset-checkpoint") == b"0\n2\nt 0 3\nt 1 3\n"
+    fs.on_replace = None
+    manager.checkpoint_recovery_points()
+    assert fs.content(f"{ROOT}/log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"

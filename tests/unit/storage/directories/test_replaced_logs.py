@@ -196,3 +196,35 @@ def test_segments_that_a_future_log_had_deleted_are_deleted_after_the_move() -> 
     assert all(path.startswith("/b/t-0/") for path in retired)
     manager.purge(NOW_MS + 10)
     assert [path for path in fs.paths() if path.endswith(".deleted")] == []
+
+
+def test_records_that_were_deleted_before_a_move_stay_deleted_after_a_crash() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(5):
+        append(log)
+    future = manager.create_future("t", 0, "/b", NOW_MS)
+    for batch in log.batches(0):
+        future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
+    log.delete_records_before(3)
+    manager.checkpoint_log_starts()
+    future.flush()
+    manager.replace_current_with_future("t", 0, NOW_MS)
+    moved = the_log(manager_on(fs.after_kill(), ("/a", "/b")))
+    assert (moved.log_directory.path, moved.log_start_offset) == ("/b", 3)
+
+
+def test_a_move_ends_if_the_log_start_finds_no_space() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 5)
+    future = manager.create_future("t", 0, "/b", NOW_MS)
+    for batch in log.batches(0):
+        future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
+    log.delete_records_before(3)
+    fs.fail("pwrite", errno.ENOSPC, path_part="/b/log-start", after=1)
+    assert manager.replace_current_with_future("t", 0, NOW_MS).log_start_offset == 3
+    assert manager.get("t", 0) is future
+    assert fs.list_directories("/a") != ["t-0"]

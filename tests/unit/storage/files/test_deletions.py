@@ -53,3 +53,22 @@ def test_what_is_due_below_a_renamed_directory_is_deleted_there(fs: MemoryFileSy
     assert fs.paths() == ["/d/a", "/d/b", "/d/y/c"]
     assert deletions.purge(100) == 2
     assert fs.paths() == ["/d/a", "/d/b"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [("remove_tree", errno.EMFILE), ("remove_tree", errno.ENFILE), ("remove", errno.ENOMEM)],
+)
+def test_what_lacks_descriptors_is_deleted_at_the_next_time(
+    fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture, fault: tuple[str, int]
+) -> None:
+    deletions = Deletions(fs)
+    deletions.add("/d/a", 0)
+    deletions.add("/d/x", 0, is_directory=True)
+    fs.fail(*fault)
+    assert deletions.purge(0) == 1
+    assert len(deletions) == 1
+    assert "Could not delete" in caplog.text
+    assert deletions.purge(0) == 1
+    assert fs.paths() == ["/d/b"]
+    assert len(deletions) == 0

@@ -9,7 +9,8 @@ import pytest
 
 from ottla.broker.runtime.tasks import run_in_threads
 from ottla.storage.directories.log_manager import LogManager
-from tests.doubles.storage_logs import NOW_MS, append
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import NOW_MS, append, fetched, manager_on
 
 
 def test_they_are_synced_in_threads_a_few_at_a_time(tmp_path: Path) -> None:
@@ -47,3 +48,24 @@ def test_one_that_cannot_be_written_does_not_stop_the_others(
     assert all(log.is_closed for log in logs)
     assert not (paths[0] / ".kafka_cleanshutdown").exists()
     assert (paths[1] / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("segment", [0, -1])
+def test_a_segment_that_is_damaged_does_not_stop_the_others(segment: int) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"), segment_bytes=300)
+    for partition in range(4):
+        for _ in range(10):
+            append(manager.get_or_create("t", partition, now_ms=NOW_MS), 2)
+    manager.shutdown(NOW_MS)
+    fs = fs.after_kill()
+    manager = manager_on(fs, ("/a", "/b"), segment_bytes=300)
+    log = manager.logs()[0]
+    damaged = list(log.segments)[segment]
+    content = fs.content(damaged.log.path)
+    fs.overwrite(damaged.log.path, content[: -damaged.size // 2] + bytes(damaged.size // 2))
+    manager.shutdown(NOW_MS)
+    assert all(each.is_closed for each in manager.logs())
+    again = manager_on(fs.after_kill(), ("/a", "/b"), segment_bytes=300)
+    assert not again.unclean_start
+    assert [len(fetched(each)) for each in again.logs() if each.name != log.name] == [20] * 3

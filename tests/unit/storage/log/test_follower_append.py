@@ -274,3 +274,30 @@ def test_a_corrupt_batch_by_itself_is_refused() -> None:
     with pytest.raises(CorruptRecordError):
         log.append_as_follower(batch, now_ms=NOW_MS)
     assert log.log_end_offset == 0
+
+
+def test_a_gap_that_compaction_left_on_the_leader_is_not_lost_records_after_a_crash() -> None:
+    # The topic was compacted once: nothing says so here, neither its settings nor a checkpoint.
+    batches = leaders_batches([100] * BATCHES)
+    size = len(batches[0])
+    fs = MemoryFileSystem()
+    log = new_log(fs, segment_bytes=2 * size)
+    for offset in (0, 1, 50, 51, 52, 90):
+        batch = batches.pop(0)
+        patch_base_offset(batch, 0, offset, 3)
+        log.append_as_follower(batch, now_ms=NOW_MS)
+    log = new_log(fs.after_kill(), segment_bytes=2 * size)
+    assert [record.offset for record in fetched(log)] == [0, 1, 50, 51, 52, 90]
+    assert [each.base_offset for each in log.segments] == [0, 2, 52]
+
+
+def test_a_segment_does_not_begin_so_far_below_its_first_batch_that_its_index_cannot_tell() -> None:
+    far = (1 << 31) + 7
+    first, second = leaders_batches([100, 100])
+    fs = MemoryFileSystem()
+    log = new_log(fs, segment_bytes=len(first))
+    log.append_as_follower(first, now_ms=NOW_MS)
+    patch_base_offset(second, 0, far, 3)
+    log.append_as_follower(second, now_ms=NOW_MS)
+    assert [each.base_offset for each in log.segments] == [0, 8]
+    assert [record.offset for record in fetched(log)] == [0, far]

@@ -140,3 +140,22 @@ def test_retention_ends_when_the_log_is_closed_or_its_disk_fails() -> None:
     failed.log_directory.fail(OSError("gone"))
     with pytest.raises(LogDirectoryOffline):
         next(steps)
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS, -1])
+def test_a_damaged_segment_expires_like_others(timestamp: int) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, segment_bytes=500, retention_ms=HOUR)
+    for _ in range(20):
+        append(manager.get_or_create("t", 0, now_ms=NOW_MS), [(timestamp, None, bytes(50), [])])
+    manager.shutdown(NOW_MS)
+    (log,) = manager_on(fs, segment_bytes=500, retention_ms=HOUR).logs()
+    damaged = log.segments.first
+    content = fs.content(damaged.log.path)
+    fs.overwrite(damaged.log.path, content[:-200] + bytes(200))
+    for segment in log.segments:
+        fs._live[segment.log.path].modified_ms = NOW_MS
+    count = len(log.segments)
+    assert run_at_once(log.delete_old_segments(NOW_MS + HOUR)) == 0
+    assert run_at_once(log.delete_old_segments(NOW_MS + HOUR + 1)) == count
+    assert log.log_start_offset == 20
