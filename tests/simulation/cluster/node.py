@@ -143,6 +143,11 @@ class Node:
     def is_up(self) -> bool:
         return self.running is not None and not self.running.process.dead
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether checks can read its logs: it is up, and has not just died within a call."""
+        return self.is_up and self.running is not None and not self.running.files.unplugged
+
     def start(self) -> None:
         """A new process on what the disk has."""
         assert not self.is_up

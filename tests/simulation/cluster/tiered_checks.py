@@ -58,7 +58,7 @@ class TieredChecks:
 
     def look(self) -> None:
         """Local segments are deleted after their copies are finished, and committed as that."""
-        nodes = [each for each in self.world.nodes.values() if each.ready and each.is_up]
+        nodes = [each for each in self.world.nodes.values() if each.ready and each.is_readable]
         self.tiered.metadata.look(nodes)
         for node in nodes:
             for where, lost in self._never_copied(node):

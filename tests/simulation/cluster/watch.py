@@ -80,7 +80,7 @@ class Watch:
         """All oracles, once."""
         self._looks += 1
         for node in self.world.nodes.values():
-            if node.ready and node.is_up and node.server is not None:
+            if node.ready and node.is_readable and node.server is not None:
                 manager = node.server.parts.replicas.manager
                 self._look_at_broker(node, manager)
                 self._look_at_isr_updates(node)
