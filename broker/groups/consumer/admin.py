@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
@@ -115,15 +115,18 @@ class ConsumerAdmin:
 
         self._writer.submit(group_id, step)
 
-    def expired_offsets(self, group: ConsumerGroup, now_ms: int) -> list[TopicPartition]:
-        """Partitions whose offset has expired and to whose topic no member is subscribed."""
+    def expired_offsets(
+        self, group: ConsumerGroup, partitions: Collection[TopicPartition], now_ms: int
+    ) -> list[TopicPartition]:
+        """Those whose offset has expired and to whose topic no member is subscribed."""
         return group.offsets.expired(
             now_ms,
             self._settings.offsets_retention_ms,
             base_timestamp_ms=None,
             subscribed_topics=frozenset(
                 topic
-                for topic in {partition.topic for partition in group.offsets.committed}
+                for topic in {partition.topic for partition in partitions}
                 if group.is_subscribed_to(topic)
             ),
+            partitions=partitions,
         )
