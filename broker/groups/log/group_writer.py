@@ -174,7 +174,7 @@ class GroupWriter:
                 if change.then is not None and not error_code:
                     waiting.appendleft(change.then)
                 else:
-                    change.on_result(_error(error_code))
+                    change.on_result(member_error(error_code))
                 if is_late:
                     self._on_append_timed_out(group_id)
             except Exception:
@@ -201,7 +201,9 @@ class GroupWriter:
                 converted = None
 
 
-def _error(error_code: int) -> int:
+def member_error(error_code: int) -> int:
+    """Maps the error of an append to one for members, after which they retry here, find the
+    coordinator again or fail."""
     if error_code in UNAVAILABLE_ERRORS or error_code == ErrorCode.REQUEST_TIMED_OUT:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error_code in MOVED_ERRORS:
