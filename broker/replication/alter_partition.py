@@ -1,9 +1,9 @@
 """Sends ISR changes to the controller (AlterPartition, KIP-497).
 
-Mirrors Kafka's `AlterPartitionManager`. One request is in flight at a time; it has all changes that
-were submitted while the previous one was in flight. A request is retried until the controller
-responds: a change without a response may or may not have been applied, and the next LeaderAndIsr
-request has the state that holds.
+Mirrors Kafka's `AlterPartitionManager`. One request is in flight at a time; it has the changes that
+were submitted while the previous one was in flight, up to `MAX_ELEMENTS`. A request is retried
+until the controller responds: a change without a response may or may not have been applied, and the
+next LeaderAndIsr request has the state that holds.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ from ottla.protocol.uuids import ZERO_UUID
 logger = logging.getLogger("ottla.replication")
 
 _RETRY_SECONDS = 0.05
+
+# Partitions and the replicas of their ISRs in one request: some hundred partitions. A broker closes
+# the connection of a request that has more than 5,000 of these and topics.
+MAX_ELEMENTS = 2_500
 
 Decided = Callable[[IsrDecision], None]
 # Builds the request in a version.
@@ -60,7 +64,7 @@ class AlterPartitionManager:
     async def _run(self) -> None:
         is_failing = False
         while self._waiting:
-            batch, self._waiting = self._waiting, {}
+            batch = self._take_batch()
             problem: object = None
             try:
                 response = await self._send(_newest_version(batch), _builder(batch))
@@ -80,6 +84,19 @@ class AlterPartitionManager:
             # A change that was submitted meanwhile is newer.
             self._waiting = {**batch, **self._waiting}
             await asyncio.sleep(_RETRY_SECONDS)
+
+    def _take_batch(self) -> dict[TopicPartition, tuple[IsrProposal, Decided]]:
+        """The oldest changes, one at least."""
+        batch: dict[TopicPartition, tuple[IsrProposal, Decided]] = {}
+        left = MAX_ELEMENTS
+        for key, change in self._waiting.items():
+            left -= 1 + len(change[0].new_isr)
+            if batch and left < 0:
+                break
+            batch[key] = change
+        for key in batch:
+            del self._waiting[key]
+        return batch
 
 
 def _newest_version(batch: dict[TopicPartition, tuple[IsrProposal, Decided]]) -> int:
