@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import IN_LOG_ERRORS
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 
-# To look at a group takes 3 us, to remove its offsets 240.
+# To look at a group takes 3 us, to remove its offsets 240; to look at an offset 1.5, to remove it
+# with others 10.
 _GROUPS_PER_STEP = 32
+_OFFSETS_OF_A_GROUP = 2  # take as long
+_OFFSETS_PER_STEP = 64  # of a group with many
 _LOOKS_PER_STEP = 128  # where only the state is read
 
 
@@ -177,10 +180,9 @@ class GroupAdmin:
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
         self._rebalancer.mark_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partitions = sorted(group.offsets.partitions())  # records of pending commits come before
-        keys = [offset_key(group.group_id, partition) for partition in partitions]
-        if group.generation_id > 0:  # before the first generation it has no record
-            keys.append(group_key(group.group_id))
+        partitions = group.offsets.partitions()  # records of pending commits come before
+        # Before the first generation it has no record.
+        own_keys = [group_key(group.group_id)] if group.generation_id > 0 else []
 
         def committed(error_code: int) -> None:
             if error_code and error_code not in IN_LOG_ERRORS:
@@ -197,6 +199,20 @@ class GroupAdmin:
             group_partition.groups.pop(group.group_id, None)
             on_result(offset_error(error_code))
 
+        if len(partitions) > _OFFSETS_PER_STEP:
+            # Nothing is committed meanwhile, because the group is dead.
+            parts = (
+                [offset_key(group.group_id, partition) for partition in part]
+                for part in _parts(partitions)
+            )
+            self._jobs.start(
+                self._appender.append_tombstones_in_steps(
+                    group_partition, chain(parts, (own_keys,)), committed
+                )
+            )
+            return
+        keys = [offset_key(group.group_id, partition) for partition in sorted(partitions)]
+        keys += own_keys
         if keys:
             self._appender.append_tombstones(group_partition, keys, committed)
         else:
@@ -291,20 +307,24 @@ class GroupAdmin:
         try:
             for partition in self._partitions.active:
                 for group in list(partition.groups.values()):
-                    if not self._is_current(partition, group) or group.is_dead:
-                        continue
-                    seen += 1
-                    if self._expire_group(partition, group, now_ms) or seen >= _GROUPS_PER_STEP:
-                        seen = 0
-                        yield
+                    for part in _parts(group.offsets.committed):
+                        if not self._is_current(partition, group) or group.is_dead:
+                            break
+                        seen += 1 + len(part) // _OFFSETS_OF_A_GROUP
+                        is_found = self._expire_group(partition, group, part, now_ms)
+                        if is_found or seen >= _GROUPS_PER_STEP:
+                            seen = 0
+                            yield
         finally:
             self._is_expiring = False
 
-    def _expire_group(self, partition: GroupPartition, group: AnyGroup, now_ms: int) -> bool:
-        """True if there was something to remove."""
+    def _expire_group(
+        self, partition: GroupPartition, group: AnyGroup, part: list[TopicPartition], now_ms: int
+    ) -> bool:
+        """True if there was something to remove among these offsets, or the group itself."""
         if group.kind == "consumer":
             assert self._consumer_admin is not None, "consumer groups exist only with it"
-            expired = self._consumer_admin.expired_offsets(group, now_ms)
+            expired = self._consumer_admin.expired_offsets(group, part, now_ms)
             if not expired and group.is_empty and not group.offsets:
                 self._consumer_admin.delete(
                     group.group_id, "it has no members and no offsets", _ignore
@@ -312,7 +332,7 @@ class GroupAdmin:
                 return True
             is_abandoned = False
         else:
-            expired = _expired(group, now_ms, self._retention_ms)
+            expired = _expired(group, part, now_ms, self._retention_ms)
             is_abandoned = _is_abandoned(group)
         if is_abandoned and not expired:
             self._remove_offsets(group, [], "it has no members and no offsets", _ignore)
@@ -338,7 +358,17 @@ def _is_abandoned(group: Group) -> bool:
     return group.state is GroupState.EMPTY and not group.offsets and not group.pending_members
 
 
-def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+def _parts(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """What is done in one step; one part at least."""
+    found = iter(list(partitions))
+    yield list(islice(found, _OFFSETS_PER_STEP))
+    while part := list(islice(found, _OFFSETS_PER_STEP)):
+        yield part
+
+
+def _expired(
+    group: Group, partitions: Collection[TopicPartition], now_ms: int, retention_ms: int
+) -> list[TopicPartition]:
     """Offsets expire after the group became empty, or its members unsubscribed from the topic."""
     base_timestamp_ms = None
     subscribed_topics: frozenset[str] = frozenset()
@@ -359,4 +389,5 @@ def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartitio
         retention_ms,
         base_timestamp_ms=base_timestamp_ms,
         subscribed_topics=subscribed_topics,
+        partitions=partitions,
     )

@@ -320,7 +320,12 @@ def _replay(
 
 
 def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional: bool) -> int:
+    names_member = (
+        committer.generation_id >= 0 or committer.member_id or committer.instance_id is not None
+    )
     if group.kind == "consumer":
+        if is_transactional and not names_member:
+            return ErrorCode.NONE  # TxnOffsetCommit need not name a member
         return group.committer_error(
             committer.member_id,
             committer.generation_id,
@@ -331,7 +336,7 @@ def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional:
     generation_id = committer.generation_id
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE  # a consumer without group management, or an administrator
-    if generation_id >= 0 or committer.member_id or committer.instance_id is not None:
+    if names_member:
         error = group.check_member(committer.member_id, committer.instance_id)
         if error:
             return error

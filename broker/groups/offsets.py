@@ -7,6 +7,7 @@ transaction are kept apart until the marker of the transaction is replayed.
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import NamedTuple
 
 from ottla.protocol.topics import TopicPartition
@@ -130,11 +131,12 @@ class GroupOffsets:
         """Whether a transaction of this producer has offsets, or commits that are pending."""
         return producer_id in self.transactional or producer_id in self.pending_transactional
 
-    def partitions(self) -> set[TopicPartition]:
-        """Those with an offset, also in an ongoing transaction or in a commit that is pending."""
-        return set(self.committed).union(
-            self.pending, *self.transactional.values(), *self.pending_transactional.values()
-        )
+    def partitions(self) -> AbstractSet[TopicPartition]:
+        """Those with an offset, also in an ongoing transaction or in a commit that is pending; in
+        an order that repeats."""
+        in_transactions: list[Iterable[TopicPartition]] = [*self.transactional.values()]
+        in_transactions += self.pending_transactional.values()
+        return dict.fromkeys(chain(self.committed, self.pending, *in_transactions)).keys()
 
     def before(
         self, partitions: AbstractSet[TopicPartition], end_offset: int
@@ -182,15 +184,18 @@ class GroupOffsets:
         *,
         base_timestamp_ms: int | None,
         subscribed_topics: frozenset[str],
+        partitions: Iterable[TopicPartition] | None = None,
     ) -> list[TopicPartition]:
-        """Partitions whose offset has expired and whose topic has no subscription.
+        """Those of `partitions` whose offset has expired and whose topic has no subscription; None
+        stands for all.
 
         The age counts from `base_timestamp_ms` (when the group became empty) or, when that is
         None, from each commit. An expiry time of the client overrides the broker's retention.
         """
         found = []
-        for partition, value in self.committed.items():
-            if partition.topic in subscribed_topics or self.is_unstable(partition):
+        for partition in self.committed if partitions is None else partitions:
+            value = self.committed.get(partition)
+            if value is None or partition.topic in subscribed_topics or self.is_unstable(partition):
                 continue
             if value.expire_timestamp_ms != NO_TIMESTAMP:
                 is_expired = now_ms >= value.expire_timestamp_ms

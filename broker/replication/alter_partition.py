@@ -34,7 +34,7 @@ _RETRY_SECONDS = 0.05
 
 # Changes in one request: a broker that restarts joins the ISR of thousands of partitions at once.
 # A controller writes so many in some tens of milliseconds, and the others wait for the response.
-MAX_CHANGES = 1_000
+MAX_CHANGES = 800
 
 Decided = Callable[[IsrDecision], None]
 # Builds the request in a version.

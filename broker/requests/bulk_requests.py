@@ -26,6 +26,7 @@ from types import CoroutineType
 from typing import Any, TypeVar, cast
 
 from ottla.broker.requests import amendments
+from ottla.broker.requests.element_limits import CONTROL_APIS, PARTITION_APIS, max_elements
 from ottla.broker.requests.request_context import (
     DEFERRED,
     Deferred,
@@ -35,7 +36,6 @@ from ottla.broker.requests.request_context import (
     Route,
 )
 from ottla.broker.requests.request_parts import (
-    DIVISIBLE,
     MAX_UNDIVIDED_ELEMENTS,
     Items,
     Part,
@@ -47,7 +47,7 @@ from ottla.broker.runtime.full_collections import FullCollections
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import encode_response_in_steps
 from ottla.protocol.message import Message
-from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.registry import API
 
 T = TypeVar("T")
 
@@ -65,39 +65,6 @@ SMALL_PARTITIONS = 300
 INLINE_PARTITIONS = 2000
 # A change of leaders is urgent. A partition has ten elements in it.
 INLINE_CONTROL_ELEMENTS = 500
-
-# What is handled in parts or in slices: with decoded request, response and its bytes about 20 MB,
-# and few enough objects for a run of the garbage collector that stays below 50 ms.
-MAX_ELEMENTS = 50_000
-# Controllers send the state of all partitions of a cluster, with ten elements for each; a leader
-# that a follower left, the ISRs of all its partitions.
-MAX_CONTROL_ELEMENTS = 5_000_000
-
-_PARTITION_APIS = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
-# What Kafka handles as a whole, and clients send about all topics or partitions that they know. The
-# handlers work in slices.
-_LARGE_APIS = frozenset(
-    (
-        ApiKey.FETCH,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-    )
-)
-# Of controllers and other brokers, about all partitions of a broker.
-_CONTROL_APIS = frozenset(
-    (
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.WRITE_TXN_MARKERS,
-    )
-)
 
 # A slice is short against the milliseconds in which a broker responds to others.
 SLICE_SECONDS = 0.001
@@ -119,14 +86,6 @@ class TooManyElements(ProtocolError):
     """A request has more elements than its API may have."""
 
 
-def max_elements(api_key: int) -> int:
-    """The most elements that a request may have."""
-    if api_key in _CONTROL_APIS:
-        return MAX_CONTROL_ELEMENTS
-    is_large = api_key in DIVISIBLE or api_key in _LARGE_APIS
-    return MAX_ELEMENTS if is_large else MAX_UNDIVIDED_ELEMENTS
-
-
 class Decoding:
     """A request that is decoded in steps."""
 
@@ -143,16 +102,14 @@ class Decoding:
         """Decode a request of few elements; False when it has more and is not decoded yet.
 
         Raises ProtocolError, TooManyElements."""
-        return self._decode(
-            SMALL_PARTITIONS if self._api_key in _PARTITION_APIS else SMALL_ELEMENTS
-        )
+        return self._decode(SMALL_PARTITIONS if self._api_key in PARTITION_APIS else SMALL_ELEMENTS)
 
     def decode_inline(self) -> bool:
         """Decode a request that is handled in one turn; False when it has more elements and is
         not decoded yet. Raises as `decode_small`."""
-        if self._api_key in _PARTITION_APIS:
+        if self._api_key in PARTITION_APIS:
             return self._decode(INLINE_PARTITIONS)
-        if self._api_key in _CONTROL_APIS:
+        if self._api_key in CONTROL_APIS:
             return self._decode(INLINE_CONTROL_ELEMENTS)
         return self._decode(INLINE_ELEMENTS)
 
@@ -292,7 +249,7 @@ class BulkRequests:
         self, context: RequestContext, decoding: Decoding, refuse: Refuse
     ) -> Deferred | Message | None:
         # A controller sends one at a time, and must not wait for what other clients send.
-        takes_place = context.route.entry.api_key not in _CONTROL_APIS
+        takes_place = context.route.entry.api_key not in CONTROL_APIS
         try:
             if takes_place:
                 await self._places.acquire()

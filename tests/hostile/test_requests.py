@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from ottla.broker.requests import bulk_requests
-from ottla.broker.requests.bulk_requests import MAX_UNDIVIDED_ELEMENTS
+from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.headers import encode_request
 from ottla.protocol.messages.produce import ProduceRequest, TopicProduceData

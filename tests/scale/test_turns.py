@@ -194,6 +194,30 @@ async def test_offsets_of_many_groups_are_removed(meter: TurnMeter, reason: str)
     assert list(admin.all_groups()) == []
 
 
+@pytest.mark.parametrize("reason", ["expired", "not expired", "deleted"])
+async def test_a_group_of_many_offsets(meter: TurnMeter, reason: str) -> None:
+    setup = Setup()
+    now_ms = setup.timer.clock.now_ms()
+    offsets = setup.coordinator.partitions.find_or_create(GROUP).offsets
+    for number in range(LISTED):
+        where = TopicPartition(f"topic-{number // 100}", number % 100)
+        offsets.replay(where, CommittedOffset(number, -1, "", now_ms), 0)
+    admin = setup.coordinator.admin
+    retention_ms = GroupSettings().offsets_retention_ms
+
+    async def start() -> None:
+        if reason == "deleted":
+            admin.delete_groups([GROUP], lambda result: None)
+        else:
+            admin.expire(now_ms + retention_ms - (reason == "not expired"))
+
+    await begin(meter)
+    await in_turns(start())
+    assert await run_in_turns(setup) > 1
+    left = LISTED if reason == "not expired" else 0
+    assert sum(len(group.offsets.committed) for group in admin.all_groups()) == left
+
+
 async def run_in_turns(setup: Setup) -> int:
     """Each deferred call in a turn of its own; returns their number."""
     slices = 0

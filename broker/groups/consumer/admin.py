@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
@@ -21,6 +21,9 @@ from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
+
+# Tombstones of one batch: a step takes 0.6 ms, and a batch is far below max.message.bytes.
+_OFFSETS_PER_CHANGE = 64
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
@@ -92,12 +95,20 @@ class ConsumerAdmin:
         )
 
     def delete(self, group_id: str, reason: str, on_result: Callable[[int], None]) -> None:
-        """Appends tombstones for a group without members and for its offsets."""
+        """Appends tombstones for a group without members and for its offsets. Other requests of the
+        group wait until all are committed."""
+        left: list[TopicPartition] = []
+        home = self._partitions.home_of(group_id)
+
+        def result(error_code: int) -> None:
+            on_result(offset_error(error_code))
 
         def step(error_code: int) -> Change | None:
             group = None if error_code else self._partitions.find(group_id)
             if not error_code:
-                if group is None:
+                if self._partitions.home_of(group_id) is not home:
+                    error_code = ErrorCode.NOT_COORDINATOR  # loaded again meanwhile
+                elif group is None:
                     error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 elif group.kind != "consumer" or not group.is_empty:
                     # A member joined while this request was queued.
@@ -105,25 +116,33 @@ class ConsumerAdmin:
             if error_code or group is None or group.kind != "consumer":
                 on_result(error_code)
                 return None
-            offsets = sorted(group.offsets.partitions())
+            if not left:
+                left.extend(group.offsets.partitions())
+                left.reverse()  # taken from the end
             draft = GroupDraft(group, self._catalog)
-            for partition in offsets:
+            for partition in reversed(left[-_OFFSETS_PER_CHANGE:]):
                 draft.put_tombstone(offset_key(group_id, partition))
+            del left[-_OFFSETS_PER_CHANGE:]
+            if left:
+                return draft.change(result, then=step)
             run_at_once(draft.delete())  # it has no members
             logger.info("Group %s was removed: %s", group_id, reason, extra={"group": group_id})
-            return draft.change(lambda error: on_result(offset_error(error)))
+            return draft.change(result)
 
         self._writer.submit(group_id, step)
 
-    def expired_offsets(self, group: ConsumerGroup, now_ms: int) -> list[TopicPartition]:
-        """Partitions whose offset has expired and to whose topic no member is subscribed."""
+    def expired_offsets(
+        self, group: ConsumerGroup, partitions: Collection[TopicPartition], now_ms: int
+    ) -> list[TopicPartition]:
+        """Those whose offset has expired and to whose topic no member is subscribed."""
         return group.offsets.expired(
             now_ms,
             self._settings.offsets_retention_ms,
             base_timestamp_ms=None,
             subscribed_topics=frozenset(
                 topic
-                for topic in {partition.topic for partition in group.offsets.committed}
+                for topic in {partition.topic for partition in partitions}
                 if group.is_subscribed_to(topic)
             ),
+            partitions=partitions,
         )

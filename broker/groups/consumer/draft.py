@@ -22,7 +22,7 @@ from ottla.broker.groups.consumer.records import (
 )
 from ottla.broker.groups.consumer.server_assignors import assign
 from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
-from ottla.broker.groups.log.group_writer import Change
+from ottla.broker.groups.log.group_writer import Change, Step
 
 Record = tuple[bytes, bytes | None]
 
@@ -68,11 +68,12 @@ class GroupDraft:
         *,
         converts: bool = False,
         classic: Group | None = None,
+        then: Step | None = None,
     ) -> Change:
         """What to append. `converts`: to or from the classic protocol; `classic` is the group of
-        that protocol that comes out of it."""
+        that protocol that comes out of it. `then` continues a change of which this is a part."""
         converted = self.group if converts else None
-        return Change(self.records, on_result, self.decoded, converted, classic)
+        return Change(self.records, on_result, self.decoded, converted, classic, then)
 
     # Members.
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import NONE
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.producer.verification import Verification
 
 logger = logging.getLogger("ottla.groups")
@@ -216,13 +217,27 @@ class GroupAppender:
         `on_result` runs once, when all batches have completed, with an error of a batch that is not
         in the log, or else one of `IN_LOG_ERRORS` or 0.
         """
-        batches = _batches_of(keys)
-        left = len(batches)
+        run_at_once(self.append_tombstones_in_steps(partition, _batches_of(keys), on_result))
+
+    def append_tombstones_in_steps(
+        self,
+        partition: GroupPartition,
+        batches: Iterable[list[bytes]],
+        on_result: Callable[[int], None],
+    ) -> Steps[None]:
+        """As `append_tombstones`, one batch in a step; an empty one is left out. In a pause nothing
+        else may be stored with these keys."""
+        left = 1  # until the last batch is known
         result: int = ErrorCode.NONE
 
-        def on_append(batch: list[bytes], error_code: int, base_offset: int) -> None:
-            nonlocal left, result
+        def complete_one() -> None:
+            nonlocal left
             left -= 1
+            if left == 0:
+                on_result(result)
+
+        def on_append(batch: list[bytes], error_code: int, base_offset: int) -> None:
+            nonlocal result
             is_late = error_code in IN_LOG_ERRORS
             if is_late or not error_code:
                 at = AFTER_ALL if is_late else base_offset
@@ -230,11 +245,16 @@ class GroupAppender:
                     replay_record(partition, key, None, at, None, self._clock.now_ms)
             if not result or (error_code and not is_late):
                 result = error_code
-            if left == 0:
-                on_result(result)
+            complete_one()
 
-        for batch in batches:
+        for batch in filter(None, batches):
+            if not self._partitions.is_active(partition):  # since the pause
+                result = ErrorCode.NOT_COORDINATOR
+                break
+            left += 1
             self.append(partition, [(key, None) for key in batch], partial(on_append, batch))
+            yield
+        complete_one()
 
     def store_group(
         self, group: Group, assignments: dict[str, bytes], on_result: Callable[[int], None]

@@ -55,6 +55,9 @@ class Change(NamedTuple):
     classic: Group | None = None
     """Of a change to the classic protocol, what its record, the only one that is not decoded,
     decodes to."""
+    then: Step | None = None
+    """What continues this part of a change that is too large for one batch, when it is committed:
+    before other requests of the group, and in place of `on_result`."""
 
 
 Drafting = Generator[None, None, Change | None]
@@ -168,7 +171,10 @@ class GroupWriter:
                 if is_late or not error_code:
                     at = AFTER_ALL if is_late else base_offset
                     self._replay(group_partition, change, at)
-                change.on_result(_error(error_code))
+                if change.then is not None and not error_code:
+                    waiting.appendleft(change.then)
+                else:
+                    change.on_result(member_error(error_code))
                 if is_late:
                     self._on_append_timed_out(group_id)
             except Exception:
@@ -195,7 +201,9 @@ class GroupWriter:
                 converted = None
 
 
-def _error(error_code: int) -> int:
+def member_error(error_code: int) -> int:
+    """Maps the error of an append to one for members, after which they retry here, find the
+    coordinator again or fail."""
     if error_code in UNAVAILABLE_ERRORS or error_code == ErrorCode.REQUEST_TIMED_OUT:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error_code in MOVED_ERRORS:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.ports import IN_LOG_ERRORS
+from ottla.broker.groups.log.group_writer import member_error
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.share import records
 from ottla.broker.groups.share.assignor import assign
@@ -88,6 +89,7 @@ class ShareGroups:
         self._states = StatePartitions(persister, catalog)
         # Groups with a request in progress.
         self._locks: KeyedLocks[str] = KeyedLocks()
+        self._new: set[str] = set()  # groups whose first record is being appended
         self.timers = MemberTimers(timer)
 
     def find(self, group_id: str) -> ShareGroup | None:
@@ -117,7 +119,8 @@ class ShareGroups:
     def has(self, group_id: str) -> bool:
         """Whether there is a share group of this name on this coordinator."""
         partition = self._partitions.home_of(group_id)
-        return partition is not None and group_id in (partition.share_groups or {})
+        known = None if partition is None else partition.share_groups
+        return known is not None and (group_id in known or group_id in self._new)
 
     # Heartbeats.
 
@@ -174,12 +177,16 @@ class ShareGroups:
         group = (partition.share_groups or {}).get(group_id)
         if group is not None:
             return group
-        # As in Kafka an empty group of another type has the name, too: its offsets are kept.
-        if member_epoch != 0 or group_id in partition.groups:
+        self._check_name(partition, group_id, is_join=member_epoch == 0)
+        return ShareGroup(group_id)  # the replay of its first record adds it
+
+    @staticmethod
+    def _check_name(partition: GroupPartition, group_id: str, *, is_join: bool = True) -> None:
+        """As in Kafka an empty group of another type has the name, too: its offsets are kept."""
+        if not is_join or group_id in partition.groups:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
             )
-        return ShareGroup(group_id)  # the replay of its first record adds it
 
     def _check_member(
         self, group: ShareGroup, request: ShareGroupHeartbeatRequest
@@ -451,9 +458,13 @@ class ShareGroups:
         """Appends the records; replays them when they are committed, or in the log at least, as the
         next coordinator does. Raises KafkaError."""
         self._check_active(partition)
+        if group_id not in (partition.share_groups or {}):
+            self._check_name(partition, group_id)  # since the first wait
+            self._new.add(group_id)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def on_result(error_code: int, base_offset: int) -> None:
+            self._new.discard(group_id)
             if error_code == ErrorCode.NONE or error_code in IN_LOG_ERRORS:
                 for record in changes:
                     partition.replay_share_group(record)
@@ -465,18 +476,7 @@ class ShareGroups:
         self._appender.append(partition, [record.encoded() for record in changes], on_result)
         code = await done
         if code:
-            raise KafkaError(_APPEND_ERRORS.get(code, code))
-
-
-# What a client gets after a failed append: retry here, or find the coordinator again.
-_APPEND_ERRORS: dict[int, int] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
+            raise KafkaError(member_error(code))
 
 
 def _subscribed(group: ShareGroup) -> frozenset[str]:

@@ -10,7 +10,7 @@ from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.long_responses import respond_in_slices, respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import spawn
+from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # A row costs 5 us to build and encode: a response of these takes 5 ms at once.
 MAX_GROUPS_AT_ONCE = 1_000
 _ROWS_PER_STEP = 64
+
+# Share groups that are deleted at the same time: each waits while a share coordinator cannot be
+# reached, and has as many requests in flight as it has share partitions, up to 64.
+_DELETIONS_AT_ONCE = 16
 
 
 class GroupAdminHandlers:
@@ -105,15 +109,16 @@ class GroupAdminHandlers:
         names: dict[str, None],
         of_share: list[str],
     ) -> None:
-        done: dict[str, int] = {}
-        for name in of_share:
-            del names[name]
+        done: dict[str, int] = dict.fromkeys(of_share, ErrorCode.NONE)
+
+        async def delete(name: str) -> None:
             try:
                 await shares.delete(name)
-                done[name] = ErrorCode.NONE
             except Exception as error:
                 done[name] = error_code(error)
-        self._delete(context, names, done)
+
+        await gather_in_slices([delete(name) for name in of_share], _DELETIONS_AT_ONCE)
+        self._delete(context, dict.fromkeys(name for name in names if name not in done), done)
 
     def _delete(
         self, context: RequestContext, names: dict[str, None], done: dict[str, int]

@@ -11,12 +11,12 @@ of an empty group can be altered and deleted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import spawn
+from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.broker.share.persister import SharePartitionKey, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.groups.share.share_groups import ShareGroups
     from ottla.broker.security.authorization.access_control import Allows
+
+# Share partitions that are read at the same time: each waits while its share coordinator cannot be
+# reached, and the client waits for all of them.
+_READS_AT_ONCE = 256
 
 EndOffset = Callable[[TopicPartition], Awaitable[int | None]]
 
@@ -59,6 +63,7 @@ class ShareOffsetsHandlers:
         self, context: RequestContext, request: describing.DescribeShareGroupOffsetsRequest
     ) -> None:
         response = describing.DescribeShareGroupOffsetsResponse()
+        reads: list[Coroutine[Any, Any, None]] = []
         for wanted in request.groups:
             row = describing.DescribeShareGroupOffsetsResponseGroup(wanted.group_id)
             try:
@@ -66,15 +71,20 @@ class ShareOffsetsHandlers:
                     context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id
                 ):
                     raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-                row.topics = await self._describe(context, wanted)
+                row.topics = self._describe(context, wanted, reads)
             except Exception as error:
                 row.error_code, row.error_message = error_code(error), error_message(error)
             response.groups.append(row)
+        await gather_in_slices(reads, _READS_AT_ONCE)
         context.respond(response)
 
-    async def _describe(
-        self, context: RequestContext, wanted: describing.DescribeShareGroupOffsetsRequestGroup
+    def _describe(
+        self,
+        context: RequestContext,
+        wanted: describing.DescribeShareGroupOffsetsRequestGroup,
+        reads: list[Coroutine[Any, Any, None]],
     ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
+        """The rows of a group; `reads` gets what fills those of share partitions."""
         group = self._groups.find(wanted.group_id)
         snapshot = self._metadata.snapshot
         if wanted.topics is None:
@@ -86,6 +96,7 @@ class ShareOffsetsHandlers:
             ]
         else:
             topics = [(topic.topic_name, topic.partitions) for topic in wanted.topics]
+        with_lag = context.header.api_version >= 1
         rows = []
         for name, indexes in topics:
             known = snapshot.topics.get(name)
@@ -107,15 +118,23 @@ class ShareOffsetsHandlers:
                     partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 key = SharePartitionKey(wanted.group_id, known.topic_id, index)
-                try:
-                    summary = await self._groups.summary(key)
-                    partition.start_offset = summary.start_offset
-                    partition.leader_epoch = summary.leader_epoch
-                    if context.header.api_version >= 1:
-                        partition.lag = await self._lag(TopicPartition(name, index), summary)
-                except Exception as error:
-                    partition.error_code = error_code(error)
+                reads.append(self._read(key, TopicPartition(name, index), partition, with_lag))
         return rows
+
+    async def _read(
+        self,
+        key: SharePartitionKey,
+        where: TopicPartition,
+        row: describing.DescribeShareGroupOffsetsResponsePartition,
+        with_lag: bool,
+    ) -> None:
+        try:
+            summary = await self._groups.summary(key)
+            row.start_offset, row.leader_epoch = summary.start_offset, summary.leader_epoch
+            if with_lag:
+                row.lag = await self._lag(where, summary)
+        except Exception as error:
+            row.error_code = error_code(error)
 
     async def _lag(self, where: TopicPartition, summary: StateSummary) -> int:
         if summary.start_offset < 0 or summary.delivery_complete_count < 0:

@@ -90,9 +90,11 @@ class RoutedPersister:
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
         """See `ShareStatePersister.initialize`; retriable while the topic is being created."""
-        code = await self._ensure_topic(SHARE_STATE_TOPIC)
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, f"Topic {SHARE_STATE_TOPIC} cannot be created.")
+        # Not if it exists: then only the leader of the partition of the key is waited for.
+        if self._partition(key) is None:
+            code = await self._ensure_topic(SHARE_STATE_TOPIC)
+            if code != ErrorCode.NONE:
+                raise KafkaError(code, f"Topic {SHARE_STATE_TOPIC} cannot be created.")
         await self._call(
             key,
             lambda: self._coordinator.initialize(key, state_epoch, start_offset),

@@ -21,6 +21,7 @@ RETENTION_MS = GroupSettings().offsets_retention_ms
 def delete(setup: Setup, *group_ids: str) -> dict[str, int]:
     results: list[dict[str, int]] = []
     setup.coordinator.admin.delete_groups(group_ids, results.append)
+    setup.run_deferred()  # a group with many offsets is deleted in slices
     (result,) = results
     return result
 
@@ -172,7 +173,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_batches() -> None:
     setup.commit(many)
     appends = setup.log.appends
     assert delete(setup, GROUP) == {GROUP: ErrorCode.NONE}
-    assert setup.log.appends - appends == 3
+    assert setup.log.appends - appends == -(-3_000 // 64)
     assert len(tombstones(setup)) == 3_000
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.groups.commits import Committer
 from ottla.broker.groups.log import appender
+from ottla.broker.groups.offsets import CommittedOffset
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.topics import TopicPartition
-from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
+from tests.unit.broker.groups.helpers import GROUP, T0, T1, PendingResponse, Setup
 
 LATE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -143,3 +145,67 @@ def test_a_group_of_whose_tombstones_some_are_stored_keeps_the_other_offsets(
     setup.log.hold = False
     assert delete(setup) == [{GROUP: ErrorCode.NONE}]
     assert stored(setup) == {}
+
+
+MANY = [TopicPartition("many", index) for index in range(3_000)]
+
+
+def large_group() -> Setup:
+    setup = Setup()
+    setup.stable_group()
+    setup.leave((next(iter(setup.group().members)), None))
+    setup.commit(dict.fromkeys(MANY, 1))
+    return setup
+
+
+def test_a_group_with_many_offsets_is_deleted_in_slices() -> None:
+    setup = large_group()
+    results = delete(setup)
+    assert not results
+    assert setup.deferred
+    assert setup.commit({T0: 1}).value == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    setup.run_deferred()
+    assert results == [{GROUP: ErrorCode.NONE}]
+    assert stored(setup) == {}
+    assert recorded_groups(setup) == set()
+
+
+def test_a_coordinator_that_resigns_while_it_deletes_appends_nothing_more() -> None:
+    setup = large_group()
+    results = delete(setup)
+    setup.coordinator.on_resigned(0, 1)
+    setup.coordinator.on_elected(0, 2)
+    appends = setup.log.appends
+    setup.run_deferred()
+    assert results == [{GROUP: ErrorCode.NOT_COORDINATOR}]
+    assert setup.log.appends == appends
+    assert stored(setup)
+    delete(setup)
+    setup.run_deferred()
+    assert stored(setup) == {}
+
+
+def test_a_group_with_many_offsets_of_which_a_part_is_not_deleted() -> None:
+    setup = large_group()
+    results = delete(setup)
+    setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.run_deferred()
+    assert results == [{GROUP: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+    assert 0 < len(stored(setup)) < len(MANY)
+    assert setup.group().is_empty
+
+
+def test_many_offsets_of_a_group_expire_in_slices() -> None:
+    """What is committed in a pause does not expire."""
+    setup = Setup()
+    setup.commit(dict.fromkeys(MANY, 1))
+    now_ms = setup.timer.clock.now_ms() + setup.settings.offsets_retention_ms
+    setup.coordinator.tick(now_ms)
+    assert setup.deferred
+    assert 0 < len(setup.fetch()) < len(MANY)
+    committed: PendingResponse[dict[TopicPartition, int]] = PendingResponse()
+    later = {MANY[-1]: CommittedOffset(2, -1, "", now_ms)}
+    setup.coordinator.commits.commit(Committer(GROUP), later, committed)
+    setup.run_deferred()
+    assert committed.value == {MANY[-1]: ErrorCode.NONE}
+    assert stored(setup) == {MANY[-1]: 2}

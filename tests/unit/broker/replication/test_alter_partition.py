@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -9,6 +11,7 @@ from ottla.broker.replication import alter_partition
 from ottla.broker.replication.alter_partition import AlterPartitionManager, Build
 from ottla.broker.replication.isr import IsrDecision, IsrProposal
 from ottla.broker.replication.partition import Partition
+from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import (
@@ -17,6 +20,7 @@ from ottla.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import TOPIC_ID, Replicas
 
 
@@ -163,6 +167,36 @@ def test_what_comes_together_goes_together() -> None:
         await controller.settle(3)
         ((request, _),) = controller.requests
         assert [row.partition_index for row in request.topics[0].partitions] == [0, 1, 2]
+
+    run(body)
+
+
+def elements(request: AlterPartitionRequest) -> int:
+    """As a broker counts them while it decodes the request."""
+    return sum(
+        1 + sum(1 + len(row.new_isr_with_epochs) for row in topic.partitions)
+        for topic in request.topics
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_changes_of_many_partitions_are_several_requests(fails: bool) -> None:
+    """A controller closes the connection of a request that has too many elements."""
+    count = 4_000
+
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        if fails:
+            controller.responses = [ConnectionError("no controller")]
+        for index in range(count):
+            key = TopicPartition(f"t{index}", 0)
+            topic_id = index.to_bytes(16)
+            partition = SimpleNamespace(key=key, index=index, topic=key.topic, topic_id=topic_id)
+            controller.submit(cast(Any, partition), 1, 2, 3)
+        await controller.settle(count)
+        assert {decision.isr == [1, 2, 3] for decision in controller.decided.values()} == {True}
+        sizes = [elements(request) for request, _ in controller.requests]
+        assert max(sizes) < MAX_UNDIVIDED_ELEMENTS
+        assert len(sizes) < 20
 
     run(body)
 

@@ -13,18 +13,21 @@ from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.bulk_requests import (
     INLINE_ELEMENTS,
     MAX_AT_ONCE,
-    MAX_ELEMENTS,
-    MAX_UNDIVIDED_ELEMENTS,
     MAX_YIELDS,
     PAUSE_SECONDS,
     SMALL_ELEMENTS,
     Turn,
-    max_elements,
 )
+from ottla.broker.requests.element_limits import MAX_ELEMENTS, max_elements
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
-from ottla.broker.requests.request_parts import PART_ELEMENTS
+from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS, PART_ELEMENTS
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -40,6 +43,12 @@ from ottla.protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicV1,
 )
+from ottla.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from ottla.protocol.registry import ApiKey
 from tests.doubles.network import METADATA, Network, entry, metadata_request, running_network
 
 LEAVE_GROUP = 13
@@ -321,6 +330,37 @@ async def test_what_cannot_be_divided_is_handled_whole() -> None:
         assert await client.ask(LeaveGroupRequest("g", "", members), 4) == LeaveGroupResponse()
     assert calls == [MANY]
     assert max_elements(LEAVE_GROUP) == MAX_UNDIVIDED_ELEMENTS
+
+
+async def test_a_member_of_a_group_names_all_its_partitions() -> None:
+    """A lone member of a group with a large topic, and the leader of a large classic group."""
+    owned: list[int] = []
+
+    def heartbeat(
+        _: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        assert request.topic_partitions is not None
+        owned.extend(request.topic_partitions[0].partitions)
+        return ConsumerGroupHeartbeatResponse()
+
+    def sync(_: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+        return SyncGroupResponse(assignment=str(len(request.assignments)).encode())
+
+    indexes = list(range(2 * MAX_UNDIVIDED_ELEMENTS))
+    rows = [ConsumerGroupHeartbeatRequestTopicPartitions(bytes(16), indexes)]
+    assigned = [SyncGroupRequestAssignment(f"member-{index}", b"") for index in indexes]
+    entries = (
+        entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", heartbeat),
+        entry(ApiKey.SYNC_GROUP, "SyncGroup", sync),
+    )
+    async with running_network(*entries) as network:
+        client = await network.connect()
+        beat = ConsumerGroupHeartbeatRequest("g", "m", 1, topic_partitions=rows)
+        assert await client.ask(beat, 0) == ConsumerGroupHeartbeatResponse()
+        synced = await client.ask(SyncGroupRequest("g", 1, "m", assignments=assigned), 4)
+    assert owned == indexes
+    assert isinstance(synced, SyncGroupResponse)
+    assert synced.assignment == str(len(indexes)).encode()
 
 
 async def test_a_part_that_fails_gets_the_error_response() -> None:

@@ -2,10 +2,13 @@
 
 import pytest
 
+from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS
 from ottla.broker.transactions import markers
 from ottla.broker.transactions.markers import RETRY_DELAY_MS
 from ottla.broker.transactions.state import TransactionState
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.transactions.helpers import ID, NO_LEADER, T0, T1, U0, Setup
 
 S = TransactionState
@@ -330,3 +333,23 @@ def test_a_completion_is_not_appended_again_when_it_was() -> None:
     setup.end(setup.ongoing(T0))
     assert setup.state() is S.COMPLETE_COMMIT
     assert setup.timer.advance(1_000) == 0
+
+
+def elements(request: WriteTxnMarkersRequest) -> int:
+    """As a broker counts them while it decodes the request."""
+    return sum(
+        1 + sum(1 + len(topic.partition_indexes) for topic in marker.topics)
+        for marker in request.markers
+    )
+
+
+def test_markers_of_many_partitions_are_several_requests() -> None:
+    """A broker closes the connection of a request that has too many elements."""
+    setup = Setup()
+    many = frozenset(TopicPartition(f"topic-{index % 7}", index) for index in range(8_000))
+    producer = setup.ongoing(*many)
+    assert setup.end(producer, committed=True) == ErrorCode.NONE
+    assert {where for where, *_ in setup.leaders.written} == many
+    assert len(setup.leaders.written) == len(many)
+    assert max(elements(request) for _, request in setup.leaders.requests) < MAX_UNDIVIDED_ELEMENTS
+    assert setup.state() is S.COMPLETE_COMMIT

@@ -9,6 +9,7 @@ from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription
 from ottla.broker.groups.log import group_writer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse
@@ -196,3 +197,58 @@ def test_the_log_has_what_memory_has(setup: ConsumerSetup) -> None:
     again = ConsumerSetup(log, setup.catalog)
     assert again.consumer_group.targets == setup.consumer_group.targets
     assert again.consumer_group.members == setup.consumer_group.members
+
+
+MANY = [TopicPartition("many", index) for index in range(3_000)]
+MAX_BATCH_BYTES = 100_000  # far below a usual max.message.bytes
+
+
+def group_with_many_offsets() -> ConsumerSetup:
+    setup = ConsumerSetup()
+    setup.enter("a")
+    setup.commit(dict.fromkeys(MANY, 1), "a", 1, version=9)
+    setup.beat("a", -1)
+    assert setup.consumer_group.is_empty
+    return setup
+
+
+def delete(setup: ConsumerSetup) -> list[dict[str, int]]:
+    results: list[dict[str, int]] = []
+    setup.coordinator.admin.delete_groups([GROUP], results.append)
+    return results
+
+
+def test_a_group_with_many_offsets_is_deleted_in_batches() -> None:
+    """One of all tombstones would be too large, and the group could not be deleted."""
+    setup = group_with_many_offsets()
+    known = len(setup.log.batches[0])
+    results = delete(setup)
+    assert not results
+    joining = setup.beat("b", 0, topics=["t"], owned={}, timeout_ms=1)
+    assert joining.is_pending  # until the group is deleted
+    setup.run_deferred()
+    assert results == [{GROUP: ErrorCode.NONE}]
+    assert joining.value.member_epoch == 1
+    assert setup.fetch() == {}
+    assert ConsumerSetup(setup.log, setup.catalog).fetch() == {}
+    assert max(map(len, setup.log.batches[0][known:])) < MAX_BATCH_BYTES
+
+
+@pytest.mark.parametrize("resigns", [False, True])
+def test_a_part_of_the_offsets_cannot_be_deleted(resigns: bool) -> None:
+    setup = group_with_many_offsets()
+    results = delete(setup)
+    code = ErrorCode.NOT_COORDINATOR if resigns else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if resigns:  # another coordinator may have changed the group when it is loaded again
+        setup.coordinator.on_resigned(0, 1)
+        setup.coordinator.on_elected(0, 2)
+        setup.deferred.append(setup.deferred.pop(0))  # the deletion continues after the load
+    else:
+        setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    setup.run_deferred()
+    assert results == [{GROUP: code}]
+    assert 0 < len(setup.fetch()) < len(MANY)
+    again = delete(setup)
+    setup.run_deferred()
+    assert again == [{GROUP: ErrorCode.NONE}]
+    assert setup.fetch() == {}

@@ -146,6 +146,19 @@ def test_offsets_are_committed_by_members_that_are_up_to_date() -> None:
     assert setup.offset(T0) == 5
 
 
+def test_commits_in_transactions_of_producers_that_send_no_member() -> None:
+    """Older producers, and those that have the group id only. A part of a member is checked."""
+    setup = ConsumerSetup()
+    setup.enter("a")
+    assert setup.commit({T0: 6}, producer_id=7).value == {T0: ErrorCode.NONE}
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert setup.offset() == 6
+    unknown = {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert setup.commit({T0: 7}, instance_id="i", producer_id=7).value == unknown
+    assert setup.commit({T0: 7}, generation_id=1, producer_id=7).value == unknown
+    assert setup.commit({T0: 7}).value == unknown  # outside of transactions
+
+
 def test_another_coordinator_finds_what_this_one_had() -> None:
     setup = ConsumerSetup()
     setup.enter("a")

@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.groups.commits import Committer
 from ottla.broker.groups.member_timers import TimerKind
+from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.share import state_partitions
 from ottla.broker.groups.share.share_groups import Heartbeat
 from ottla.broker.runtime.tasks import running_tasks, spawn
 from ottla.broker.share.persister import SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.steps import run_at_once
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene, code_of
+
+OFFSETS = {TOPIC: {0: 5}}
 
 
 class SlowPersister:
@@ -94,6 +99,46 @@ async def test_a_deletion_that_waited_for_another_coordinator_keeps_the_group() 
     await other.beat("b")
     scene.coordinator.on_elected(0, 2)
     await check_that_it_is_refused(scene, slow, waiting)
+
+
+@pytest.mark.parametrize("request_name", ["heartbeat", "reset"])
+async def test_a_group_of_another_type_comes_while_the_first_request_waits(
+    request_name: str,
+) -> None:
+    """Of two groups with one name, the other one could not commit offsets."""
+    scene = Scene()
+    slow = SlowPersister(scene)
+    first = scene.beat("a") if request_name == "heartbeat" else scene.groups.reset("g", OFFSETS)
+    waiting = spawn(first, name=request_name)
+    await asyncio.sleep(0)
+    commit(scene)
+    slow.gate.set()
+    assert await code_of(waiting) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.groups.find("g") is None
+    assert commit(scene) == [ErrorCode.NONE]
+
+
+async def test_the_name_is_taken_when_the_group_is_being_stored() -> None:
+    scene = Scene()
+    scene.log.hold = True
+    waiting = spawn(scene.beat("a"), name="heartbeat")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert scene.groups.find("g") is None
+    assert scene.groups.has("g")
+    scene.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert await code_of(waiting) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not scene.groups.has("g")
+
+
+def commit(scene: Scene) -> list[int]:
+    """A consumer that manages its partitions itself commits an offset."""
+    codes: list[int] = []
+    where, value = TopicPartition("t", 0), CommittedOffset(1, -1, "", 0)
+    scene.coordinator.commits.commit(
+        Committer("g"), {where: value}, lambda result: codes.extend(result.values())
+    )
+    return codes
 
 
 async def test_a_session_that_expires_as_the_coordinator_changes_has_no_timer_any_more() -> None:

@@ -10,6 +10,7 @@ from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
 from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.share.persister import SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -106,6 +107,35 @@ async def test_share_groups_are_listed_and_deleted() -> None:
     results = {row.group_id: row.error_code for row in response.results}
     assert results == {"g": 0, "?": ErrorCode.GROUP_ID_NOT_FOUND}
     assert not scene.groups.all()
+
+
+async def test_groups_are_deleted_at_the_same_time() -> None:
+    """Each waits for 10 s while the share coordinator of a partition cannot be reached."""
+    scene = Scene()
+    gate, waiting = asyncio.Event(), []
+    for group in ("g", "h"):
+        await scene.beat("a", group=group)
+        await scene.beat("a", -1, group=group)
+
+    async def delete(key: SharePartitionKey) -> None:
+        waiting.append(key.group_id)
+        await gate.wait()
+        if key.group_id == "g":
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    scene.persister.delete = delete  # type: ignore[method-assign]
+    made = GroupAdminHandlers(scene.coordinator.admin, scene.groups)
+    deleting = FakeContext(42, 2)
+    made.delete_groups(cast(RequestContext, deleting), DeleteGroupsRequest(["g", "?", "h"]))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert set(waiting) == {"g", "h"}
+    gate.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    results = {row.group_id: row.error_code for row in deleting.responses[0].results}
+    unknown = ErrorCode.GROUP_ID_NOT_FOUND
+    assert results == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE, "?": unknown, "h": 0}
 
 
 async def test_members_of_other_protocols_cannot_join_a_share_group() -> None:

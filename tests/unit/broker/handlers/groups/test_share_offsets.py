@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.protocol.errors import ErrorCode
+from ottla.broker.share.persister import SharePartitionKey, StateSummary
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import alter_share_group_offsets as alter
 from ottla.protocol.messages import delete_share_group_offsets as delete
 from ottla.protocol.messages import describe_share_group_offsets as describe
@@ -125,6 +126,39 @@ async def test_the_lag() -> None:
     assert await lags(1, None) == {-1}
     scene.persister.delivery_complete_count = -1
     assert await lags(1, 25) == {-1}
+
+
+async def test_partitions_and_groups_do_not_wait_for_each_other() -> None:
+    """Each waits for 10 s while its share coordinator cannot be reached."""
+    scene = Scene()
+    await scene.beat("a")
+    await scene.beat("a", group="h")
+    gate, waiting = asyncio.Event(), []
+
+    async def summary(key: SharePartitionKey, leader_epoch: int) -> StateSummary:
+        waiting.append(key)
+        await gate.wait()
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    scene.persister.summary = summary  # type: ignore[method-assign]
+    context = FakeContext(90, 0)
+    handlers(scene).describe(cast(RequestContext, context), described("g", "h"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [(key.group_id, key.partition) for key in waiting] == [
+        *(("g", 0), ("g", 1)),
+        *(("h", 0), ("h", 1)),
+    ]
+    gate.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    found = [
+        (group.group_id, row.partition_index, row.error_code)
+        for group in context.responses[0].groups
+        for row in group.topics[0].partitions
+    ]
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert found == [("g", 0, code), ("g", 1, code), ("h", 0, code), ("h", 1, code)]
 
 
 async def test_offsets_are_deleted() -> None:

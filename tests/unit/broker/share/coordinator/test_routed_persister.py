@@ -57,6 +57,7 @@ class Cluster:
 
     async def ensure(self, name: str) -> int:
         self.created.append(name)
+        self.has_topic = not self.topic_code
         return self.topic_code
 
     async def pause(self, seconds: float) -> None:
@@ -88,6 +89,7 @@ def elect(made: ShareCoordinator) -> None:
 @pytest.mark.parametrize("leader", [HERE, THERE])
 async def test_the_state_is_that_of_the_coordinator(leader: int) -> None:
     cluster = Cluster(leader)
+    cluster.has_topic = False
     persister = cluster.persister
     await persister.initialize(KEY, 0, -1)
     assert cluster.created == [SHARE_STATE_TOPIC]
@@ -143,8 +145,18 @@ async def test_retries_have_an_end() -> None:
     assert len(cluster.failures) > 80
 
 
+async def test_partitions_of_the_topic_without_a_leader_do_not_stop_the_others() -> None:
+    """The creation of the topic waits until all its partitions have leaders."""
+    cluster = Cluster()
+    cluster.topic_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await cluster.persister.initialize(KEY, 0, -1)
+    assert (await cluster.persister.read(KEY, 1)).start_offset == -1
+    assert cluster.created == []
+
+
 async def test_a_topic_that_cannot_be_created() -> None:
     cluster = Cluster()
+    cluster.has_topic = False
     cluster.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
     with pytest.raises(KafkaError, match=SHARE_STATE_TOPIC):
         await cluster.persister.initialize(KEY, 0, -1)
