@@ -133,7 +133,7 @@ def default_address(environment: Mapping[str, str]) -> str:
     given = environment.get("OTTLA_BOOTSTRAP")
     if given:
         return given
-    listeners = environment.get("KAFKA_LISTENERS") or environment.get("OTTLA_LISTENERS") or ""
+    listeners = environment.get("OTTLA_LISTENERS") or environment.get("KAFKA_LISTENERS") or ""
     for listener in listeners.split(","):
         name, _, address = listener.strip().partition("://")
         host, _, port = address.rpartition(":")

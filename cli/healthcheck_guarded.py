@@ -33,12 +33,12 @@ class Guarded(NamedTuple):
 
 def guarded_listener(environment: Mapping[str, str]) -> Guarded | None:
     """The first listener in the environment of a container, None if one of them is plaintext."""
-    listeners = environment.get("KAFKA_LISTENERS") or environment.get("OTTLA_LISTENERS") or ""
+    listeners = environment.get("OTTLA_LISTENERS") or environment.get("KAFKA_LISTENERS") or ""
     protocols = dict(
         entry.strip().upper().partition(":")[::2]
         for entry in (
-            environment.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP")
-            or environment.get("OTTLA_LISTENER_SECURITY_PROTOCOL_MAP")
+            environment.get("OTTLA_LISTENER_SECURITY_PROTOCOL_MAP")
+            or environment.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP")
             or ""
         ).split(",")
     )
