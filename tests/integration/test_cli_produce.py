@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -46,3 +47,17 @@ def test_where_there_is_no_producer_id_it_writes_without(broker: Broker) -> None
         response = CommandLine(broker.bootstrap).done("produce", "plain", text="a\n")
     assert "Writing without idempotence" in response.errors
     assert broker.end_offset("plain") == 1
+
+
+def test_lines_that_fit_one_by_one_are_written_however_small_the_batches_must_be(
+    broker: Broker,
+) -> None:
+    broker.create_topic("narrow", 2, config={"max.message.bytes": "3000"})
+    ottla = CommandLine(broker.bootstrap)
+    lines = "".join(f"{number}:{number:0500}\n" for number in range(200))
+    ottla.done("produce", "narrow", "-k", ":", text=lines)
+    rows = ottla.done("consume", "narrow", "--format", "json").output.splitlines()
+    assert sorted(int(json.loads(row)["key"]) for row in rows) == list(range(200))
+    too_large = ottla("produce", "narrow", text="x" * 4000)
+    assert too_large.code == 1
+    assert "MESSAGE_TOO_LARGE" in too_large.errors
