@@ -172,9 +172,12 @@ class _LineParser:
             pairs = row.get("headers") or []
             pairs = list(pairs.items()) if isinstance(pairs, dict) else pairs
             headers = [(str(name), _bytes_of(value)) for name, value in pairs]
-            timestamp = int(row.get("timestamp") or now_ms)
+            given = row.get("timestamp")
+            timestamp = now_ms if given is None else int(given)
+            if not -(1 << 63) <= timestamp < 1 << 63:
+                raise ValueError(timestamp)
             return timestamp, _bytes_of(row.get("key")), _bytes_of(row.get("value")), headers
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, OverflowError):
             raise usage(
                 f"the line {_shown(line)} is not a JSON object with key, value and headers."
             ) from None

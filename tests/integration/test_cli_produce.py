@@ -61,3 +61,17 @@ def test_lines_that_fit_one_by_one_are_written_however_small_the_batches_must_be
     too_large = ottla("produce", "narrow", text="x" * 4000)
     assert too_large.code == 1
     assert "MESSAGE_TOO_LARGE" in too_large.errors
+
+
+def test_timestamps_of_json_lines_are_kept(broker: Broker) -> None:
+    broker.create_topic("timed")
+    ottla = CommandLine(broker.bootstrap)
+    written = [0, 1, 1_772_359_200_000]
+    lines = "".join(f'{{"value": "v", "timestamp": {each}}}\n' for each in written)
+    ottla.done("produce", "timed", "--json-lines", text=lines)
+    rows = ottla.done("consume", "timed", "--format", "json").output.splitlines()
+    assert [json.loads(row)["timestamp"] for row in rows] == written
+    for wrong in ("1e999", "9223372036854775808"):
+        refused = ottla("produce", "timed", "--json-lines", text=f'{{"timestamp": {wrong}}}\n')
+        assert refused.code == 2
+        assert "is not a JSON object with key, value and headers" in refused.errors
