@@ -19,7 +19,6 @@ from ottla.cli.health import (
     UNREACHABLE,
     USAGE_ERROR,
     Unhealthy,
-    from_here,
 )
 from ottla.protocol.client.connection import ClientConnection
 from ottla.protocol.errors import error_name
@@ -133,12 +132,12 @@ def default_address(environment: Mapping[str, str]) -> str:
     given = environment.get("OTTLA_BOOTSTRAP")
     if given:
         return given
-    listeners = environment.get("KAFKA_LISTENERS") or environment.get("OTTLA_LISTENERS") or ""
-    for listener in listeners.split(","):
-        name, _, address = listener.strip().partition("://")
-        host, _, port = address.rpartition(":")
-        if port.isdigit() and "SSL" not in name.upper() and "CONTROLLER" not in name.upper():
-            return from_here(host, port)
+    from ottla.cli.healthcheck_guarded import listeners_of
+
+    for name, address, protocol in listeners_of(environment):
+        # A listener without an entry in the map has the protocol of its name, or is no broker's.
+        if not protocol.startswith(("SASL_", "SSL")) and "CONTROLLER" not in name:
+            return address
     return "127.0.0.1:9092"
 
 

@@ -31,28 +31,42 @@ class Guarded(NamedTuple):
     protocol: str
 
 
-def guarded_listener(environment: Mapping[str, str]) -> Guarded | None:
-    """The first listener in the environment of a container, None if one of them is plaintext."""
-    listeners = environment.get("KAFKA_LISTENERS") or environment.get("OTTLA_LISTENERS") or ""
+class Listener(NamedTuple):
+    """A listener in the environment: its name, the address for this machine, its protocol."""
+
+    name: str
+    address: str
+    protocol: str
+
+
+def listeners_of(environment: Mapping[str, str]) -> list[Listener]:
+    """The listeners in the environment of a container, in their order."""
+    listeners = environment.get("OTTLA_LISTENERS") or environment.get("KAFKA_LISTENERS") or ""
     protocols = dict(
         entry.strip().upper().partition(":")[::2]
         for entry in (
-            environment.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP")
-            or environment.get("OTTLA_LISTENER_SECURITY_PROTOCOL_MAP")
+            environment.get("OTTLA_LISTENER_SECURITY_PROTOCOL_MAP")
+            or environment.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP")
             or ""
         ).split(",")
     )
-    found: list[Guarded] = []
+    found: list[Listener] = []
     for listener in listeners.split(","):
         name, _, address = listener.strip().partition("://")
         host, _, port = address.rpartition(":")
         if port.isdigit():
-            protocol = protocols.get(name.upper(), name.upper())
-            found.append(Guarded(from_here(host, port), protocol))
+            name = name.upper()
+            found.append(Listener(name, from_here(host, port), protocols.get(name, name)))
+    return found
+
+
+def guarded_listener(environment: Mapping[str, str]) -> Guarded | None:
+    """The first listener in the environment of a container, None if one of them is plaintext."""
+    found = listeners_of(environment)
     if not found or any(each.protocol == "PLAINTEXT" for each in found):
         return None
     guarded = [each for each in found if each.protocol.startswith(("SASL_", "SSL"))]
-    return guarded[0] if guarded else None
+    return Guarded(*guarded[0][1:]) if guarded else None
 
 
 def check_guarded(

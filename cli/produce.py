@@ -172,9 +172,12 @@ class _LineParser:
             pairs = row.get("headers") or []
             pairs = list(pairs.items()) if isinstance(pairs, dict) else pairs
             headers = [(str(name), _bytes_of(value)) for name, value in pairs]
-            timestamp = int(row.get("timestamp") or now_ms)
+            given = row.get("timestamp")
+            timestamp = now_ms if given is None else int(given)
+            if not -(1 << 63) <= timestamp < 1 << 63:
+                raise ValueError(timestamp)
             return timestamp, _bytes_of(row.get("key")), _bytes_of(row.get("value")), headers
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, OverflowError):
             raise usage(
                 f"the line {_shown(line)} is not a JSON object with key, value and headers."
             ) from None
@@ -231,10 +234,18 @@ class Writer:
         for record in records:
             by_partition[self._partition_of(record)].append(record)
         for number, chosen in by_partition.items():
-            self._send(number, self._batch(number, chosen))
+            self._write(number, chosen)
+
+    def _write(self, number: int, records: list[NewRecord]) -> None:
+        """Halves a batch that is larger than max.message.bytes, as Kafka's producer splits it."""
+        if self._send(number, self._batch(number, records), can_split=len(records) > 1):
             # Sequence numbers wrap around to 0.
-            self._sequences[number] = (self._sequences[number] + len(chosen)) & 0x7FFFFFFF
-            self.count += len(chosen)
+            self._sequences[number] = (self._sequences[number] + len(records)) & 0x7FFFFFFF
+            self.count += len(records)
+            return
+        middle = len(records) // 2
+        self._write(number, records[:middle])
+        self._write(number, records[middle:])
 
     def _batch(self, number: int, records: list[NewRecord]) -> bytes:
         if self._producer is None:
@@ -254,7 +265,8 @@ class Writer:
         size = len(record[1] or b"") + len(record[2] or b"")
         return self._partitioner.partition(self._topic, record[1], size, self._partition_count)
 
-    def _send(self, number: int, batch: bytes) -> None:
+    def _send(self, number: int, batch: bytes, *, can_split: bool) -> bool:
+        """False if the batch was not written because it `can_split` and is too large."""
         data = PartitionProduceData(index=number, records=batch)
         request = ProduceRequest(
             acks=self._acks,
@@ -263,11 +275,14 @@ class Writer:
         )
         partition = TopicPartition(self._topic, number)
         response = self._call(request, partition)
-        self.bytes += len(batch)
         for topic in response.responses:
             for row in topic.partition_responses:
+                if can_split and row.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+                    return False
                 if row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     check(row.error_code, f"{partition}", row.error_message)
+        self.bytes += len(batch)
+        return True
 
     def _call(self, request: ProduceRequest, partition: TopicPartition) -> ProduceResponse:
         deadline = time.monotonic() + self._session.timeout_ms / 1000

@@ -11,7 +11,8 @@ with the listener only, and so is what the listener of brokers has of SASL: it s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.definitions import PER_BROKER, READ_ONLY, broker_settings, parse_value
@@ -23,6 +24,7 @@ from ottla.broker.config.listener_settings import (
     listener_setting,
 )
 from ottla.broker.config.listeners import LISTENERS, check_advertised, check_changed_listeners
+from ottla.broker.config.number_rules import CHANGING_NUMBERS, check_numbers
 from ottla.broker.config.providers import has_reference, is_reference
 from ottla.broker.config.sasl import check_sasl
 from ottla.broker.config.sources import is_known, unknown_setting
@@ -92,6 +94,22 @@ def check_dynamic_setting(
     value = config.resolve(name, text)
     parse_value(setting, value)
     check_supported({name: value})
+
+
+def check_changed_numbers(
+    config: BrokerConfig, wanted: Mapping[str, str], *, per_broker: bool
+) -> None:
+    """ConfigError if numbers do not fit together (`check_numbers`) once `wanted` are the dynamic
+    settings of the broker, or of the cluster."""
+    after = copy.copy(config)
+    if not per_broker:
+        after.cluster_dynamic = _changing_numbers(wanted)
+    own = _changing_numbers(wanted if per_broker else config.broker_dynamic)
+    check_numbers(after.with_broker_settings(own))
+
+
+def _changing_numbers(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: settings[name] for name in CHANGING_NUMBERS & settings.keys()}
 
 
 def check_open_listener(name: str, listeners: Iterable[str]) -> None:

@@ -12,6 +12,10 @@ class Numbers(Protocol):
 
     broker_id: int
     broker_id_generation_enable: bool
+    connection_failed_authentication_delay_ms: int
+    connections_max_idle_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_threads: int
     queued_max_request_bytes: int
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
@@ -20,6 +24,20 @@ class Numbers(Protocol):
     socket_request_max_bytes: int
 
     def effective_log_retention_ms(self) -> int: ...
+
+    def topic_default_text(self, name: str) -> str | None: ...
+
+
+#: Those of them that change at run time.
+CHANGING_NUMBERS = frozenset(
+    (
+        *("log.cleaner.dedupe.buffer.size", "log.cleaner.threads", "log.retention.ms"),
+        *("log.roll.jitter.ms", "log.roll.ms"),
+    )
+)
+
+_MIN_DEDUPE_BYTES = 1 << 20
+"""Of a cleaner thread; with less it compacts nothing."""
 
 
 def check_numbers(config: Numbers) -> None:
@@ -39,3 +57,17 @@ def check_numbers(config: Numbers) -> None:
         raise ConfigError("queued.max.request.bytes is below socket.request.max.bytes.")
     if config.effective_log_retention_ms() == 0:
         raise ConfigError("log.retention.ms must be -1 (for ever) or at least 1.")
+    if int(config.topic_default_text("segment.ms") or 1) < 1:
+        raise ConfigError("log.roll.ms must be at least 1.")
+    if int(config.topic_default_text("segment.jitter.ms") or 0) < 0:
+        raise ConfigError("log.roll.jitter.ms must be at least 0.")
+    threads = max(1, config.log_cleaner_threads)
+    if config.log_cleaner_dedupe_buffer_size // threads <= _MIN_DEDUPE_BYTES:
+        raise ConfigError(
+            f"log.cleaner.dedupe.buffer.size must be above {_MIN_DEDUPE_BYTES} bytes for each of "
+            "log.cleaner.threads."
+        )
+    if 0 <= config.connections_max_idle_ms <= config.connection_failed_authentication_delay_ms:
+        raise ConfigError(
+            "connection.failed.authentication.delay.ms is not below connections.max.idle.ms."
+        )

@@ -164,9 +164,6 @@ def _take_variables(
     for variable, value in environment.items():
         if not variable.startswith(prefix) or variable in _NOT_SETTINGS:
             continue
-        if "_SERVICE_" in variable or "_PORT" in variable[len(prefix) - 1 :]:
-            # Kubernetes puts KAFKA_SERVICE_HOST, KAFKA_PORT_9092_TCP, ... beside a service "kafka".
-            continue
         lowered = lowered or {name.lower(): name for name in broker_settings()}
         name = variable_to_setting(variable)
         known = lowered.get(name) or lowered.get(f"ottla.{name}")
@@ -174,6 +171,9 @@ def _take_variables(
             known = name
         if known is not None:
             found.given[known] = Property(known, value, f"environment variable {variable}")
+        elif "_SERVICE_" in variable or "_PORT" in variable[len(prefix) - 1 :]:
+            # Kubernetes puts KAFKA_SERVICE_HOST, KAFKA_PORT_9092_TCP, ... beside a service "kafka".
+            continue
         elif name.startswith(ignored_prefixes) or variable.startswith(ignored_prefixes):
             ignored.append(variable)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -46,3 +47,31 @@ def test_where_there_is_no_producer_id_it_writes_without(broker: Broker) -> None
         response = CommandLine(broker.bootstrap).done("produce", "plain", text="a\n")
     assert "Writing without idempotence" in response.errors
     assert broker.end_offset("plain") == 1
+
+
+def test_lines_that_fit_one_by_one_are_written_however_small_the_batches_must_be(
+    broker: Broker,
+) -> None:
+    broker.create_topic("narrow", 2, config={"max.message.bytes": "3000"})
+    ottla = CommandLine(broker.bootstrap)
+    lines = "".join(f"{number}:{number:0500}\n" for number in range(200))
+    ottla.done("produce", "narrow", "-k", ":", text=lines)
+    rows = ottla.done("consume", "narrow", "--format", "json").output.splitlines()
+    assert sorted(int(json.loads(row)["key"]) for row in rows) == list(range(200))
+    too_large = ottla("produce", "narrow", text="x" * 4000)
+    assert too_large.code == 1
+    assert "MESSAGE_TOO_LARGE" in too_large.errors
+
+
+def test_timestamps_of_json_lines_are_kept(broker: Broker) -> None:
+    broker.create_topic("timed")
+    ottla = CommandLine(broker.bootstrap)
+    written = [0, 1, 1_772_359_200_000]
+    lines = "".join(f'{{"value": "v", "timestamp": {each}}}\n' for each in written)
+    ottla.done("produce", "timed", "--json-lines", text=lines)
+    rows = ottla.done("consume", "timed", "--format", "json").output.splitlines()
+    assert [json.loads(row)["timestamp"] for row in rows] == written
+    for wrong in ("1e999", "9223372036854775808"):
+        refused = ottla("produce", "timed", "--json-lines", text=f'{{"timestamp": {wrong}}}\n')
+        assert refused.code == 2
+        assert "is not a JSON object with key, value and headers" in refused.errors

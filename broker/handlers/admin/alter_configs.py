@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import Setting, split_list, topic_settings
 from ottla.broker.config.dynamic_rules import (
+    check_changed_numbers,
     check_deletion,
     check_dynamic_setting,
     check_new_listeners,
@@ -25,6 +26,7 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.group_config import check_group_config, group_settings
 from ottla.broker.config.listener_settings import find_broker_setting
 from ottla.broker.config.listeners import LISTENERS
+from ottla.broker.config.number_rules import CHANGING_NUMBERS
 from ottla.broker.config.policies import ConfigAlteration
 from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
 from ottla.broker.handlers.admin.describe_configs import (
@@ -288,6 +290,8 @@ class ConfigAlterer:
             for name in changed:
                 if name in wanted:
                     check_dynamic_setting(name, wanted[name], config, names, per_broker)
+            if not CHANGING_NUMBERS.isdisjoint(changed):
+                check_changed_numbers(config, wanted, per_broker=per_broker)
             if per_broker:
                 staying = set(present_names).intersection(names)
                 for name in changed:

@@ -19,6 +19,21 @@ from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseB
         ({"KAFKA_LISTENERS": "SSL://:9093,INTERNAL://broker:9094"}, "broker:9094"),
         ({"KAFKA_LISTENERS": "SASL_SSL://:9093"}, "127.0.0.1:9092"),
         ({"OTTLA_LISTENERS": "PLAINTEXT://[::]:9095"}, "127.0.0.1:9095"),
+        (
+            {
+                "KAFKA_LISTENERS": "CLIENTS://:9093,INTERNAL://broker:9094",
+                "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CLIENTS:SASL_SSL,INTERNAL:PLAINTEXT",
+            },
+            "broker:9094",
+        ),
+        # The image sets the first one; the broker obeys the second one.
+        (
+            {
+                "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092",
+                "OTTLA_LISTENERS": "PLAINTEXT://0.0.0.0:9095",
+            },
+            "127.0.0.1:9095",
+        ),
     ],
 )
 def test_default_address(environment: dict[str, str], address: str) -> None:

@@ -39,6 +39,15 @@ JAAS = (
             },
             None,
         ),
+        (
+            {
+                "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092",
+                "OTTLA_LISTENERS": "OUT://0.0.0.0:9095",
+                "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "OUT:PLAINTEXT",
+                "OTTLA_LISTENER_SECURITY_PROTOCOL_MAP": "OUT:SSL",
+            },
+            Guarded("127.0.0.1:9095", "SSL"),
+        ),
     ],
 )
 def test_guarded_listener(environment: dict[str, str], listener: Guarded | None) -> None:

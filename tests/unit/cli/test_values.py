@@ -13,6 +13,7 @@ from ottla.cli.produce import read_lines
 from ottla.cli.reassignment_file import plan_text, read_plan
 from ottla.cli.topics import parse_assignment
 from ottla.cli.values import parse_settings
+from ottla.protocol.client.security import Security
 from ottla.protocol.consumer_protocol import assigned_partitions
 from ottla.protocol.topics import TopicPartition
 
@@ -75,6 +76,34 @@ def test_client_properties(tmp_path: Path) -> None:
     path.write_text("fine=1\nnonsense\n")
     with pytest.raises(Failure, match=r"client\.properties:2: 'nonsense' is not name=value"):
         read_client_properties(str(path))
+
+
+def test_client_properties_have_the_format_of_java(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol: SASL_PLAINTEXT\n"
+        "sasl.mechanism PLAIN\n"
+        "ssl.endpoint.identification.algorithm=\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
+        '    username="alice" \\\n'
+        "    # no comment within a continued line \\\n"
+        '    password="\\u0061\\\\\\"b";\n'
+    )
+    properties = read_client_properties(str(path))
+    security = Security.from_properties(properties)
+    assert (security.protocol, security.mechanism) == ("SASL_PLAINTEXT", "PLAIN")
+    assert (security.username, security.password) == ("alice", 'a"b')
+    assert not security.check_hostname
+    assert "username" not in properties
+
+
+def test_client_properties_that_cannot_be_read_are_wrong_usage(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    for data in (b"a=1\nb=\xe9\n", b"a=1\nb=\\uZZZZ\n"):
+        path.write_bytes(data)
+        with pytest.raises(Failure, match=r"client\.properties:2: ") as failure:
+            read_client_properties(str(path))
+        assert failure.value.code == 2
 
 
 def test_lines_are_those_of_each_read(tmp_path: Path) -> None:

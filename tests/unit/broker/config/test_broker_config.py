@@ -55,6 +55,17 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
         ({"replica.fetch.wait.max.ms": "60000"}, "replica.socket.timeout.ms"),
         ({"queued.max.request.bytes": "10"}, "socket.request.max.bytes"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
+        ({"log.roll.ms": "0"}, "log.roll.ms must be at least 1"),
+        ({"log.roll.jitter.ms": "-1"}, "log.roll.jitter.ms must be at least 0"),
+        ({"log.cleaner.dedupe.buffer.size": "1048576"}, "for each of log.cleaner.threads"),
+        (
+            {"log.cleaner.dedupe.buffer.size": "4000000", "log.cleaner.threads": "4"},
+            "for each of log.cleaner.threads",
+        ),
+        (
+            {"connections.max.idle.ms": "500", "connection.failed.authentication.delay.ms": "500"},
+            "connection.failed.authentication.delay.ms is not below connections.max.idle.ms",
+        ),
         ({"max.connections.per.ip.overrides": "x"}, "address:number"),
         (
             {

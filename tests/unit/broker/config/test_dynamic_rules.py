@@ -10,6 +10,7 @@ import pytest
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.config.definitions import broker_settings, dynamic_only_settings
 from ottla.broker.config.dynamic_rules import (
+    check_changed_numbers,
     check_deletion,
     check_dynamic_setting,
     check_new_listeners,
@@ -68,6 +69,34 @@ def test_unknown_settings_of_ignored_prefixes(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             check_dynamic_setting(name, "1", config, LISTENERS, per_broker=True)
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"log.retention.ms": "0"}, "log.retention.ms must be -1"),
+        ({"log.roll.ms": "0"}, "log.roll.ms must be at least 1"),
+        ({"log.cleaner.threads": "1000"}, "log.cleaner.dedupe.buffer.size"),
+    ],
+)
+def test_numbers_that_do_not_fit_together(
+    wanted: dict[str, str], words: str, per_broker: bool
+) -> None:
+    config = BrokerConfig()
+    with pytest.raises(ConfigError, match=words):
+        check_changed_numbers(config, wanted, per_broker=per_broker)
+    assert config.effective_text("log.retention.ms") is None
+    check_changed_numbers(config, {}, per_broker=per_broker)
+
+
+def test_numbers_of_the_other_layer_count_too() -> None:
+    config = BrokerConfig()
+    config.update_dynamic({}, {"log.retention.ms": "5"})
+    check_changed_numbers(config, {"log.retention.ms": "0"}, per_broker=False)
+    config.update_dynamic({"log.retention.ms": "0"}, {"log.retention.ms": "5"})
+    with pytest.raises(ConfigError, match=r"log\.retention\.ms"):
+        check_changed_numbers(config, {}, per_broker=True)
 
 
 @pytest.mark.parametrize("name", ["listeners", "listener.name.ssl.ssl.keystore.location"])

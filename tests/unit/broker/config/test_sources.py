@@ -57,6 +57,19 @@ def test_own_settings_need_no_second_prefix() -> None:
     assert values(OTTLA_METRICS_ADDRESS=":9404") == {"ottla.metrics.address": ":9404"}
 
 
+def test_settings_whose_names_look_like_variables_of_kubernetes() -> None:
+    assert values(
+        KAFKA_SASL_KERBEROS_SERVICE_NAME="broker",
+        KAFKA_LISTENER_NAME_INSIDE_SASL_KERBEROS_SERVICE_NAME="inside",
+        KAFKA_LISTENER_NAME_PORTAL_SSL_CLIENT_AUTH="required",
+        OTTLA_SERVICE_PORT="9092",
+    ) == {
+        "sasl.kerberos.service.name": "broker",
+        "listener.name.inside.sasl.kerberos.service.name": "inside",
+        "listener.name.portal.ssl.client.auth": "required",
+    }
+
+
 def test_what_is_no_setting_is_ignored_with_one_warning() -> None:
     given, warnings, _ = collect(
         None,

@@ -146,6 +146,8 @@ def test_validation_alone_changes_nothing() -> None:
         (BROKER, "1", ("ssl.keystore.password", SET, "secret"), ErrorCode.INVALID_REQUEST),
         # May differ between brokers, so there is no value for all.
         (BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("log.retention.ms", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("log.roll.ms", SET, "0"), ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "x", ("interval.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (3, "x", ("a", SET, "1"), ErrorCode.INVALID_REQUEST),
     ],
