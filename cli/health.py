@@ -1,4 +1,4 @@
-"""What the health checks of the command line share: exit codes, the reason, addresses."""
+"""What the health checks share: exit codes, the reason, addresses, the bound of --timeout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ HEALTHY = 0
 UNHEALTHY = 1
 USAGE_ERROR = 2
 UNREACHABLE = 3
+
+MAX_TIMEOUT_SECONDS = 2_147_483
+"""Requests carry their time-out as a 32-bit number of milliseconds."""
 
 
 class Unhealthy(Exception):

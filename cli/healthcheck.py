@@ -15,6 +15,7 @@ from typing import cast
 
 from ottla.cli.health import (
     HEALTHY,
+    MAX_TIMEOUT_SECONDS,
     UNHEALTHY,
     UNREACHABLE,
     USAGE_ERROR,
@@ -119,7 +120,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
             value = rest.pop(0)
         found[key] = value
     try:
-        usable = float(found.get("timeout", "1")) > 0
+        usable = 0 < float(found.get("timeout", "1")) <= MAX_TIMEOUT_SECONDS
     except ValueError:
         usable = False
     if not usable:

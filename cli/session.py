@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from ottla.cli.client_properties import read_client_properties
+from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, print_error, usage
 from ottla.protocol.client.errors import AuthenticationError, ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import (
@@ -94,6 +95,9 @@ class Session:
     def __init__(self, bootstrap: str, command_config: str, timeout: float, json: bool) -> None:
         self.bootstrap = bootstrap
         self.json = json
+        # Not true for NaN either.
+        if not 0 <= timeout <= MAX_TIMEOUT_SECONDS:
+            raise usage(f"--timeout {timeout:g} is not a number of seconds.")
         self.timeout_ms = max(1, int(timeout * 1000))
         self.properties = read_client_properties(command_config) if command_config else {}
         self._client: BlockingClient | None = None

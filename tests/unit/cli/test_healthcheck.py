@@ -46,7 +46,8 @@ def test_parse() -> None:
         "timeout": "2",
         "json": "yes",
     }
-    for wrong in (["--bootstrap"], ["extra"], ["--timeout", "0"], ["--timeout", "x"], ["--no"]):
+    times = [["--timeout", text] for text in ("0", "x", "nan", "inf", "1e10")]
+    for wrong in (["--bootstrap"], ["extra"], ["--no"], *times):
         with pytest.raises(ValueError, match=r"healthcheck has no|--"):
             parse(wrong)
 

@@ -66,6 +66,13 @@ def test_wrong_usage_is_json() -> None:
     assert (done.code, done.errors.startswith("Usage: ")) == (2, True)
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "1e10"])
+def test_a_timeout_that_is_no_time_is_wrong_usage(seconds: str) -> None:
+    done = CommandLine(AWAY)("topics", "list", "--json", "--timeout", seconds)
+    assert done.code == 2
+    assert "--timeout" in json.loads(done.errors)["error"]
+
+
 def test_healthcheck(capsys: pytest.CaptureFixture[str]) -> None:
     assert healthcheck(["--json", "--no"], {}) == 2
     found = json.loads(capsys.readouterr().out)
