@@ -233,9 +233,19 @@ def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
             f"this broker is too old or too new for this command: {error}", FAILED
         ) from None
     except BrokenPipeError:
-        # The reader of the pipe has exited; the flush of the interpreter at exit would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of the pipe has exited.
+        _drop_output()
         raise typer.Exit(0) from None
+    except OSError as error:
+        # Mostly the output, which cannot be written to a full disk.
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        raise ended(f"{where}{error.strerror or error}.", FAILED) from None
+
+
+def _drop_output() -> None:
+    """The flush of the interpreter at exit would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _option(name: str, annotation: object, default: object) -> inspect.Parameter:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import typer
 
 from ottla.cli.output import note, print_fields, print_json, print_json_line, print_rows, say
+from ottla.cli.session import reported
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b31mred\nforged row [bold red]markup[/]\u202e"
 # What stays of it.
@@ -20,6 +22,17 @@ def test_a_table_has_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) == 3
     assert SHOWN in printed
+
+
+def test_output_that_cannot_be_written_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(typer.Exit) as ended:
+            reported(lambda: say("a line"))
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == "ottla: No space left on device.\n"
 
 
 def test_a_table_on_a_terminal(
