@@ -34,7 +34,7 @@ class DelayedDeleteRecords(DelayedOperation):
             try:
                 result.low_watermark = partition.low_watermark()
             except KafkaError as error:
-                result.error_code = error.code
+                result.error_code, result.low_watermark = error.code, -1
                 continue
             if result.low_watermark < offset:
                 left.append(entry)

@@ -68,10 +68,12 @@ class FetchSessionHandler:
                 for key, each in fetch_states.items()
                 if (last := known.get(key)) is not each and last != each
             }
+            # Of a topic that was created again. By name it is the same partition, which the leader
+            # would add and then remove, as it reads last what is forgotten.
             gone = [
                 key
                 for key in changed
-                if key in known and known[key].topic_id != changed[key].topic_id
+                if ids and key in known and known[key].topic_id != changed[key].topic_id
             ]
             new = sum(1 for key in changed if key not in known)
             if len(fetch_states) - new != len(known):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
+from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.fetch import FetchRequest, PartitionData
 from ottla.protocol.topics import TopicPartition
 
 ID, OTHER_ID = b"1" * 16, b"2" * 16
@@ -90,6 +91,21 @@ def test_a_topic_created_again_is_forgotten_and_named(session: FetchSessionHandl
     assert positions_in(request) == [(0, 0)]
     assert [topic.topic_id for topic in request.topics] == [OTHER_ID]
     assert forgotten(request) == [(ID, [0])]
+
+
+def test_by_name_a_topic_created_again_stays_in_the_session() -> None:
+    """The leader removes what is forgotten after it has added what is named."""
+    sessions = FetchSessions(1, lambda: 0)
+    session = FetchSessionHandler(1000)
+    for topic_id in (ID, OTHER_ID):
+        request = fill(session, {ZERO: wanted(topic_id=topic_id)}, ids=False)
+        found = sessions.context(request, 12, {}, is_follower=True)
+        items = found.items()
+        assert [(topic, position.partition) for topic, _, position in items] == [("t", 0)]
+        results = [(topic, topic_id, PartitionData(0)) for topic, topic_id, _ in items]
+        code, session_id, _ = found.finish(results)
+        assert session.handle_response(code, session_id)
+    assert forgotten(request) == []
 
 
 def test_one_partition_comes_when_another_goes(session: FetchSessionHandler) -> None:

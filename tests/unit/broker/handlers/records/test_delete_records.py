@@ -116,8 +116,9 @@ def test_the_request_fails_when_the_broker_is_no_longer_leader() -> None:
     scene.lead(replicas=[1, 2], isr=[1])
     scene.append(5)
     asked = scene.delete(3)
+    scene.follower_fetches(5, start=1)
     scene.follow(2, epoch=1)
-    assert outcome(asked)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert outcome(asked) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_a_dead_follower_is_not_waited_for() -> None:
