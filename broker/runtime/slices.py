@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 from ottla.protocol.steps import run_at_once
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 #: 2 ms: short against the 50 ms that count as a stall, long against a turn of the loop.
 STEPS_PER_SLICE = 20
@@ -31,6 +32,15 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
         return result
     finally:
         steps.close()
+
+
+def in_parts(
+    items: Sequence[Item], size: int, act: Callable[[Sequence[Item]], object]
+) -> Generator[None, None, None]:
+    """`act` on the items, on `size` of them in a step."""
+    for start in range(0, len(items), size):
+        act(items[start : start + size])
+        yield
 
 
 def in_larger_steps(steps: Generator[None, None, T], size: int) -> Generator[None, None, T]:

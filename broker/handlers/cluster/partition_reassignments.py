@@ -92,10 +92,8 @@ def _listed(
     return module.ListPartitionReassignmentsResponse(error_message="", topics=list(topics.values()))
 
 
-def _by_topic(
-    rows: Mapping[TopicPartition, object] | Iterable[TopicPartition],
-) -> dict[str, list[TopicPartition]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     topics: dict[str, list[TopicPartition]] = {}
-    for partition in rows:
+    for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition)
     return topics

@@ -31,7 +31,7 @@ from ottla.broker.replication.large_fetches import (
 )
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.slices import run_in_slices
+from ottla.broker.runtime.slices import in_parts, run_in_slices
 from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from ottla.broker.quotas.client_quotas import ClientQuotas
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.security.authorization.access_control import MayRead
-    from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.fetch")
 
@@ -137,12 +136,8 @@ class FetchHandler:
         wanted: list[FetchItem] = []
         may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
 
-        def select() -> Steps[None]:
-            items = fetch.items()
-            for start in range(0, len(items), PARTITIONS_PER_STEP):
-                some = items[start : start + PARTITIONS_PER_STEP]
-                _sort_out(some, snapshot.topics, may_read, wanted, failed)
-                yield
+        def sort_out(items: Iterable[FetchItem]) -> None:
+            _sort_out(items, snapshot.topics, may_read, wanted, failed)
 
         async def respond(results: list[FetchResult]) -> None:
             try:
@@ -151,7 +146,7 @@ class FetchHandler:
                 logger.exception("Unexpected error responding to a fetch of many partitions")
                 context.close("the response to its fetch failed")
 
-        await run_in_slices(select())
+        await run_in_slices(in_parts(fetch.items(), PARTITIONS_PER_STEP, sort_out))
         if wanted:
             await fetch_many(self._replica_manager, params, wanted, respond)
         else:
@@ -213,13 +208,10 @@ class FetchHandler:
         error_code, session_id, results = await run_in_slices(fetch.finish_in_steps(results))
         response = FetchResponse(error_code=error_code, session_id=session_id)
 
-        def add_rows() -> Steps[None]:
-            for start in range(0, len(results), PARTITIONS_PER_STEP):
-                some = results[start : start + PARTITIONS_PER_STEP]
-                self._add_rows(context, response, some, is_follower)
-                yield
+        def add_rows(some: Iterable[FetchResult]) -> None:
+            self._add_rows(context, response, some, is_follower)
 
-        await run_in_slices(add_rows())
+        await run_in_slices(in_parts(results, PARTITIONS_PER_STEP, add_rows))
         if not self._converts(context, fetch, response, results, is_follower):
             await context.respond_in_slices(response)
 
@@ -259,7 +251,7 @@ class FetchHandler:
         self,
         context: RequestContext,
         response: FetchResponse,
-        results: list[FetchResult],
+        results: Iterable[FetchResult],
         is_follower: bool,
     ) -> None:
         topics = response.responses
