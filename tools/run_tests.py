@@ -12,8 +12,8 @@ which none can be installed gets one sentence that says so before any work is do
 Most tests of whole brokers wait, for a session to end or a JVM to start, and leave a processor
 idle. So two pytest processes work through the folders: each folder, with the brokers and sessions
 that its tests share, is one run. Its output appears whole when it has ended. Tests that measure how
-long a cluster takes come last, alone. The last line counts all of them as pytest does; the exit
-code is 1 when anything failed.
+long a cluster takes come last, alone. The last lines name each test that failed, say why, and count
+all tests as pytest does; the exit code is 1 when anything failed.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ LONGEST_FIRST = (
 # How soon a partition has a leader again is measured here: nothing else runs beside it.
 ALONE = ("tests/chaos",)
 PROCESSES = 2
+# So many lines of tracebacks of a folder, from its first failure on, are printed again at the end.
+MOST_REASONS = 20
 # As pytest orders them in its last line.
 OUTCOMES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warning", "error")
 
@@ -109,6 +111,14 @@ def counts_of(output: str) -> Counter[str]:
                 counts[singular] += int(number)
             break
     return counts
+
+
+def failures_of(output: str) -> list[str]:
+    """What failed and why, for those who keep only the end of a long log."""
+    _, _, summary = output.rpartition(" short test summary info ")
+    names = [line for line in summary.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    reasons = [line for line in output.splitlines() if line.startswith("E  ")]
+    return [*reasons[:MOST_REASONS], *names]
 
 
 def total_line(results: Sequence[Result], seconds: float) -> str:
@@ -199,6 +209,7 @@ def run_folders(environment: Mapping[str, str], processes: int) -> int:
     for result in runs.results:
         if result.code or not result.counts["passed"]:
             print(f"FAILED {result.path}: pytest ended with {result.code}")
+            print(*failures_of(result.output), sep="\n")
     print(total_line(runs.results, time.monotonic() - began), flush=True)
     return exit_code(runs.results, paths)
 

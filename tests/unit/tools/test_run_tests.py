@@ -103,6 +103,26 @@ def test_whatever_does_not_pass_makes_it_fail(
     assert "2 passed" in printed.splitlines()[-1]
 
 
+def test_the_last_lines_name_what_failed_and_say_why(
+    tree: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fixture = (
+        "import pytest\n@pytest.fixture\ndef left():\n    yield\n    raise OSError('a socket')\n"
+    )
+    add(
+        tree,
+        "bad",
+        f"{fixture}{PASSES}\ndef test_leaves(left): pass\ndef test_no(): assert 2 == 3\n",
+    )
+    add(tree, "good", PASSES)
+    assert run(tree) == 1
+    *_, end = capfd.readouterr().out.partition("FAILED tests/bad: pytest ended with 1")
+    assert "E       OSError: a socket" in end
+    assert "assert 2 == 3" in end
+    assert "ERROR tests/bad/test_bad.py::test_leaves" in end
+    assert "FAILED tests/bad/test_bad.py::test_no" in end
+
+
 def test_a_pytest_that_dies_makes_it_fail(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     add(tree, "dies", "import os\ndef test_one(): os._exit(0)\n")
     assert run(tree) == 1
