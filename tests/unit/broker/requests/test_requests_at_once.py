@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.fair_queue import MANY_EXPENSIVE
 from ottla.broker.requests.request_channel import MAX_AT_ONCE
 from ottla.broker.requests.request_context import LongRequestContext, RequestContext
@@ -16,7 +17,9 @@ from tests.doubles.channel import RESPONSE, Channel, Peer, running
 
 
 @pytest.fixture(autouse=True)
-async def _handlers_end() -> AsyncIterator[None]:
+async def _handlers_end(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Turns end by their number of requests here, and not when the machine stands still."""
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)
     yield
     await stop(*running_tasks())
 

@@ -99,10 +99,10 @@ class TestTimer:
         for number in range(10):
             timer.schedule(0, lambda number=number: ran.append(number))
         while len(ran) < 10:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)  # one iteration of the loop, however long it takes
             turns.append(len(ran))
         assert ran == list(range(10))
-        assert len(set(turns)) > 1
+        assert set(turns) >= set(range(1, 11))
 
     async def test_what_a_callback_schedules_runs_too(self) -> None:
         timer = Timer()
