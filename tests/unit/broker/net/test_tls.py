@@ -3,6 +3,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -209,8 +210,10 @@ class OpenSslClient:
         try:
             yield cls(process)
         finally:
+            # Not Process.kill(), which collects the status of one that has just ended by itself:
+            # asyncio then logs that it does not know this child.
             with suppress(ProcessLookupError):
-                process.kill()
+                os.kill(process.pid, signal.SIGKILL)
             await process.communicate()
 
     async def until(self, wanted: bytes) -> None:

@@ -15,7 +15,7 @@ from ottla.protocol.client.errors import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from ottla.protocol.client.operations import Versions
+from ottla.protocol.client.operations import Operations, Versions
 from ottla.protocol.client.security import Security
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -121,6 +121,7 @@ def test_large_responses_come_whole(client: BlockingClient, broker: ScriptedBrok
 def test_silence_ends_at_the_deadline(
     client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
 ) -> None:
+    client.send(None, ListGroupsRequest())  # it is connected
     broker.responses[ApiKey.LIST_GROUPS] = SILENCE
     with pytest.raises(RequestTimedOutError, match="did not respond to ListGroups") as caught:
         client.send(None, ListGroupsRequest(), timeout_ms=50)
@@ -185,9 +186,10 @@ def test_a_closed_connection_ends_all_requests_in_flight(
     assert server.connections == 2
 
 
-def test_no_leader(client: BlockingClient) -> None:
+def test_no_leader(client: BlockingClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Operations, "_backoff_ms", lambda *_: 60_000)  # only one request is in time
     with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: no leader of t-1"):
-        client.leader(TopicPartition("t", 1), timeout_ms=50)
+        client.leader(TopicPartition("t", 1))
 
 
 def test_forgotten_leaders_are_requested_again(
