@@ -35,7 +35,7 @@ class FakeContext:
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
         assert not self.responses, "two responses"
         self.responses.append(response)
-        self.throttle_time_ms = throttle_time_ms
+        self.throttle_time_ms = max(self.throttle_time_ms, throttle_time_ms)
 
     async def respond_in_slices(self, response: Message) -> None:
         self.respond(response)

@@ -7,12 +7,16 @@ log created before; a marker that is appended meanwhile invalidates the guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ottla.broker.replication.large_produces import MAX_PARTITIONS_PER_TURN, append_in_turns
+from ottla.broker.requests.request_context import DEFERRED, Deferred
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.transactions.state import Producer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
 
@@ -34,6 +38,10 @@ _RETRIABLE = frozenset(
 )
 
 Guards = dict[tuple[str, int], Verification]
+Begun = tuple[Guards, Producer | None]
+
+# Reading the header of a batch and beginning its verification take 5 us.
+_PARTITIONS_PER_STEP = 20
 
 
 class TransactionalProduce:
@@ -57,42 +65,56 @@ class TransactionalProduce:
         timeout_ms: int,
         entries: Sequence[ProduceEntry],
         callback: Callable[[], None],
-    ) -> None:
-        """As `ReplicaManager.append_records`. Raises INVALID_PRODUCER_ID_MAPPING for a request with
-        more than one producer, as one is verified."""
-        guards, producer = self._begin(entries)
-        if producer is None:
-            self._replica_manager.append_records(acks, timeout_ms, entries, callback)
-            return
+    ) -> Deferred | Coroutine[Any, Any, Deferred]:
+        """As `append_in_turns`. Raises INVALID_PRODUCER_ID_MAPPING for a request with more than one
+        producer, as one is verified."""
 
-        def verified(errors: dict[TopicPartition, int]) -> None:
-            self._append(acks, timeout_ms, entries, callback, guards, errors)
+        def verify(begun: Begun) -> Deferred:
+            guards, producer = begun
+            if producer is None:
+                append_in_turns(self._replica_manager, acks, timeout_ms, entries, callback)
+                return DEFERRED
 
-        self._verifier.verify(
-            transactional_id,
-            producer,
-            frozenset(TopicPartition(*key) for key in guards),
-            verified,
-            knows_abortable=version >= 11,
-        )
+            def verified(errors: dict[TopicPartition, int]) -> None:
+                self._append(acks, timeout_ms, entries, callback, guards, errors)
 
-    def _begin(self, entries: Sequence[ProduceEntry]) -> tuple[Guards, Producer | None]:
+            self._verifier.verify(
+                transactional_id,
+                producer,
+                frozenset(TopicPartition(*key) for key in guards),
+                verified,
+                knows_abortable=version >= 11,
+            )
+            return DEFERRED
+
+        async def begin_and_verify() -> Deferred:
+            return verify(await run_in_slices(self._begin(entries)))
+
+        if len(entries) > MAX_PARTITIONS_PER_TURN:
+            return begin_and_verify()
+        return verify(run_at_once(self._begin(entries)))
+
+    def _begin(self, entries: Sequence[ProduceEntry]) -> Steps[Begun]:
         """The guards of partitions in which the transaction starts, and the producer."""
         guards: Guards = {}
         producers: set[Producer] = set()
         batches: list[tuple[str, int, BatchHeader]] = []
-        for topic, index, records, _ in entries:
+        for count, (topic, index, records, _) in enumerate(entries, 1):
             header = read_header(records)
             if header.is_transactional:
                 producers.add(Producer(header.producer_id, header.producer_epoch))
                 batches.append((topic, index, header))
+            if count % _PARTITIONS_PER_STEP == 0:
+                yield
         if len(producers) > 1:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 "Transactional records contained more than one producer ID",
             )
         producer: Producer | None = None
-        for topic, index, header in batches:
+        for count, (topic, index, header) in enumerate(batches, 1):
+            if count % _PARTITIONS_PER_STEP == 0:
+                yield
             try:
                 log = self._replica_manager.partition(topic, index).leader_log()
             except KafkaError:
@@ -121,4 +143,4 @@ class TransactionalProduce:
                 good.append(entry)
             else:
                 entry[3].error_code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _RETRIABLE else code
-        self._replica_manager.append_records(acks, timeout_ms, good, callback, guards=guards)
+        append_in_turns(self._replica_manager, acks, timeout_ms, good, callback, guards)

@@ -11,11 +11,14 @@ has appended the records. acks=-1: acknowledged when they are committed.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.replication.large_produces import MAX_PARTITIONS_PER_TURN, append_in_turns
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.message import RecordsBuffer
 from ottla.protocol.messages.produce import (
@@ -64,7 +67,9 @@ class ProduceHandler:
         self._transactional = transactional
         self._quota = quota
 
-    def handle(self, context: RequestContext, request: ProduceRequest) -> Deferred:
+    def handle(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> Deferred | Coroutine[Any, Any, Deferred]:
         acks = request.acks
         version = context.header.api_version
         transactional_id = request.transactional_id
@@ -87,19 +92,15 @@ class ProduceHandler:
                 # The network layer decodes records as a view of a writable frame.
                 entries.append((name, data.index, cast("memoryview", records), row))
         timeout_ms = request.timeout_ms
-        if transactional_id is None:
-            self._replica_manager.append_records(
-                acks, timeout_ms, entries, lambda: self._respond(context, acks, response)
+
+        def respond() -> None:
+            self._respond(context, acks, response)
+
+        if transactional_id is not None:
+            return self._transactional.append(
+                transactional_id, version, acks, timeout_ms, entries, respond
             )
-        else:
-            self._transactional.append(
-                transactional_id,
-                version,
-                acks,
-                timeout_ms,
-                entries,
-                lambda: self._respond(context, acks, response),
-            )
+        append_in_turns(self._replica_manager, acks, timeout_ms, entries, respond)
         return DEFERRED
 
     def _topic_error(self, acks: int, topic: str, context: RequestContext) -> int:
@@ -111,8 +112,9 @@ class ProduceHandler:
         return ErrorCode.NONE
 
     def _respond(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
-        failed = 0
+        failed = rows = 0
         for topic in response.responses:
+            rows += len(topic.partition_responses)
             for row in topic.partition_responses:
                 if row.error_code:
                     failed = row.error_code
@@ -126,7 +128,10 @@ class ProduceHandler:
                 context.frame_bytes,
                 int(monotonic() * 1000),
             )
-        if acks != 0:
+        if acks != 0 and rows > MAX_PARTITIONS_PER_TURN:
+            context.throttle_time_ms = throttle_ms
+            spawn(context.respond_in_slices(response), name="produce-response")
+        elif acks != 0:
             context.respond(response, throttle_ms)
         elif failed:
             context.close(f"a produce request with acks=0 failed with {error_name(failed)}")

@@ -307,14 +307,14 @@ async def test_nested_elements_are_counted_while_they_are_decoded(
     def handle(_: RequestContext, __: object) -> None:
         raise AssertionError("the request is too long")
 
-    topics = [AddPartitionsToTxnTopic("t", list(range(100))) for _ in range(60)]
+    topics = [AddPartitionsToTxnTopic("t", list(range(100))) for _ in range(160)]
     request = AddPartitionsToTxnRequest(v3_and_below_topics=topics)
     async with running_network(entry(24, "AddPartitionsToTxn", handle)) as network:
         client = await network.connect()
         client.send(request)
         assert await client.is_closed()
         await network.until(lambda: network.channel.in_progress_bytes == 0)
-    assert f"more than {MAX_UNDIVIDED_ELEMENTS} elements" in caplog.text
+    assert f"more than {max_elements(24)} elements" in caplog.text
 
 
 async def test_what_cannot_be_divided_is_handled_whole() -> None:

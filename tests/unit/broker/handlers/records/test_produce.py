@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
+from ottla.broker.handlers.common import transactional_produce
+from ottla.broker.handlers.records import produce
+from ottla.broker.replication import large_produces
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
@@ -21,6 +27,23 @@ from tests.unit.broker.handlers.scene import DataPath
 
 NEWEST = 11
 BATCH = build_batch([(1_000, b"k", b"v", [])])
+
+
+@pytest.fixture(autouse=True, params=["at once", "in turns"])
+def _handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to thousands of partitions are handled in several turns, to the same effect."""
+    if request.param == "in turns":
+        monkeypatch.setattr(transactional_produce, "MAX_PARTITIONS_PER_TURN", 0)
+        monkeypatch.setattr(produce, "MAX_PARTITIONS_PER_TURN", 0)
+        monkeypatch.setattr(large_produces, "MAX_PARTITIONS_PER_TURN", 1)
+        for module in (produce, large_produces):
+            monkeypatch.setattr(module, "spawn", finish)
+
+
+def finish(coroutine: Coroutine[Any, Any, object], name: str) -> None:
+    """Runs a coroutine that waits for nothing but other turns."""
+    for _ in coroutine.__await__():
+        pass
 
 
 def request(
