@@ -58,7 +58,7 @@ def chosen_way(
         (bool(to_datetime), lambda p: offsets_since(session, p, parse_time(to_datetime))),
         (
             bool(by_duration),
-            lambda p: offsets_since(session, p, now_ms() - parse_duration(by_duration)),
+            lambda p: offsets_since(session, p, max(0, now_ms() - parse_duration(by_duration))),
         ),
         *others,
     ]

@@ -20,6 +20,8 @@ from ottla.protocol.topics import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
+# Timestamps are 64-bit numbers.
+_MAX_TIME_MS = (1 << 63) - 1
 MAX_TIMESTAMP = -3
 """Special timestamps of ListOffsets."""
 
@@ -135,19 +137,22 @@ def now_ms() -> int:
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 of "2026-03-01T10:00", "...Z", "...+02:00" or a number itself.
 
-    Without a zone it is local time. Raises Failure with the valid formats.
+    Without a zone it is local time. Raises Failure with the valid formats, and for a time before
+    1970: negative numbers are not times for a broker, but its first and last offset.
     """
-    if text.lstrip("-").isdigit():
-        return int(text)
     from datetime import datetime
 
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+        is_number = text.isdecimal()
+        time_ms = int(text if is_number else datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        time_ms = -1
+    if not 0 <= time_ms <= _MAX_TIME_MS:
         raise usage(
             f"{text!r} is not a time: write 2026-03-01T10:00:00, 2026-03-01T10:00:00Z or "
             "milliseconds since 1970."
-        ) from None
+        )
+    return time_ms
 
 
 def parse_duration(text: str) -> int:

@@ -23,7 +23,12 @@ import typer
 from ottla.cli.client_properties import read_client_properties
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, print_error, usage
-from ottla.protocol.client.errors import AuthenticationError, ClientError, UnsupportedApiError
+from ottla.protocol.client.errors import (
+    AuthenticationError,
+    ClientError,
+    UnknownBrokerError,
+    UnsupportedApiError,
+)
 from ottla.protocol.client.operations import (
     ANY_VERSION,
     AnyBroker,
@@ -224,6 +229,8 @@ def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
         raise ended(str(error), FAILED) from None
     except AuthenticationError as error:
         raise ended(f"authentication failed: {error}", UNAUTHENTICATED) from None
+    except UnknownBrokerError as error:
+        raise ended(str(error), UNREACHABLE) from None
     except ClientError as error:
         raise ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:

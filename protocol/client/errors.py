@@ -47,3 +47,7 @@ class NoBrokersAvailableError(ClientError):
     """No known broker could be reached."""
 
     retriable = True
+
+
+class UnknownBrokerError(NoBrokersAvailableError):
+    """The cluster has no broker with this id, or it is down."""

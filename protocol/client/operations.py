@@ -14,6 +14,7 @@ from ottla.protocol.client.errors import (
     ClientError,
     NoBrokersAvailableError,
     RequestTimedOutError,
+    UnknownBrokerError,
     UnsupportedApiError,
 )
 from ottla.protocol.errors import RETRIABLE, ErrorCode, KafkaError
@@ -92,7 +93,7 @@ class Node(Route):
         address = client.state.brokers.get(self.node_id)
         if address is None:
             known = ", ".join(map(str, sorted(client.state.brokers)))
-            raise NoBrokersAvailableError(
+            raise UnknownBrokerError(
                 f"broker {self.node_id} is not in the cluster; the brokers there are: {known}"
             )
         return [address]

@@ -89,6 +89,10 @@ def test_deleting_records_moves_the_first_offset(ottla: CommandLine) -> None:
     deleted = ottla.done("records", "delete", "shrunk:0", "--before-offset", "2", "--yes")
     assert deleted.lines[1] == ["shrunk", "0", "2"]
     assert ottla.done("consume", "shrunk").output == "c\n"
+    # -1 is the log end offset for a broker, not a time.
+    early = ottla("records", "delete", "shrunk:0", "--before-time", "-1", "--yes")
+    assert early.code == 2, early
+    assert "'-1' is not a time" in early.errors
     beyond = ottla("records", "delete", "shrunk:0", "--before-offset", "99", "--yes")
     assert beyond.code == 1
     assert "OFFSET_OUT_OF_RANGE" in beyond.output

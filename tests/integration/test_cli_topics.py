@@ -105,6 +105,12 @@ def test_no_broker_there_is_3() -> None:
     assert response.errors.count("\n") == 1
 
 
+def test_a_broker_that_is_not_in_the_cluster(ottla: CommandLine) -> None:
+    response = ottla("configs", "describe", "broker", "99")
+    assert response.code == 3, response
+    assert response.errors.startswith("ottla: broker 99 is not in the cluster; the brokers there")
+
+
 def test_the_cluster_its_apis_and_its_disks(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "counted", "-p", "2")
     info = ottla.done("cluster", "info", "--json").value

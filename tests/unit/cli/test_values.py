@@ -39,8 +39,21 @@ def test_times() -> None:
     assert parse_time("1700000000000") == 1_700_000_000_000
     assert parse_time("2023-11-14T22:13:20Z") == 1_700_000_000_000
     assert parse_time("2023-11-15T00:13:20+02:00") == 1_700_000_000_000
+    assert (parse_time("0"), parse_time(str(2**63 - 1))) == (0, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("noon", "", "\u00b2", "--5", "1" * 5_000),
+        # Of a broker: the log end offset, and the first one.
+        *("-1", "-2", "1969-12-31T23:59:59.999Z"),
+        str(2**63),
+    ],
+)
+def test_what_is_no_time(text: str) -> None:
     with pytest.raises(Failure, match="is not a time") as failure:
-        parse_time("noon")
+        parse_time(text)
     assert failure.value.code == 2
 
 
