@@ -7,7 +7,7 @@ again after a failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,14 +15,16 @@ from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.runtime.slices import SlicedJobs
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
     from ottla.broker.runtime.timer import DelayQueue
 
-# To check a group takes 3 us, to remove its offsets 240.
+# To check a group takes 3 us, to remove its offsets 240, and 13 for each of many.
 _GROUPS_PER_STEP = 32
+_OFFSETS_PER_STEP = 64
 RETRY_MS = 5_000
 
 RemoveOffsets = Callable[["AnyGroup", list[TopicPartition], str, Callable[[int], None]], None]
@@ -54,7 +56,7 @@ class DeletedTopics:
         self._jobs = jobs
         self._remove_offsets = remove_offsets
         # Groups to check again: at most one for each group and deletion.
-        self._undone: list[tuple[_Deletion, str]] = []
+        self._undone: dict[tuple[_Deletion, str], None] = {}
 
     def on_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """These were deleted now."""
@@ -80,27 +82,45 @@ class DeletedTopics:
             self._remove_all([_Deletion(group_partition, topic_partitions, end_offset)])
         )
 
-    def _remove_all(self, deletions: list[_Deletion]) -> Generator[None, None, None]:
+    def _remove_all(self, deletions: list[_Deletion]) -> Steps[None]:
         seen = 0
         for deletion in deletions:
             for group_id in list(deletion.group_partition.groups):
                 seen += 1
-                if self._remove(deletion, group_id) or seen >= _GROUPS_PER_STEP:
+                if (yield from self._remove(deletion, group_id)):
+                    seen = 0
+                elif seen >= _GROUPS_PER_STEP:
                     seen = 0
                     yield
 
-    def _remove(self, deletion: _Deletion, group_id: str) -> bool:
-        """True if there was something to remove. What cannot be removed now is retried."""
-        group = deletion.group_partition.groups.get(group_id)
-        if group is None or not self._partitions.is_active(deletion.group_partition):
+    def _remove(self, deletion: _Deletion, group_id: str) -> Steps[bool]:
+        """True, after a step, if there was something to remove. What cannot be removed now is
+        retried."""
+        group = self._group(deletion, group_id)
+        if group is None:
             return False
-        old, is_pending = group.offsets.before(deletion.topic_partitions, deletion.end_offset)
-        if is_pending:
+        found = sorted(group.offsets.among(deletion.topic_partitions))
+        done = partial(self._removed, deletion, group_id)
+        some_pending = False
+        for start in range(0, len(found), _OFFSETS_PER_STEP):
+            group = self._group(deletion, group_id)  # a conversion replaces it
+            if group is None:
+                break
+            part = frozenset(found[start : start + _OFFSETS_PER_STEP])
+            old, is_pending = group.offsets.before(part, deletion.end_offset)
+            some_pending |= is_pending
+            if old:
+                self._remove_offsets(group, sorted(old), "the topic was deleted", done)
+            yield
+        if some_pending:
             self._retry(deletion, group_id)
-        if old:
-            done = partial(self._removed, deletion, group_id)
-            self._remove_offsets(group, sorted(old), "the topic was deleted", done)
-        return bool(old)
+        return bool(found)
+
+    def _group(self, deletion: _Deletion, group_id: str) -> AnyGroup | None:
+        """The group, as long as this broker has it."""
+        if not self._partitions.is_active(deletion.group_partition):
+            return None
+        return deletion.group_partition.groups.get(group_id)
 
     def _removed(self, deletion: _Deletion, group_id: str, error_code: int) -> None:
         """Not enough replicas, or disk space: nothing else would remove them before they expire,
@@ -111,13 +131,13 @@ class DeletedTopics:
     def _retry(self, deletion: _Deletion, group_id: str) -> None:
         if not self._undone:
             self._timer.schedule(RETRY_MS, self._retry_all)
-        self._undone.append((deletion, group_id))
+        self._undone[deletion, group_id] = None
 
     def _retry_all(self) -> None:
-        undone, self._undone = self._undone, []
+        undone, self._undone = self._undone, {}
         self._jobs.start(self._remove_undone(undone))
 
-    def _remove_undone(self, undone: list[tuple[_Deletion, str]]) -> Generator[None, None, None]:
+    def _remove_undone(self, undone: Iterable[tuple[_Deletion, str]]) -> Steps[None]:
         for deletion, group_id in undone:
-            self._remove(deletion, group_id)
-            yield
+            if not (yield from self._remove(deletion, group_id)):
+                yield

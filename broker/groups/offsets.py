@@ -138,20 +138,24 @@ class GroupOffsets:
         in_transactions += self.pending_transactional.values()
         return dict.fromkeys(chain(self.committed, self.pending, *in_transactions)).keys()
 
+    def among(self, partitions: AbstractSet[TopicPartition]) -> set[TopicPartition]:
+        """Those of `partitions` that have offsets, also in ongoing transactions or pending."""
+        found = (self.committed.keys() & partitions) | (self.pending.keys() & partitions)
+        for offsets in self.transactional.values():
+            found |= offsets.keys() & partitions
+        for pending in self.pending_transactional.values():
+            found |= pending.keys() & partitions
+        return found
+
     def before(
         self, partitions: AbstractSet[TopicPartition], end_offset: int
     ) -> tuple[list[TopicPartition], bool]:
         """Those of `partitions` all of whose offsets, also in ongoing transactions, are of records
         below `end_offset`; whether this is not known of others before pending commits and ongoing
         transactions end."""
-        found = (self.committed.keys() & partitions) | (self.pending.keys() & partitions)
-        for offsets in self.transactional.values():
-            found |= offsets.keys() & partitions
-        for pending in self.pending_transactional.values():
-            found |= pending.keys() & partitions
         before = []
         is_pending = False
-        for partition in found:
+        for partition in self.among(partitions):
             is_before = [value.appended_at < end_offset for value in self.values_of(partition)]
             if self._is_pending(partition) or (any(is_before) and not all(is_before)):
                 committed = self.committed.get(partition)

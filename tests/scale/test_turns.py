@@ -194,7 +194,7 @@ async def test_offsets_of_many_groups_are_removed(meter: TurnMeter, reason: str)
     assert list(admin.all_groups()) == []
 
 
-@pytest.mark.parametrize("reason", ["expired", "not expired", "deleted"])
+@pytest.mark.parametrize("reason", ["expired", "not expired", "deleted", "topics deleted"])
 async def test_a_group_of_many_offsets(meter: TurnMeter, reason: str) -> None:
     setup = Setup()
     now_ms = setup.timer.clock.now_ms()
@@ -208,6 +208,8 @@ async def test_a_group_of_many_offsets(meter: TurnMeter, reason: str) -> None:
     async def start() -> None:
         if reason == "deleted":
             admin.delete_groups([GROUP], lambda result: None)
+        elif reason == "topics deleted":
+            admin.on_partitions_deleted(offsets.committed)
         else:
             admin.expire(now_ms + retention_ms - (reason == "not expired"))
 

@@ -7,6 +7,7 @@ from ottla.broker.groups.deleted_topics import RETRY_MS
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
 from tests.unit.broker.groups.test_admin import U0, end_transaction, tombstones
 
@@ -67,6 +68,30 @@ def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:
     setup.run_deferred()
     assert [setup.offset(T0, group_id) for group_id in groups] == [-1] * (len(groups) - 1) + [7]
     assert {setup.offset(U0, group_id) for group_id in groups} == {2}
+
+
+@pytest.mark.parametrize("meanwhile", ["", "commits again", "resigns"])
+def test_many_offsets_of_a_group_are_removed_in_slices(meanwhile: str) -> None:
+    setup = Setup()
+    deleted = [TopicPartition("many", index) for index in range(64 * (STEPS_PER_SLICE + 1))]
+    for each in deleted:
+        setup.commit({each: 1})
+    setup.commit({U0: 2})
+    setup.coordinator.admin.on_partitions_deleted(deleted)
+    assert len(setup.deferred) == 1
+    assert len(tombstones(setup)) == 64 * STEPS_PER_SLICE
+    if meanwhile == "commits again":  # the topic was created again
+        setup.commit({deleted[0]: 7, deleted[-1]: 7})
+    elif meanwhile == "resigns":
+        setup.coordinator.on_resigned(0, 1)
+    setup.run_deferred()
+    if meanwhile == "resigns":
+        assert len(tombstones(setup)) == 64 * STEPS_PER_SLICE
+        return
+    left = {U0: 2}
+    if meanwhile:
+        left |= {deleted[0]: 7, deleted[-1]: 7}
+    assert {each: setup.offset(each) for each in setup.fetch()} == left
 
 
 @pytest.mark.parametrize("producer_id", [None, 7])
