@@ -37,6 +37,9 @@ LED_SECONDS = 5
 WRITTEN_SECONDS = 3
 TRUNCATED_SECONDS = 2
 WRITE_ATTEMPTS = 20
+# Requests to all partitions of a topic, by each of so many clients.
+WIDE_WRITERS = 3
+WIDE_WRITES = 10
 
 
 class WaitingWriter(LoneWriter):
@@ -44,21 +47,43 @@ class WaitingWriter(LoneWriter):
 
     async def write(self, count: int, acks: int) -> int:
         """The error code; what is acknowledged with acks=all has to stay."""
-        self.count += count
-        values = [b"%s:%d" % (self.name.encode(), self.count - each) for each in range(count)]
-        batch = build_batch([(self.world.now_ms(), b"", value, None) for value in values])
-        row = PartitionProduceData(self.partition, batch)
-        request = ProduceRequest(None, acks, REQUEST_MS, [TopicProduceData(TOPIC, [row])])
+        return (await self.write_to([self.partition], count, acks))[0]
+
+    async def write_to(self, partitions: list[int], count: int, acks: int) -> list[int]:
+        """As `write`, to several partitions in one request."""
+        values = [self._values(count) for _ in partitions]
+        rows = [
+            PartitionProduceData(
+                partition,
+                build_batch([(self.world.now_ms(), b"", value, None) for value in written]),
+            )
+            for partition, written in zip(partitions, values, strict=True)
+        ]
+        request = ProduceRequest(None, acks, REQUEST_MS, [TopicProduceData(TOPIC, rows)])
         try:
             response: Any = await self.client.call(
                 request, AnyBroker(), versions=Versions(3, 11), resend=False
             )
         except (ClientError, KafkaError):
-            return ErrorCode.REQUEST_TIMED_OUT
-        found = response.responses[0].partition_responses[0]
-        if found.error_code == ErrorCode.NONE and acks == -1:
-            self.world.history.acknowledged(TOPIC, self.partition, found.base_offset, values)
-        return int(found.error_code)
+            return [ErrorCode.REQUEST_TIMED_OUT] * len(partitions)
+        responses = response.responses[0].partition_responses
+        for found, written in zip(responses, values, strict=True):
+            if found.error_code == ErrorCode.NONE and acks == -1:
+                self.world.history.acknowledged(TOPIC, found.index, found.base_offset, written)
+        return [int(found.error_code) for found in responses]
+
+    def _values(self, count: int) -> list[bytes]:
+        self.count += count
+        return [b"%s:%d" % (self.name.encode(), self.count - each) for each in range(count)]
+
+    async def write_widely(self, partitions: int) -> None:
+        """One request after the other, each to all partitions."""
+        try:
+            for _ in range(WIDE_WRITES):
+                chosen = self.random.sample(range(partitions), partitions)
+                await self.write_to(chosen, 1, acks=-1)
+        finally:
+            self.close()
 
     async def write_once(self) -> int:
         try:
@@ -112,6 +137,28 @@ class LeadershipTroubles:
         purgatory.MAX_CHECKS_AT_ONCE = checks
         if not following.is_up:
             following.start()
+
+    async def wide_writes(self, node: Node) -> None:
+        """Requests to many partitions are appended in parts; between two of them a leader changes,
+        or a broker dies."""
+        world, partitions = self.world, self.world.shape.partitions
+        writing = [
+            world.loop.create_task(
+                self._writer(each, 0).write_widely(partitions), context=world.clients.context
+            )
+            for each in world.nodes.values()
+            for _ in range(WIDE_WRITERS)
+        ]
+        await asyncio.sleep(self.random.uniform(0, 0.05))
+        if self.random.random() < 0.5:
+            node.kill()
+            await asyncio.sleep(self.random.uniform(0, 4))
+        else:
+            await self.admin.reassign()
+            await self._elect(self.random.randrange(partitions))
+        if not node.is_up:
+            node.start()
+        await asyncio.gather(*writing)
 
     async def _lead(self, index: int, *replicas: Node) -> bool:
         """These are the replicas, all are in sync, and the first one leads."""
