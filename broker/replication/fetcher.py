@@ -425,10 +425,16 @@ class Fetcher:
         Truncates to the leader's log end offset if that is lower, or else starts again at its log
         start offset. Mirrors `fetchOffsetAndTruncate` of Kafka's `AbstractFetcherThread`.
         """
-        key, leader_epoch = partition.key, fetch_state.leader_epoch
+        key, leader_epoch, log = partition.key, fetch_state.leader_epoch, partition.log
+        assert log is not None, "a follower has a log"
+
+        def has_changed() -> bool:
+            # The files of a deleted log may be gone, which would look like a failed disk.
+            is_same = partition.leader_epoch == leader_epoch and partition.log is log
+            return not is_same or log.is_closed or self._partitions.get(key) is not partition
+
         latest, _ = await self._leader.offset(key, leader_epoch, LATEST)
-        log = partition.log
-        if log is None or partition.leader_epoch != leader_epoch:
+        if has_changed():
             return
         if latest < log.log_end_offset:
             logger.warning(
@@ -443,7 +449,7 @@ class Fetcher:
             return
         # The next fetch learns whether the records from there on are in remote storage.
         earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
-        if partition.leader_epoch != leader_epoch or partition.log is not log:
+        if has_changed():
             return
         if earliest > log.log_end_offset:
             logger.info(
