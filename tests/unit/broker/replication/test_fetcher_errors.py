@@ -79,8 +79,8 @@ def test_an_offset_that_the_leader_refuses_to_tell_does_not_stop_the_others() ->
     run(body)
 
 
-@pytest.mark.parametrize("answers", [1, 2])
-def test_a_replica_that_is_deleted_between_fetch_and_offsets(answers: int) -> None:
+@pytest.mark.parametrize("responses", [1, 2])
+def test_a_replica_that_is_deleted_between_fetch_and_offsets(responses: int) -> None:
     """Its files are gone, which would look like a failed disk."""
 
     async def body(pair: Pair) -> None:
@@ -89,7 +89,7 @@ def test_a_replica_that_is_deleted_between_fetch_and_offsets(answers: int) -> No
         await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         for number in range(1, 3):
             await pair.leader.next_request()
-            if number == answers:
+            if number == responses:
                 key = TopicPartition(TOPIC, 0)
                 pair.fetcher.remove(key)
                 pair.following.leader_and_isr.remove_strays([key])

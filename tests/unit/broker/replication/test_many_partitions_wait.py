@@ -1,4 +1,4 @@
-"""A produce request to many partitions waits for each: a change of one looks at that one only."""
+"""A produce request to many partitions waits for each: a change of one checks that one only."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.doubles.storage_logs import batch_of
 PARTITIONS = 50
 
 
-class Looks:
-    """Counts the looks at partitions that wait."""
+class Checks:
+    """Counts the checks of partitions that wait."""
 
-    def __init__(self, look: Callable[[object], bool]) -> None:
+    def __init__(self, check: Callable[[object], bool]) -> None:
         self.count = 0
-        self._look = look
+        self._check = check
 
     def __call__(self, waiting: object) -> bool:
         self.count += 1
-        return self._look(waiting)
+        return self._check(waiting)
 
 
 class Request:
@@ -62,15 +62,15 @@ def replicate(replicas: Replicas, index: int) -> None:
 
 
 def test_replication(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(delayed_produce._is_done)  # type: ignore[arg-type]  # of any entry
-    monkeypatch.setattr(delayed_produce, "_is_done", looks)
+    checks = Checks(delayed_produce._is_done)  # type: ignore[arg-type]  # of any entry
+    monkeypatch.setattr(delayed_produce, "_is_done", checks)
     replicas = led(replicas=(1, 2))
     request = Request(replicas)
     for index in range(PARTITIONS):
         assert not request.completed
         replicate(replicas, index)
     assert request.codes == [0] * PARTITIONS
-    assert looks.count == 2 * PARTITIONS
+    assert checks.count == 2 * PARTITIONS
 
 
 def test_those_that_are_not_replicated_in_time() -> None:
@@ -84,8 +84,8 @@ def test_those_that_are_not_replicated_in_time() -> None:
 
 
 def test_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(delayed_flush._is_done)  # type: ignore[arg-type]  # of any entry
-    monkeypatch.setattr(delayed_flush, "_is_done", looks)
+    checks = Checks(delayed_flush._is_done)  # type: ignore[arg-type]  # of any entry
+    monkeypatch.setattr(delayed_flush, "_is_done", checks)
 
     async def whole() -> Request:
         request = Request(led(replicas=(1,), flush_messages=1))
@@ -94,4 +94,4 @@ def test_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
         return request
 
     assert asyncio.run(whole()).codes == [0] * PARTITIONS
-    assert looks.count <= 3 * PARTITIONS
+    assert checks.count <= 3 * PARTITIONS
