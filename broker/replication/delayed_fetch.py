@@ -74,7 +74,16 @@ class DelayedFetch(DelayedOperation):
     those with news, if these are known.
     """
 
-    __slots__ = ("_callback", "_news", "_params", "_partition_of", "_positions", "throttle")
+    __slots__ = (
+        "_callback",
+        "_news",
+        "_params",
+        "_partition_of",
+        "_positions",
+        "_readable",
+        "_size",
+        "throttle",
+    )
 
     def __init__(
         self,
@@ -94,6 +103,9 @@ class DelayedFetch(DelayedOperation):
         self._partition_of = partition_of
         self._callback = callback
         self._news = None if news is None else dict.fromkeys(news)
+        # What each partition had to read when it was checked last, and the sum.
+        self._readable: dict[PartitionKey, int] = {}
+        self._size = 0
         #: The quota for followers, if a follower waits.
         self.throttle: ReplicationQuota | None = None
 
@@ -101,21 +113,16 @@ class DelayedFetch(DelayedOperation):
         changed = cast("PartitionKey", key)
         if self._news is not None:
             self._news[changed] = None
-        # A follower waits for thousands of partitions, and any record of one of them is enough.
-        if self._params.min_bytes > 1:
-            return self.try_complete()
-        return self._try_complete({changed: self._positions[changed]})
+        # It may wait for thousands of partitions: the others are as they were.
+        return self._check((changed,))
 
     def try_complete(self) -> bool:
-        if self._news is None:
-            return self._try_complete(self._positions)
-        return self._try_complete({key: self._positions[key] for key in self._news})
+        return self._check(self._positions if self._news is None else self._news)
 
-    def _try_complete(self, positions: dict[PartitionKey, FetchPosition]) -> bool:
+    def _check(self, keys: Iterable[PartitionKey]) -> bool:
         params = self._params
-        needed = params.min_bytes
-        for key, position in positions.items():
-            partition = self._partition_of(key)
+        for key in keys:
+            position, partition = self._positions[key], self._partition_of(key)
             if partition is None:
                 return self.force_complete()  # A
             try:
@@ -128,17 +135,17 @@ class DelayedFetch(DelayedOperation):
                 self.throttle is not None
                 and holds_back(self.throttle, params.replica_id, partition)
             ):
-                if needed > 1:
-                    try:
-                        size, is_older = _readable(log, position, bound)
-                    except OffsetOutOfRange:
-                        return self.force_complete()  # B
-                    if is_older:
-                        return self.force_complete()  # D
-                    needed -= size
-                else:
-                    needed = 0  # A record is at least a byte.
-                if needed <= 0:
+                if params.min_bytes <= 1:
+                    return self.force_complete()  # C: a record is at least a byte.
+                try:
+                    size, is_older = _readable(log, position, bound)
+                except OffsetOutOfRange:
+                    return self.force_complete()  # B
+                if is_older:
+                    return self.force_complete()  # D
+                self._size += size - self._readable.get(key, 0)
+                self._readable[key] = size
+                if self._size >= params.min_bytes:
                     return self.force_complete()  # C
             if offset > offsets.log_end_offset or offset < offsets.local_log_start_offset:
                 return self.force_complete()  # B

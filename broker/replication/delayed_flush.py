@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.purgatory.operation import DelayedOperation
@@ -41,17 +41,34 @@ class DelayedFlush(DelayedOperation):
 
     def __init__(self, waiting: list[UnflushedRecords], callback: Callable[[], None]) -> None:
         super().__init__(FLUSH_TIMEOUT_MS)
-        self._waiting = waiting
+        self._waiting: dict[Hashable, list[UnflushedRecords]] = {}
+        for each in waiting:
+            self._waiting.setdefault(each.partition.key, []).append(each)
         self._callback = callback
 
     def try_complete(self) -> bool:
-        waiting = map(_in_current_log, self._waiting)
-        self._waiting = [each for each in waiting if not _is_done(each)]
+        for key in tuple(self._waiting):
+            self._check(key)
         return not self._waiting and self.force_complete()
 
+    def try_complete_for(self, key: Hashable) -> bool:
+        # The logs of a request are flushed one by one.
+        if key in self._waiting:
+            self._check(key)
+        return not self._waiting and self.force_complete()
+
+    def _check(self, key: Hashable) -> None:
+        waiting = map(_in_current_log, self._waiting[key])
+        left = [each for each in waiting if not _is_done(each)]
+        if left:
+            self._waiting[key] = left
+        else:
+            del self._waiting[key]
+
     def on_complete(self) -> None:
-        for each in self._waiting:
-            each.response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        for waiting in self._waiting.values():
+            for each in waiting:
+                each.response.error_code = ErrorCode.REQUEST_TIMED_OUT
         self._callback()
 
 

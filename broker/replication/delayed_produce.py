@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.purgatory.operation import DelayedOperation
@@ -37,22 +37,41 @@ class DelayedProduce(DelayedOperation):
         callback: Callable[[], None],
     ) -> None:
         super().__init__(delay_ms)
-        self._waiting = waiting
+        self._waiting: dict[Hashable, list[Waiting]] = {}
+        for entry in waiting:
+            self._waiting.setdefault(entry[0].key, []).append(entry)
         self._callback = callback
 
     def try_complete(self) -> bool:
-        still_waiting = []
-        for entry in self._waiting:
-            partition, led_since, required_offset, response = entry
-            done, error_code = partition.replicas_reached(led_since, required_offset)
-            if done or error_code != ErrorCode.NONE:
-                response.error_code = error_code
-            else:
-                still_waiting.append(entry)
-        self._waiting = still_waiting
-        return not still_waiting and self.force_complete()
+        for key in tuple(self._waiting):
+            self._check(key)
+        return not self._waiting and self.force_complete()
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        # One fetch of a follower may advance hundreds of partitions of a request, one by one.
+        if key in self._waiting:
+            self._check(key)
+        return not self._waiting and self.force_complete()
+
+    def _check(self, key: Hashable) -> None:
+        waiting = [entry for entry in self._waiting[key] if not _is_done(entry)]
+        if waiting:
+            self._waiting[key] = waiting
+        else:
+            del self._waiting[key]
 
     def on_complete(self) -> None:
-        for _, _, _, response in self._waiting:
-            response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        for waiting in self._waiting.values():
+            for _, _, _, response in waiting:
+                response.error_code = ErrorCode.REQUEST_TIMED_OUT
         self._callback()
+
+
+def _is_done(waiting: Waiting) -> bool:
+    """Whether there is nothing to wait for any more; sets the error."""
+    partition, led_since, required_offset, response = waiting
+    done, error_code = partition.replicas_reached(led_since, required_offset)
+    if done or error_code != ErrorCode.NONE:
+        response.error_code = error_code
+        return True
+    return False

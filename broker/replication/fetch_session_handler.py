@@ -43,6 +43,7 @@ class FetchSessionHandler:
         self._session_id = _NO_SESSION
         self._epoch = _OPEN
         self._known: dict[TopicPartition, PartitionFetchState] = {}
+        self._uses_topic_ids = False
         #: The topics of the last request by their ids.
         self.names: dict[bytes, str] = {}
 
@@ -56,6 +57,10 @@ class FetchSessionHandler:
 
         Keeps `fetch_states`, which must not change any more.
         """
+        if ids != self._uses_topic_ids:
+            # A topic without id has come or gone, and a session has either ids or names.
+            self._uses_topic_ids = ids
+            self.renew()
         request.session_id = self._session_id
         request.session_epoch = self._epoch
         has_same_topics = False

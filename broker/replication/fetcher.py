@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
+from ottla.broker.replication.follower_lags import FollowerLags
 from ottla.broker.replication.follower_truncation import (
     FollowerTruncation,
     has_uncommitted_records_without_epoch,
@@ -50,6 +51,9 @@ _FETCH = 1
 _NEWEST_FETCH = 17
 _IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
+
+# Of a response that are processed without a pause: an append takes about 50 us.
+_PARTITIONS_PER_TURN = 256
 
 # The leader has evicted the session, as it may at any time: the next request opens a new one.
 _SESSION_EVICTED = frozenset(
@@ -91,8 +95,7 @@ class Fetcher:
         self._delayed_until: dict[TopicPartition, float] = {}
         # The partitions of the current response that had an error, by error code.
         self._errors: dict[int, list[TopicPartition]] = {}
-        # By how much the log end offset of a partition is below the leader's high watermark.
-        self._lagging: dict[TopicPartition, int] = {}
+        self._lags = FollowerLags(settings.throttle)
         # Logs of the current response that `flush.messages` requires to be flushed.
         self._unflushed: list[LogFlusher] = []
         # Partitions that are not fetched before the log is truncated to its high watermark.
@@ -128,13 +131,14 @@ class Fetcher:
             self._truncate_first.add(partition.key)
         self._partitions[partition.key] = partition
         self._delayed_until.pop(partition.key, None)
+        self._lags.add(partition.key)
         self._changed.set()
 
     def remove(self, key: TopicPartition) -> None:
         """Stops fetching it; a response in flight is ignored for it."""
         self._partitions.pop(key, None)
         self._delayed_until.pop(key, None)
-        self._lagging.pop(key, None)
+        self._lags.remove(key)
         self._truncate_first.discard(key)
         if self._tiered is not None:
             self._tiered.end(key)
@@ -142,7 +146,7 @@ class Fetcher:
     @property
     def max_lag(self) -> int:
         """The largest lag of a partition at the last fetch (Kafka's MaxLag)."""
-        return max(self._lagging.values(), default=0)
+        return self._lags.largest
 
     def partitions(self) -> list[Partition]:
         """The partitions that are fetched."""
@@ -217,7 +221,7 @@ class Fetcher:
 
     def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
-        known, lagging = self._session.known, self._lagging
+        known, lagging = self._session.known, self._lags.lagging
         some_wait = self._building or self._truncate_first or self._delayed_until
         for key, partition in self._partitions.items():
             if some_wait and (
@@ -227,7 +231,7 @@ class Fetcher:
             log = partition.log
             if log is None or partition.offline or (offsets := log.offsets).flush_required:
                 continue  # flush_required: the last flush failed
-            if lagging and key in lagging and self._should_follower_throttle(key):
+            if lagging and key in lagging and self._lags.is_held_back(key):
                 continue
             end, start = offsets.log_end_offset, offsets.log_start_offset
             epoch, last_epoch = partition.leader_epoch, log.leader_epochs.latest_epoch
@@ -238,27 +242,6 @@ class Fetcher:
                 last = PartitionFetchState(*state)
             fetch_states[key] = last
         return fetch_states
-
-    def _should_follower_throttle(self, key: TopicPartition) -> bool:
-        """Whether the quota delays this partition, which has not caught up."""
-        throttle = self._settings.throttle
-        return (
-            throttle is not None
-            and throttle.is_throttled(*key)
-            and throttle.is_exceeded(self._monotonic_ms())
-        )
-
-    def _record_fetched(self, key: TopicPartition, size: int, lag: int) -> None:
-        if lag > 0:
-            self._lagging[key] = lag
-        else:
-            self._lagging.pop(key, None)
-        throttle = self._settings.throttle
-        if size and throttle is not None and throttle.is_throttled(key.topic, key.partition):
-            throttle.record(size, self._monotonic_ms())
-
-    def _monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
 
     async def _fetch(self, fetch_states: dict[TopicPartition, PartitionFetchState]) -> None:
         connection = await self._connect()
@@ -286,14 +269,7 @@ class Fetcher:
             if response.error_code not in _SESSION_EVICTED:
                 raise ConnectionError(f"{error_name(response.error_code)} in the Fetch response")
             return
-        for topic in response.responses:
-            name = topic.topic or self._session.names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                key = TopicPartition(name, data.partition_index)
-                fetch_state = fetch_states.get(key)
-                partition = self._partitions.get(key)
-                if fetch_state is not None and partition is not None:
-                    await self._process_partition_data(partition, fetch_state, data)
+        await self._process(response, fetch_states)
         self._log_errors()
         # The next fetch reports to the leader that the records are in this log.
         if self._unflushed:
@@ -301,6 +277,22 @@ class Fetcher:
             await self._group_commit.wait(unflushed)
 
     # -- responses ------------------------------------------------------------------------------
+
+    async def _process(
+        self, response: FetchResponse, fetch_states: dict[TopicPartition, PartitionFetchState]
+    ) -> None:
+        count = 0
+        for topic in response.responses:
+            name = topic.topic or self._session.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                count += 1
+                if count % _PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                key = TopicPartition(name, data.partition_index)
+                fetch_state = fetch_states.get(key)
+                partition = self._partitions.get(key)
+                if fetch_state is not None and partition is not None:
+                    await self._process_partition_data(partition, fetch_state, data)
 
     async def _process_partition_data(
         self, partition: Partition, fetch_state: PartitionFetchState, data: PartitionData
@@ -394,7 +386,7 @@ class Fetcher:
                 self._unflushed.append(log.flusher)
             partition.context.topics.replicated_in_bytes += size
         end_offset = offsets.log_end_offset
-        self._record_fetched(partition.key, size, data.high_watermark - end_offset)
+        self._lags.record(partition.key, size, data.high_watermark - end_offset)
         if (before := offsets.high_watermark) < data.high_watermark:
             offsets.update_high_watermark(min(data.high_watermark, end_offset))
         if offsets.log_start_offset < data.log_start_offset <= offsets.high_watermark:
@@ -433,10 +425,16 @@ class Fetcher:
         Truncates to the leader's log end offset if that is lower, or else starts again at its log
         start offset. Mirrors `fetchOffsetAndTruncate` of Kafka's `AbstractFetcherThread`.
         """
-        key, leader_epoch = partition.key, fetch_state.leader_epoch
+        key, leader_epoch, log = partition.key, fetch_state.leader_epoch, partition.log
+        assert log is not None, "a follower has a log"
+
+        def has_changed() -> bool:
+            # The files of a deleted log may be gone, which would look like a failed disk.
+            is_same = partition.leader_epoch == leader_epoch and partition.log is log
+            return not is_same or log.is_closed or self._partitions.get(key) is not partition
+
         latest, _ = await self._leader.offset(key, leader_epoch, LATEST)
-        log = partition.log
-        if log is None or partition.leader_epoch != leader_epoch:
+        if has_changed():
             return
         if latest < log.log_end_offset:
             logger.warning(
@@ -451,7 +449,7 @@ class Fetcher:
             return
         # The next fetch learns whether the records from there on are in remote storage.
         earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
-        if partition.leader_epoch != leader_epoch or partition.log is not log:
+        if has_changed():
             return
         if earliest > log.log_end_offset:
             logger.info(

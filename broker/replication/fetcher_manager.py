@@ -42,6 +42,8 @@ class FetcherManager:
         self._now_ms = now_ms
         self._fetchers_per_leader = fetchers_per_leader
         self._fetchers: dict[_Key, Fetcher] = {}
+        # Where each partition was added: a broker has a fetcher for each leader, or several.
+        self._fetcher_of: dict[object, Fetcher] = {}
         # Partitions with a leader that is not in the metadata cache yet.
         self._waiting: dict[object, Partition] = {}
 
@@ -83,6 +85,7 @@ class FetcherManager:
         for fetcher in self._fetchers.values():
             fetcher.stop()
         self._fetchers.clear()
+        self._fetcher_of.clear()
         self._waiting.clear()
 
     def _is_current(self, key: _Key) -> bool:
@@ -110,12 +113,15 @@ class FetcherManager:
                 self._now_ms,
             )
         fetcher.add(partition)
+        self._fetcher_of[partition.key] = fetcher
 
     def _take_out(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
-            self._waiting.pop(partition.key, None)
-            for fetcher in self._fetchers.values():
-                fetcher.remove(partition.key)
+            key = partition.key
+            self._waiting.pop(key, None)
+            fetcher = self._fetcher_of.pop(key, None)
+            if fetcher is not None:
+                fetcher.remove(key)
 
     def _drop_idle(self) -> None:
         for key, fetcher in list(self._fetchers.items()):

@@ -32,8 +32,8 @@ async def fetch_many(
 ) -> None:
     """As `ReplicaManager.fetch_messages`; `respond` gets a result for each item.
 
-    A fetch that waits is completed by any record: to count `min_bytes` at each append, all of its
-    partitions would be read.
+    A fetch that waits is completed by any record: to count `min_bytes`, all of its partitions would
+    be read in the turn in which it begins to wait.
     """
     params.min_bytes = min(params.min_bytes, 1)
     remote = manager.remote_fetches

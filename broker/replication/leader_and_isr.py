@@ -176,12 +176,11 @@ class LeaderAndIsrApplier:
         self, states: list[TopicPartitionState], codes: dict[TopicPartition, int]
     ) -> list[Partition]:
         """Fills `codes`; returns the partitions that became followers."""
-        ids: dict[str, bytes] = {}
+        ids = {topic: topic_id for topic, topic_id, _ in states}
         leaders: PartitionStates = {}
         followers: PartitionStates = {}
         own = self._replica_manager.context.broker_id
         for topic, topic_id, state in states:
-            ids[topic] = topic_id
             key = TopicPartition(topic, state.partition_index)
             partition = self._get_or_create_partition(key)
             code = self._check(partition, topic_id, state)
@@ -244,7 +243,7 @@ class LeaderAndIsrApplier:
         make: Callable[[Partition, LeaderAndIsrPartitionState, Log], None],
     ) -> list[Partition]:
         done = []
-        offline: list[Partition] = []
+        offline: dict[TopicPartition, str] = {}
         for partition, state in states.items():
             if state.partition_epoch < partition.partition_epoch:
                 continue  # A response to AlterPartition has updated the partition meanwhile.
@@ -253,12 +252,12 @@ class LeaderAndIsrApplier:
                 make(partition, state, log)
             except Exception as error:
                 codes[partition.key] = error_code(error)
-                partition.offline = isinstance(error, LogDirectoryOffline)
+                if isinstance(error, LogDirectoryOffline):
+                    partition.offline = True
+                    offline[partition.key] = error.directory
+                    continue
                 if isinstance(error, DiskFull | ResourceExhausted):
                     self._replica_manager.unstarted.add(partition.key)
-                if partition.offline:
-                    offline.append(partition)
-                    continue
                 logger.error(
                     "Failed to become leader or follower of %s: %s",
                     partition.key,
@@ -273,10 +272,11 @@ class LeaderAndIsrApplier:
         if offline:
             logger.error(
                 "Failed to become leader or follower of %d partitions in offline log dirs: %s",
-                len(offline),
-                listed(partition.key for partition in offline),
+                *(len(offline), listed(offline)),
             )
-        return done
+            for directory in set(offline.values()):
+                self._replica_manager.on_directory_failure(directory)
+        return [partition for partition in done if not partition.offline]
 
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
         """`is_new`: the partition has just been created, so that no broker has a log of it yet."""

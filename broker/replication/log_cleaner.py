@@ -143,8 +143,8 @@ class LogCleaner:
     async def _clean_dirtiest(self) -> bool:
         """Compacts the logs that are dirty now, until it is time to see which they are then.
 
-        False if there is none, or a compaction has failed. What another task has compacted
-        meanwhile is left out.
+        False if none was compacted. What another task has compacted meanwhile is left out. One
+        that fails does not hold up the others: it may fail each time, and be the dirtiest.
         """
         cleaner, clock = self.cleaner, self._clock
         dirty = await run_in_slices(cleaner.dirty_logs(clock.now_ms()))
@@ -159,9 +159,7 @@ class LogCleaner:
             cleaner.finish(compaction, clock.now_ms())
             if compaction.has_replaced:
                 await self._workers.run(compaction.sync)
-            if compaction.error is not None:
-                return False
-            has_cleaned = True
-            if clock.monotonic() >= order_is_old_at:
+            has_cleaned |= compaction.error is None
+            if has_cleaned and clock.monotonic() >= order_is_old_at:
                 break
         return has_cleaned

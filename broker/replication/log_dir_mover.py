@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
@@ -125,7 +126,8 @@ class LogDirMover:
 
     def truncated(self, log: Log) -> None:
         """A log was truncated: its future log is truncated to the same offset, or before the next
-        chunk: a lack of space of the other log directory, or its failure, is none of the log."""
+        chunk if that takes long; a lack of space of the other log directory, or its failure, is
+        none of the log."""
         key = TopicPartition(log.topic, log.partition)
         future = self._log_manager.get_future(*key)
         if future is None or future.log_end_offset <= log.log_end_offset:
@@ -133,6 +135,8 @@ class LogDirMover:
         self._untruncated[key] = min(
             log.log_end_offset, self._untruncated.get(key, log.log_end_offset)
         )
+        if not future.producer_state.is_empty:
+            return  # what they have sent is read again: seconds for a large segment
         try:
             self._truncate_copy(key, future)
         except StorageError as error:
@@ -144,10 +148,22 @@ class LogDirMover:
             )
 
     def _truncate_copy(self, key: TopicPartition, future: Log) -> None:
-        offset = self._untruncated.get(key)
-        if offset is not None:
-            future.truncate_to(offset)
-            del self._untruncated[key]
+        future.truncate_to(self._untruncated[key])
+        del self._untruncated[key]
+
+    async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
+        """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
+        offset = self._untruncated[key]
+        with closing(future.prepare_truncation(offset)) as steps:
+            for work in steps:
+                if work is None:
+                    await asyncio.sleep(0)
+                else:
+                    await self._workers.run(work)
+                is_same = self._log_manager.get_future(*key) is future
+                if not is_same or self._untruncated.get(key) != offset:
+                    return
+        self._truncate_copy(key, future)
 
     def stop(self) -> None:
         """Stops copying; the copies stay and are resumed at the next start. So do moves that a
@@ -214,8 +230,11 @@ class LogDirMover:
             return
         if future.config is not log.config:
             future.update_config(log.config)  # which decides whether they have leader epochs
-        self._truncate_copy(key, future)
-        _drop_diverged(log, future)
+        if (end := _end_of_same_records(log, future)) is not None:
+            self._untruncated[key] = min(end, self._untruncated.get(key, end))
+        if key in self._untruncated:
+            await self._truncate_in_steps(key, future)
+            return
         if future.log_end_offset < log.local_log_start_offset:
             log.begin_copy(future, self._now_ms())
         start = future.log_end_offset
@@ -288,20 +307,20 @@ class LogDirMover:
         )
 
 
-def _drop_diverged(log: Log, future: Log) -> None:
-    """Truncates the copy where its last leader epoch ends in the log (Kafka: the same, KIP-101).
+def _end_of_same_records(log: Log, future: Log) -> int | None:
+    """Where the last leader epoch of the copy ends in the log, if that is before the end of the
+    copy, which has to be truncated then (Kafka: the same, KIP-101).
 
     The log may have been truncated and filled again while nothing was copied: before a restart.
     """
-    while future.log_end_offset > future.local_log_start_offset:
-        epoch = future.leader_epochs.latest_epoch
-        known, end = log.end_offset_for_epoch(epoch)
-        if known < 0 and epoch < 0:
-            return  # no epochs at all: batches of an old format
-        if known < 0:
-            end = future.leader_epochs.entries[-1][1]  # the log has no batch of this epoch
-        elif known != epoch:
-            end = min(end, future.leader_epochs.entries[-1][1])
-        if end >= future.log_end_offset:
-            return
-        future.truncate_to(max(end, 0))
+    if future.log_end_offset <= future.local_log_start_offset:
+        return None
+    epoch = future.leader_epochs.latest_epoch
+    known, end = log.end_offset_for_epoch(epoch)
+    if known < 0 and epoch < 0:
+        return None  # no epochs at all: batches of an old format
+    if known < 0:
+        end = future.leader_epochs.entries[-1][1]  # the log has no batch of this epoch
+    elif known != epoch:
+        end = min(end, future.leader_epochs.entries[-1][1])
+    return None if end >= future.log_end_offset else max(end, 0)

@@ -100,10 +100,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/handlers/records/test_delete_records.py",
     ),
-    "ottla.broker.replication.delayed_produce": (
-        THROUGH_ANOTHER,
-        "tests/unit/broker/handlers/records/test_produce.py",
-    ),
     "ottla.broker.requests.error_rows": (
         THROUGH_ANOTHER,
         "tests/unit/broker/requests/test_error_response.py",

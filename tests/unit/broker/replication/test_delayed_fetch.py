@@ -40,9 +40,10 @@ class Scene:
         self.read = None if news is None else list(news)
 
 
-def test_a_change_checks_its_own_partition_only() -> None:
-    """A follower waits for thousands."""
-    scene = Scene(min_bytes=1)
+@pytest.mark.parametrize("min_bytes", [1, 60])
+def test_a_change_checks_its_own_partition_only(min_bytes: int) -> None:
+    """A follower, or a consumer, waits for thousands."""
+    scene = Scene(min_bytes)
     assert not scene.fetch.try_complete()
     assert scene.checked == [0, 1, 2]
     scene.replicas.append(1, index=1)
@@ -56,7 +57,9 @@ def test_a_change_checks_its_own_partition_only() -> None:
 def test_min_bytes_are_those_of_all_partitions() -> None:
     scene = Scene(min_bytes=100)
     scene.replicas.append(1, index=1)
-    assert not scene.fetch.try_complete_for((TOPIC, 1))
+    for _ in range(3):
+        assert not scene.fetch.try_complete_for((TOPIC, 1)), "it counts once"
+        assert not scene.fetch.try_complete()
     scene.replicas.append(1, index=2)
     assert scene.fetch.try_complete_for((TOPIC, 2))
 

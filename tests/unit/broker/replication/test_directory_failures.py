@@ -15,10 +15,15 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import NoNode
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.replicas import Replicas
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes
 
 
 class Scene(Replicas):
@@ -114,6 +119,44 @@ def test_a_producer_that_waits_gets_a_response() -> None:
         scene.fail(scene.log(0).log_directory.path)
         scene.failures.check()
         assert waiting.code == ErrorCode.KAFKA_STORAGE_ERROR
+        await asyncio.sleep(0.01)
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_a_disk_that_fails_in_a_leader_and_isr_request() -> None:
+    """The other partitions on it go offline at once, also one that has just become leader."""
+
+    async def whole() -> None:
+        scene = Scene(2)
+        await scene.store.connect()
+        scene.manager.on_directory_failure = scene.failures.handle
+        for index in range(4):
+            scene.follow(2, index)
+        scene.lead(4, replicas=[1, 2])
+        waiting = scene.append(1, acks=-1, index=4)
+        led: list[int] = []
+        scene.leader_and_isr.on_leadership = lambda leaders, _: led.extend(
+            partition.index for partition in leaders
+        )
+        assert [scene.log(index).log_directory.path[-1] for index in range(5)] == list("01010")
+        fs = cast(MemoryFileSystem, scene.logs.fs)
+        fs.fail("open", errno.EIO, path_part="t-2/leader-epoch-checkpoint")
+        states = [
+            LeaderAndIsrPartitionState(
+                partition_index=index, leader=1, leader_epoch=1, isr=[1], replicas=[1, 2]
+            )
+            for index in range(4)
+        ]
+        request = LeaderAndIsrRequest(
+            controller_epoch=1, topic_states=[LeaderAndIsrTopicState(TOPIC, TOPIC_ID, states)]
+        )
+        response = await scene.leader_and_isr.become_leader_or_follower(request, 7)
+        assert codes(response)[2] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert [partition.index for partition in scene.gone] == [0, 2, 4]
+        assert waiting.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert led == [1, 3]
         await asyncio.sleep(0.01)
         await scene.store.close()
 

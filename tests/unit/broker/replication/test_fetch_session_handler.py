@@ -108,6 +108,24 @@ def test_by_name_a_topic_created_again_stays_in_the_session() -> None:
     assert forgotten(request) == []
 
 
+def test_a_session_with_ids_and_then_with_names_is_renewed() -> None:
+    """A topic without id has come; and gone."""
+    sessions = FetchSessions(4, lambda: 0)
+    session = FetchSessionHandler(1000)
+    for ids in (True, False, False, True):
+        request = fill(session, {ZERO: wanted()}, ids=ids)
+        version = 17 if ids else 12
+        found = sessions.context(request, version, {ID: "t"}, is_follower=True)
+        assert found.error_code == ErrorCode.NONE
+        items = found.items()
+        assert [(topic, position.partition) for topic, _, position in items] == [("t", 0)]
+        code, session_id, _ = found.finish(
+            [(topic, topic_id, PartitionData(0)) for topic, topic_id, _ in items]
+        )
+        assert session.handle_response(code, session_id)
+        assert len(sessions.cache) == 1
+
+
 def test_one_partition_comes_when_another_goes(session: FetchSessionHandler) -> None:
     other = TopicPartition("t", 2)
     request = fill(session, {ZERO: wanted(), other: wanted()})

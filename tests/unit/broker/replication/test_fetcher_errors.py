@@ -12,6 +12,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
@@ -72,6 +73,34 @@ def test_an_offset_that_the_leader_refuses_to_tell_does_not_stop_the_others() ->
             ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [row])])
         )
         assert len(pair.leader.connections) == 1
+        await pair.leader.response(2)
+        pair.assert_equal(1)
+
+    run(body)
+
+
+@pytest.mark.parametrize("responses", [1, 2])
+def test_a_replica_that_is_deleted_between_fetch_and_offsets(responses: int) -> None:
+    """Its files are gone, which would look like a failed disk."""
+
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        for number in range(1, 3):
+            await pair.leader.next_request()
+            if number == responses:
+                key = TopicPartition(TOPIC, 0)
+                pair.fetcher.remove(key)
+                pair.following.leader_and_isr.remove_strays([key])
+                pair.following.logs.delete_async(*key)
+                pair.following.logs.purge(1 << 62)
+            row = ListOffsetsPartitionResponse(0, offset=9)
+            if pair.leader.waiting[0][0].API_KEY == ApiKey.LIST_OFFSETS:
+                topics = [ListOffsetsTopicResponse(TOPIC, [row])]
+                await pair.leader.reply(ListOffsetsResponse(topics=topics))
+        assert not pair.following.logs.offline_directories
+        pair.leading.append(1, index=1)
         await pair.leader.response(2)
         pair.assert_equal(1)
 

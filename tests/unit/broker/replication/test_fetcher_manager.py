@@ -3,8 +3,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.replication.fetcher import Fetcher
 from ottla.broker.replication.fetcher_manager import FetcherManager
 from ottla.broker.replication.fetcher_settings import FetcherSettings
 from ottla.broker.replication.partition import Partition
@@ -14,6 +17,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
 )
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.eventually import eventually_async
 from tests.doubles.replicas import Replicas
 
@@ -147,5 +151,29 @@ def test_several_fetchers_share_the_partitions_of_a_leader() -> None:
         scene.manager.add_fetcher_for_partitions([scene.partition(index, 2) for index in range(20)])
         numbers = {key[1] for key in scene.manager._fetchers}
         assert numbers == {0, 1}
+
+    run(body, fetchers=2)
+
+
+def test_a_partition_is_taken_from_its_fetcher_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may have hundreds of fetchers, and one request names thousands of partitions."""
+    removed: list[object] = []
+    remove = Fetcher.remove
+
+    def count(fetcher: Fetcher, key: TopicPartition) -> None:
+        removed.append(key)
+        remove(fetcher, key)
+
+    monkeypatch.setattr(Fetcher, "remove", count)
+
+    async def body(scene: Scene) -> None:
+        partitions = [scene.partition(index, 2 + index % 2) for index in range(40)]
+        scene.manager.add_fetcher_for_partitions(partitions)
+        assert removed == []
+        assert len(scene.manager._fetchers) == 4
+        scene.manager.add_fetcher_for_partitions(partitions)
+        scene.manager.remove_fetcher_for_partitions(partitions)
+        assert removed == 2 * [partition.key for partition in partitions]
+        assert not scene.manager._fetchers
 
     run(body, fetchers=2)

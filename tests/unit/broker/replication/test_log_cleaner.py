@@ -9,6 +9,7 @@ import pytest
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.log_cleaner import CleanerThrottler, LogCleaner
 from ottla.broker.runtime.clock import ManualClock
+from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
@@ -98,6 +99,21 @@ async def test_logs_are_compacted_and_it_is_written_down() -> None:
     await work.stop()
     assert loops() == set()
     assert all(len(records_in(log)) < 40 for log in manager.logs())
+
+
+async def test_a_log_that_cannot_be_compacted_does_not_hold_up_the_others() -> None:
+    fs = MemoryFileSystem()
+    manager = compactable(fs, 2)
+    damaged, other = manager.logs()
+    for segment in damaged.segments:
+        segment.release()
+    fs.remove(damaged.segments.first.log.path)
+    work = work_on(manager, BrokerConfig(SETTINGS))
+    assert next(iter(run_at_once(work.cleaner.dirty_logs(NOW_MS)))) is damaged
+    await work._clean_logs()
+    assert work.cleaner.checkpoint_of(damaged) is None
+    assert work.cleaner.checkpoint_of(other)
+    await work.stop()
 
 
 async def test_all_logs_are_checked_twice_however_many_are_dirty(

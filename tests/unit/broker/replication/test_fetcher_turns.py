@@ -1,0 +1,79 @@
+"""What a follower does with a response in several turns of the loop, and what it does not fetch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.broker.quotas.replication_quotas import ReplicationQuota
+from ottla.broker.replication import fetcher
+from ottla.broker.replication.fetcher import Fetcher
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tests.doubles.replicas import TOPIC, TOPIC_ID
+from tests.doubles.storage_logs import batch_of
+from tests.unit.broker.replication.test_fetcher import FOLLOWER, LEADER, Pair, run
+
+PARTITIONS = 4
+
+
+def response() -> FetchResponse:
+    """A batch for each partition."""
+    rows = [
+        PartitionData(index, high_watermark=1, records=memoryview(batch_of()))
+        for index in range(PARTITIONS)
+    ]
+    topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)
+    return FetchResponse(session_id=1, responses=[topic])
+
+
+def test_a_response_is_processed_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "_PARTITIONS_PER_TURN", 1)
+
+    async def body(pair: Pair) -> None:
+        for index in range(PARTITIONS):
+            pair.begin(index=index)
+        await pair.next_fetch()
+        pair.leader.waiting.pop(0)[2].set_result(response())
+        ends = []
+        while not ends or ends[-1] < PARTITIONS - 1:
+            await asyncio.sleep(0)
+            logs = [pair.following.log(index) for index in range(PARTITIONS)]
+            ends.append(sum(log.log_end_offset for log in logs))
+            if ends[-1] == 2:
+                # Not in the middle of a turn: the state of then counts.
+                pair.fetcher.remove(pair.following.partition(3).key)
+                pair.following.order(FOLLOWER, index=3, epoch=1, replicas=[LEADER, FOLLOWER])
+        assert [each for each in ends if each] == [1, 2, 3]
+        await asyncio.sleep(0)
+        assert pair.following.log(3).log_end_offset == 0
+
+    run(body)
+
+
+def test_the_first_records_of_a_partition_wait_for_the_quota() -> None:
+    async def body(pair: Pair) -> None:
+        quota = ReplicationQuota()
+        quota.throttle(TOPIC, None)
+        quota.limit = 1
+        pair.settings.throttle = quota
+        pair.fetcher.stop()
+        pair.fetcher = Fetcher(
+            ("host", 9091),
+            pair.settings,
+            pair.following.manager,
+            pair.following.group_commit,
+            pair.following.clock.now_ms,
+        )
+        quota.record(1_000, int(asyncio.get_running_loop().time() * 1_000))
+        pair.begin()
+        await asyncio.sleep(0.03)
+        assert not pair.leader.waiting
+        quota.limit = 1 << 30
+        await asyncio.sleep(0.03)
+        await pair.leader.response()
+        # Caught up: the quota does not take it out of the ISR.
+        quota.limit = 1
+        await pair.leader.response()
+
+    run(body)
