@@ -162,6 +162,7 @@ class TopicAdmin:
         wanted = list(topics)
         similar = await self._similar_names(topic.name for topic in wanted)
         present = await self._present_paths(topic.name for topic in wanted)
+        planned = 0
         for topic in wanted:
             if topic.name in results:
                 duplicate = ApiError(
@@ -174,7 +175,7 @@ class TopicAdmin:
                     similar[metric_name(topic.name)].remove(topic.name)
                 continue
             try:
-                assignment = self._check(topic, similar, present)
+                assignment = self._check(topic, similar, present, planned)
                 admit(topic, assignment)
                 if not validate_only:
                     charge(len(assignment))
@@ -192,6 +193,7 @@ class TopicAdmin:
                 len(assignment[0]),
             )
             creations[topic.name] = _Creation(topic, topic_id, assignment)
+            planned += len(assignment)
             similar.setdefault(metric_name(topic.name), []).append(topic.name)
         if not validate_only:
             for name, failure in (await self._write(creations, present)).items():
@@ -244,10 +246,15 @@ class TopicAdmin:
         return similar
 
     def _check(
-        self, topic: NewTopic, similar: Mapping[str, list[str]], present: set[str]
+        self,
+        topic: NewTopic,
+        similar: Mapping[str, list[str]],
+        present: set[str],
+        planned: int,
     ) -> Assignment:
         """The assignment of a valid topic; raises KafkaError otherwise. `similar`: the names of
-        existing topics, and of those created before, by their name in metrics."""
+        existing topics, and of those created before, by their name in metrics. `planned`: the
+        partitions of those before in the request."""
         name = topic.name
         if self._exists(name, present):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -276,7 +283,7 @@ class TopicAdmin:
             )
         if topic.assignments:
             return check_given(topic.assignments)
-        return self._place_new(topic)
+        return self._place_new(topic, planned)
 
     async def _present_paths(self, names: Iterable[str]) -> set[str]:
         """The existing znodes of these topics: topic, deletion request, configuration."""
@@ -301,7 +308,15 @@ class TopicAdmin:
             or znodes.delete_topic_path(name) in present
         )
 
-    def _place_new(self, topic: NewTopic) -> Assignment:
+    def _check_number(self, partitions: int) -> None:
+        limit = self.settings.max_topic_partitions_per_request
+        if partitions > limit:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Number of partitions must not be above {limit} in one request.",
+            )
+
+    def _place_new(self, topic: NewTopic, planned: int) -> Assignment:
         settings = self.settings
         partitions = topic.num_partitions
         factor = topic.replication_factor
@@ -313,12 +328,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
             )
-        if partitions > settings.max_topic_partitions_per_request:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"Number of partitions must not be above "
-                f"{settings.max_topic_partitions_per_request} in one request.",
-            )
+        self._check_number(planned + partitions)
         racks = self._racks()
         check_factor(factor, len(racks))
         count = len(racks)
@@ -341,6 +351,7 @@ class TopicAdmin:
     ) -> dict[str, ApiError]:
         """A row for each topic; leaders of the new partitions are elected later."""
         rows: dict[str, ApiError] = {}
+        planned = 0
         for request in requests:
             if request.name in rows:
                 rows[request.name] = ApiError(
@@ -348,15 +359,16 @@ class TopicAdmin:
                 )
                 continue
             try:
-                await self._add_partitions(request, validate_only, charge)
+                planned += await self._add_partitions(request, validate_only, charge, planned)
                 rows[request.name] = OK
             except KafkaError as error:
                 rows[request.name] = ApiError(error.code, error.message or None)
         return rows
 
     async def _add_partitions(
-        self, request: NewPartitions, validate_only: bool, charge: Charge
-    ) -> None:
+        self, request: NewPartitions, validate_only: bool, charge: Charge, planned: int
+    ) -> int:
+        """How many partitions are added; `planned`: those of earlier topics in the request."""
         name = request.name
         unknown = KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
@@ -370,9 +382,9 @@ class TopicAdmin:
         if name in self.context.topics_to_delete:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         state = znodes.decode_topic(name, data)
-        added = self._plan_partitions(request, state)
+        added = self._plan_partitions(request, state, planned)
         if validate_only:
-            return
+            return len(added)
         charge(len(added))
         grown = state._replace(
             assignments={
@@ -389,8 +401,11 @@ class TopicAdmin:
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
                 f"The topic '{name}' was changed at the same time.",
             ) from None
+        return len(added)
 
-    def _plan_partitions(self, request: NewPartitions, state: TopicState) -> Assignment:
+    def _plan_partitions(
+        self, request: NewPartitions, state: TopicState, planned: int
+    ) -> Assignment:
         name, existing = request.name, state.assignments
         if any(assignment.is_being_reassigned for assignment in existing.values()):
             raise KafkaError(
@@ -408,6 +423,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions."
             )
+        self._check_number(planned + added)
         if 0 not in existing:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -309,6 +309,23 @@ async def test_refused_growth(cluster: Cluster, request_: NewPartitions, code: i
     assert cluster.tree.nodes == before
 
 
+async def test_partitions_of_one_request_are_limited() -> None:
+    settings = ControllerSettings(
+        auto_leader_rebalance_enable=False, max_topic_partitions_per_request=10
+    )
+    cluster = Cluster(settings=settings)
+    await cluster.start()
+    topics = [NewTopic("a", 6, 1), NewTopic("b", 5, 1), NewTopic("c", 4, 1), NewTopic("d", 1, 1)]
+    rows = await create(cluster, *topics)
+    above = ErrorCode.INVALID_PARTITIONS
+    assert [row.error.code for row in rows] == [0, above, 0, above]
+    requests = [NewPartitions("a", 12), NewPartitions("c", 9), NewPartitions("a", 2**31 - 1)]
+    assert await grow(cluster, *requests[:2]) == [0, above]
+    assert await grow(cluster, requests[2], validate_only=True) == [above]
+    assert await grow(cluster, requests[1]) == [0]
+    await cluster.stop()
+
+
 async def test_growth_while_partitions_move_or_topics_go(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1,))
     await cluster.controller.alter_partition_reassignments({TopicPartition("t", 0): (2,)})
