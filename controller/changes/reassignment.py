@@ -75,13 +75,18 @@ class Reassignment:
         await self._resume(lambda partition, _: partition not in from_znode)
 
     async def on_znode(self) -> set[TopicPartition]:
-        """Starts those of ``/admin/reassign_partitions``; returns the valid ones."""
+        """Starts those of ``/admin/reassign_partitions``; returns the valid ones.
+
+        Those in progress are left alone: the znode also changes whenever one of them is complete,
+        and each start takes a leader epoch.
+        """
         targets = await self._znode_targets()
         if targets is None:
             return set()
         outcome = {
             partition: await self._start(partition, replicas)
             for partition, replicas in targets.items()
+            if not self._is_moving_to(partition, replicas)
         }
         failed = {partition: error for partition, error in outcome.items() if error.code}
         if failed:
@@ -91,6 +96,10 @@ class Reassignment:
             )
             await self._remove_from_znode(lambda partition, _: partition in failed)
         return {partition for partition, error in outcome.items() if not error.code}
+
+    def _is_moving_to(self, partition: TopicPartition, targets: tuple[int, ...]) -> bool:
+        assignment = self.context.assignment(partition)
+        return assignment.is_being_reassigned and assignment.target_replicas == targets
 
     async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: a row for each partition."""
