@@ -216,6 +216,8 @@ class Reassignment:
         self, partition: TopicPartition, targets: tuple[int, ...]
     ) -> None:
         """A partition that never had a leader has no data: it is created on the targets."""
+        if await self.writer.store.exists(znodes.state_path(partition)) is not None:
+            raise StateChangeFailed(f"The state of {partition} cannot be read: repair its znode")
         context = self.context
         before = context.assignment(partition)
         placed = ReplicaAssignment(targets)
