@@ -7,7 +7,7 @@ controller writes nothing. Mirrors the ``expectedControllerEpochZkVersion`` of K
 ``KafkaZkClient``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from ottla.controller.errors import ControllerMoved
 from ottla.controller.model import LeaderAndIsr
@@ -163,7 +163,7 @@ class FencedWriter:
     async def update_states(
         self,
         states: Mapping[TopicPartition, LeaderAndIsr],
-        joined: Collection[TopicPartition] = (),
+        joined: Set[TopicPartition] = frozenset(),
     ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
         """Writes states with a compare-and-set on each partition epoch.
 
