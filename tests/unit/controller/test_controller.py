@@ -122,6 +122,30 @@ async def test_created_topics_are_known_everywhere_when_the_call_returns(
         assert T0 in broker.metadata
 
 
+REFUSED: list[Callable[[Controller], Awaitable[object]]] = [
+    lambda controller: controller.create_topics([NewTopic("t", 1, 1)]),
+    lambda controller: controller.create_partitions([NewPartitions("t", 1)]),
+    lambda controller: controller.delete_topics(["nothing"]),
+    lambda controller: controller.elect_leaders([T0], 0),
+]
+
+
+@pytest.mark.parametrize("call", REFUSED)
+async def test_call_that_changes_nothing_waits_for_no_broker(
+    cluster: Cluster, call: Callable[[Controller], Awaitable[object]]
+) -> None:
+    cluster.channels.silent = {3}
+    await cluster.controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=0)
+    returned: list[object] = []
+
+    async def wait() -> None:
+        returned.append(await call(cluster.controller))
+
+    cluster.runtime.spawn(wait(), name="caller")
+    await settle()
+    assert len(returned) == 1
+
+
 async def test_silent_broker_makes_the_caller_wait_no_longer_than_it_wants(
     cluster: Cluster,
 ) -> None:
