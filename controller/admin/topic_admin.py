@@ -22,7 +22,7 @@ from ottla.controller.admin.topic_names import metric_name, name_problem
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.settings import ControllerSettings, control_versions
-from ottla.controller.slices import in_slices
+from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
@@ -163,7 +163,9 @@ class TopicAdmin:
         similar = await self._similar_names(topic.name for topic in wanted)
         present = await self._present_paths(topic.name for topic in wanted)
         planned = 0
+        slices = Slices()
         for topic in wanted:
+            await slices.add(1)
             if topic.name in results:
                 duplicate = ApiError(
                     ErrorCode.INVALID_REQUEST,
@@ -194,6 +196,7 @@ class TopicAdmin:
             )
             creations[topic.name] = _Creation(topic, topic_id, assignment)
             planned += len(assignment)
+            await slices.add(len(assignment))
             similar.setdefault(metric_name(topic.name), []).append(topic.name)
         if not validate_only:
             for name, failure in (await self._write(creations, present)).items():
@@ -207,7 +210,12 @@ class TopicAdmin:
         errors: dict[str, ApiError] = {}
         left = dict(creations)
         for attempt in range(MAX_WRITE_ATTEMPTS):
-            responses = await self.writer.multi_many([each.ops(present) for each in left.values()])
+            batches: list[list[Op]] = []
+            slices = Slices()
+            for each in left.values():
+                batches.append(each.ops(present))
+                await slices.add(len(each.assignment))
+            responses = await self.writer.multi_many(batches)
             for name, response in zip(list(left), responses, strict=True):
                 path = znodes.config_path(f"{znodes.ENTITY_TOPICS}/{name}")
                 settings_changed = (

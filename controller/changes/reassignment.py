@@ -105,7 +105,7 @@ class Reassignment:
         """AlterPartitionReassignments: a row for each partition."""
         response: dict[TopicPartition, ApiError] = {}
         accepted: dict[TopicPartition, tuple[int, ...]] = {}
-        for partition, replicas in targets.items():
+        async for partition, replicas in in_slices(targets.items()):
             assignment = self.context.assignment(partition)
             if replicas is None:
                 if assignment.is_being_reassigned:

@@ -329,8 +329,8 @@ def decode_topic(topic: str, data: bytes) -> TopicState:
             raise MalformedZnode(f"{path} holds a partition called {name!r}")
         assignments[int(name)] = ReplicaAssignment(
             integers(path, replicas),
-            integers(path, adding.get(name, [])),
-            integers(path, removing.get(name, [])),
+            integers(path, adding[name]) if name in adding else (),
+            integers(path, removing[name]) if name in removing else (),
         )
     try:
         known_id = uuid_from_string(topic_id) if isinstance(topic_id, str) else None
