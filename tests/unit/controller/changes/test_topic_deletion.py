@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from ottla.controller.changes import topic_deletion
 from ottla.controller.lifecycle import RESEND_DELAY_MS
 from ottla.controller.model import PartitionReplica
 from ottla.controller.settings import ControllerSettings
+from ottla.controller.slices import ITEMS_PER_SLICE
 from ottla.controller.state.context import ReplicaState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp
@@ -53,6 +56,27 @@ async def test_brokers_stop_serving_before_they_delete(cluster: Cluster) -> None
     stops = [request for request in to_follower if isinstance(request, StopReplicaRequest)]
     deletes = [stop.topic_states[0].partition_states[0].delete_partition for stop in stops]
     assert deletes == [False, True]
+
+
+async def test_a_topic_with_many_partitions_is_deleted_in_slices(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", *[(1,)] * (2 * ITEMS_PER_SLICE))
+    batch = cluster.controller._components.batch
+    add = batch.add_update_metadata
+    added: list[int] = []
+
+    def count(brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+        wanted = list(partitions)
+        added.append(len(wanted))
+        add(brokers, wanted)
+
+    monkeypatch.setattr(batch, "add_update_metadata", count)
+    delete(cluster)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert sum(added) >= 2 * ITEMS_PER_SLICE
+    assert max(added) <= ITEMS_PER_SLICE
 
 
 async def test_highest_leader_epoch_is_noted_with_the_deletion(cluster: Cluster) -> None:
