@@ -19,6 +19,7 @@ from ottla.controller.admin.placement import (
     start_after,
 )
 from ottla.controller.admin.topic_names import metric_name, name_problem
+from ottla.controller.admin.topic_size import encode_new_topic
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.settings import ControllerSettings, control_versions
@@ -109,7 +110,7 @@ class _Creation(NamedTuple):
             ops.append(
                 CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
             )
-        data = znodes.encode_topic(TopicState(self.topic_id, replicas))
+        data = encode_new_topic(topic.name, TopicState(self.topic_id, replicas))
         ops.append(CreateOp(znodes.topic_path(topic.name), data))
         return ops
 
@@ -212,8 +213,12 @@ class TopicAdmin:
         for attempt in range(MAX_WRITE_ATTEMPTS):
             batches: list[list[Op]] = []
             slices = Slices()
-            for each in left.values():
-                batches.append(each.ops(present))
+            for name, each in list(left.items()):
+                try:
+                    batches.append(each.ops(present))
+                except KafkaError as error:
+                    errors[name] = ApiError(error.code, error.message)
+                    del left[name]
                 await slices.add(len(each.assignment))
             responses = await self.writer.multi_many(batches)
             for name, response in zip(list(left), responses, strict=True):
@@ -393,15 +398,16 @@ class TopicAdmin:
         added = self._plan_partitions(request, state, planned)
         if validate_only:
             return len(added)
-        charge(len(added))
         grown = state._replace(
             assignments={
                 **state.assignments,
                 **{index: ReplicaAssignment(ids) for index, ids in added.items()},
             }
         )
+        data = encode_new_topic(name, grown)
+        charge(len(added))
         try:
-            await self.writer.set(znodes.topic_path(name), znodes.encode_topic(grown), stat.version)
+            await self.writer.set(znodes.topic_path(name), data, stat.version)
         except NoNode:
             raise unknown from None
         except BadVersion:
