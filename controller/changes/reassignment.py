@@ -21,6 +21,7 @@ settings of topics and brokers, and not known to the controller.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from ottla.controller.admin.topic_size import MAX_TOPIC_BYTES
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.events.zk_watches import ZkWatches
@@ -316,8 +317,12 @@ class Reassignment:
                 data, stat = await self.writer.store.get(path)
                 state = znodes.decode_topic(partition[0], data)
                 assignments = {**state.assignments, partition[1]: assignment}
-                state = state._replace(assignments=assignments)
-                await self.writer.set(path, znodes.encode_topic(state), stat.version)
+                after = znodes.encode_topic(state._replace(assignments=assignments))
+                if len(after) > max(MAX_TOPIC_BYTES, len(data)):
+                    raise StateChangeFailed(
+                        f"{path} would be too large: reassign fewer partitions of it at a time"
+                    )
+                await self.writer.set(path, after, stat.version)
             except BadVersion:
                 continue
             except (NoNode, MalformedZnode) as error:
