@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import Slices, in_slices, pause
+from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
@@ -261,7 +261,6 @@ class TopicDeletion:
         for each in replicas:
             context.replica_states[each] = ReplicaState.DELETION_SUCCESSFUL
         await self.replicas.handle_state_changes(replicas, ReplicaState.NON_EXISTENT)
-        await pause()
         context.remove_topic(topic)
         logger.info("Topic %s deletion completed", topic)
         self.on_deleted(topic)
