@@ -5,7 +5,8 @@
    dead brokers become DeletionIneligible, and the topic is ineligible until a broker starts.
 3. Each response moves replicas to DeletionSuccessful, or on an error to DeletionIneligible.
 4. When all are DeletionSuccessful the znodes of the topic are deleted, in one multi that stores its
-   highest leader epoch (deleted_topics.py), and the topic is removed from the context.
+   highest leader epoch (deleted_topics.py), or after that if there are too many for one; and the
+   topic is removed from the context.
 
 A topic is also ineligible while one of its partitions is being reassigned. Its deletion is resumed
 when a broker starts, the reassignment completes, or some time after a broker refused to delete a
@@ -281,19 +282,24 @@ class TopicDeletion:
             )
             if found is not None
         )
-        last.extend(self.deleted.record(topic, highest_epoch))
+        record = self.deleted.record(topic, highest_epoch)
         expected: list[Op] = []
         async for partition in in_slices(partitions):
             if partition in self.context.leadership:
                 expected.append(DeleteOp(znodes.state_path(partition)))
                 expected.append(DeleteOp(znodes.partition_path(partition)))
         path = znodes.topic_path(topic)
-        whole = [*expected, DeleteOp(znodes.partitions_path(topic)), DeleteOp(path), *last]
-        try:
-            if expected and len(whole) <= MAX_OPS_PER_MULTI:
+        whole = [*expected, DeleteOp(znodes.partitions_path(topic)), DeleteOp(path), *last, *record]
+        if expected and len(whole) <= MAX_OPS_PER_MULTI:
+            try:
                 await self.writer.multi(whole)
+            except (NoNode, NotEmpty):  # other znodes than in the context: read them
+                pass
             else:
-                await self.writer.delete_tree(path, last)
-        except (NoNode, NotEmpty):  # other znodes than in the context: read them
-            await self.writer.delete_tree(path, last)
+                self.deleted.recorded()
+                return
+        # Before, as the deletion may take several multis: a controller that resumes it does not see
+        # the leader epochs of partitions that are gone.
+        await self.writer.multi(record)
         self.deleted.recorded()
+        await self.writer.delete_tree(path, last)
