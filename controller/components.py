@@ -130,7 +130,9 @@ class ControllerComponents:
         allowed: dict[str, bool] = {}
         for entity, properties in (await read_configs(self.store, entities)).items():
             value = properties.get("unclean.leader.election.enable")
-            allowed[entities[entity]] = default if value is None else value.lower() == "true"
+            allowed[entities[entity]] = (
+                default if value is None else value.strip().lower() == "true"
+            )
         return allowed
 
     # Failover and resignation

@@ -27,7 +27,7 @@ The methods for requests run on the event queue, in order with all other events.
 ``KafkaError`` with the error code of the whole response (NOT_CONTROLLER when this broker is not
 active), and return a row with an error code for each item otherwise. A change is durable in the
 znode tree when they return; those with ``timeout_ms`` also wait, up to that time, until the live
-brokers have responded to the UpdateMetadata requests that follow from it.
+brokers have responded to the UpdateMetadata requests that follow from it, unless nothing changed.
 
 Each kind of event is handled in the module named after it; see lifecycle.py for the table.
 """
@@ -255,10 +255,9 @@ class Controller:
             rows = await self._components.topic_admin.create_topics(
                 wanted, validate_only=validate_only, charge=charge, admit=self._admit_topic
             )
-            if validate_only:
+            if validate_only or all(row.error.code for row in rows):
                 return rows, []
-            if any(not row.error.code for row in rows):
-                await self._components.process_topic_change()
+            await self._components.process_topic_change()
             return [self._with_leaders(row) for row in rows], self._components.deliveries()
 
         rows, deliveries = await self._call("CreateTopics", ControllerState.TOPIC_CHANGE, work)
@@ -292,10 +291,11 @@ class Controller:
                 ids={each for ids in requested for each in ids}
             )
             rows = await admin.create_partitions(wanted, validate_only=validate_only, charge=charge)
-            if not validate_only:
-                for name, row in rows.items():
-                    if not row.code:
-                        await self._components.topic_changes.on_partition_modification(name)
+            if validate_only or all(row.code for row in rows.values()):
+                return rows, []
+            for name, row in rows.items():
+                if not row.code:
+                    await self._components.topic_changes.on_partition_modification(name)
             return rows, self._components.deliveries()
 
         rows, deliveries = await self._call("CreatePartitions", ControllerState.TOPIC_CHANGE, work)
@@ -320,9 +320,10 @@ class Controller:
                 if not row.code:
                     deletions[topic] = Delivery()
                     self._deletions.setdefault(topic, []).append(deletions[topic])
-            if deletions:
-                await self._components.topic_changes.on_topic_change()
-                await self._components.deletion.on_deletion_requested()
+            if not deletions:
+                return rows, []
+            await self._components.topic_changes.on_topic_change()
+            await self._components.deletion.on_deletion_requested()
             return rows, self._components.deliveries()
 
         rows, deliveries = await self._call("DeleteTopics", ControllerState.TOPIC_DELETION, work)
@@ -357,7 +358,8 @@ class Controller:
 
         async def work() -> tuple[dict[TopicPartition, ApiError], list[Delivery]]:
             rows = await self._components.elections.elect(wanted, election_type)
-            return rows, self._components.deliveries()
+            elected = any(not row.code for row in rows.values())
+            return rows, self._components.deliveries() if elected else []
 
         state = ControllerState.MANUAL_LEADER_BALANCE
         rows, deliveries = await self._call("ElectLeaders", state, work)

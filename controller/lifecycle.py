@@ -411,6 +411,13 @@ class Lifecycle:
         except BrokerIdTaken as error:
             self._on_store_failure(str(error))
             return
+        except StoreError:
+            raise
+        except Exception:
+            # Nothing else would register it before its next session.
+            logger.exception("Failed to register broker %d, retrying", self.broker_id)
+            self._on_store_failure("the registration failed")
+            return
         self._registered = True
 
     async def _force_resign(self) -> None:

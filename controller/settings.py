@@ -22,10 +22,10 @@ class ControllerSettings(NamedTuple):
     default_replication_factor: int = 1
     inter_broker_protocol_version: str = "3.9"
     inter_broker_listener_name: str = "PLAINTEXT"
-    control_plane_listener_name: str | None = None
     controller_socket_timeout_ms: int = 30_000
     max_topic_partitions_per_request: int = 100_000
-    """The limit of one CreateTopics request: creating more blocks the event queue for seconds."""
+    """The limit of one CreateTopics or CreatePartitions request, for all of its topics: creating
+    more blocks the event queue for seconds, or takes all memory."""
 
 
 def parse_protocol_version(text: str) -> tuple[int, int, int]:

@@ -26,6 +26,20 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
             await pause()
 
 
+class Slices:
+    """For nested loops, such as over the partitions of topics: counts the items of all of them."""
+
+    def __init__(self) -> None:
+        self._left = ITEMS_PER_SLICE
+
+    async def add(self, items: int) -> None:
+        """Work on so many items is done: other tasks run after every ITEMS_PER_SLICE of them."""
+        self._left -= items
+        if self._left <= 0:
+            self._left = ITEMS_PER_SLICE
+            await pause()
+
+
 async def pause() -> None:
     """Lets other tasks run."""
     await asyncio.sleep(0)

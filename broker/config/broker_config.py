@@ -64,7 +64,6 @@ class BrokerConfig(RemoteLogConfig):
     authorizer_class_name: str
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
-    background_threads: int
     broker_id: int
     broker_id_generation_enable: bool
     broker_rack: str | None
@@ -72,7 +71,6 @@ class BrokerConfig(RemoteLogConfig):
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     connections_max_reauth_ms: int
-    control_plane_listener_name: str | None
     controlled_shutdown_enable: bool
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
@@ -134,12 +132,9 @@ class BrokerConfig(RemoteLogConfig):
     min_insync_replicas: int
     num_io_threads: int
     num_partitions: int
-    num_recovery_threads_per_data_dir: int
     num_replica_fetchers: int
     offset_metadata_max_bytes: int
-    offsets_commit_required_acks: int
     offsets_commit_timeout_ms: int
-    offsets_load_buffer_size: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
     offsets_topic_compression_codec: int
@@ -216,7 +211,6 @@ class BrokerConfig(RemoteLogConfig):
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_load_buffer_size: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int

@@ -171,7 +171,7 @@ class DynamicConfig:
 
     async def _take_missed(self) -> None:
         """After changes that were not announced to this broker."""
-        await self._take_current(await self._all_entities(), skips_failures=True)
+        await self._take_current(await self._all_entities())
 
     async def _all_entities(self) -> list[str]:
         """Also those that were deleted since the last time."""
@@ -183,8 +183,11 @@ class DynamicConfig:
                 entities.extend(await entities_of(self._store, kind))
         return entities
 
-    async def _take_current(self, entities: Iterable[str], *, skips_failures: bool = False) -> None:
+    async def _take_current(self, entities: Iterable[str]) -> None:
         """Takes what the entities hold now. Other tasks run after each change of a topic.
+
+        What cannot be applied is logged: a tool that writes the znode itself has not had it
+        validated by a broker, and neither a start nor the partitions of other topics wait for it.
 
         What others take of an entity meanwhile may be newer than what was read here: it is read
         again.
@@ -200,8 +203,6 @@ class DynamicConfig:
                     try:
                         has_changed = self._take(entity, properties, reading)
                     except Exception:  # the others are taken
-                        if not skips_failures:
-                            raise
                         logger.exception("Failed to apply the configuration of %s", entity)
                         continue
                     if has_changed:

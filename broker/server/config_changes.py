@@ -59,7 +59,8 @@ class ConfigChanges:
         dynamic_config = self._base.dynamic_config
         overrides = dynamic_config.topic_overrides(topic)
         self._replicas.throttles.apply_topic(topic, overrides)
-        if overrides.get("unclean.leader.election.enable") == "true":
+        # As the value was given: Kafka, too, takes "True".
+        if overrides.get("unclean.leader.election.enable", "").strip().lower() == "true":
             self._control.controller.enable_topic_unclean_leader_election(topic)
         new = dynamic_config.log_config(topic)
         for log in self._base.logs.logs():

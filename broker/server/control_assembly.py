@@ -233,6 +233,5 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         default_replication_factor=config.default_replication_factor,
         inter_broker_protocol_version=config.inter_broker_protocol_version,
         inter_broker_listener_name=config.inter_broker_listener(),
-        control_plane_listener_name=config.control_plane_listener_name,
         controller_socket_timeout_ms=config.controller_socket_timeout_ms,
     )

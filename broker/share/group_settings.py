@@ -43,8 +43,12 @@ class ShareGroupSettings:
             int(configs.get("share.partition.max.record.locks", broker.partition_max_record_locks)),
             int(configs.get("share.delivery.count.limit", broker.delivery_count_limit)),
             int(configs.get("share.record.lock.duration.ms", broker.record_lock_duration_ms)),
-            configs.get("share.renew.acknowledge.enable", "true") == "true",
+            self._text(group_id, "share.renew.acknowledge.enable", "true").lower() == "true",
         )
+
+    def _text(self, group_id: str, name: str, default: str) -> str:
+        """Without the spaces around it, which are valid and stored."""
+        return self._configs(group_id).get(name, default).strip()
 
     def session_timeout_ms(self, group_id: str) -> int:
         timeout_ms = self._broker.session_timeout_ms
@@ -55,11 +59,11 @@ class ShareGroupSettings:
         return int(self._configs(group_id).get("share.heartbeat.interval.ms", interval_ms))
 
     def is_read_committed(self, group_id: str) -> bool:
-        return self._configs(group_id).get("share.isolation.level") == "read_committed"
+        return self._text(group_id, "share.isolation.level", "") == "read_committed"
 
     def offset_reset(self, group_id: str) -> OffsetReset:
         """The default is Kafka's: latest."""
-        value = self._configs(group_id).get("share.auto.offset.reset", "latest")
+        value = self._text(group_id, "share.auto.offset.reset", "latest")
         if value.startswith("by_duration:"):
             return OffsetReset(False, duration_ms(value.partition(":")[2]))
         return OffsetReset(value == "earliest")

@@ -19,10 +19,11 @@ from ottla.controller.admin.placement import (
     start_after,
 )
 from ottla.controller.admin.topic_names import metric_name, name_problem
+from ottla.controller.admin.topic_size import encode_new_topic
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.settings import ControllerSettings, control_versions
-from ottla.controller.slices import in_slices
+from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes
@@ -109,7 +110,7 @@ class _Creation(NamedTuple):
             ops.append(
                 CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
             )
-        data = znodes.encode_topic(TopicState(self.topic_id, replicas))
+        data = encode_new_topic(topic.name, TopicState(self.topic_id, replicas))
         ops.append(CreateOp(znodes.topic_path(topic.name), data))
         return ops
 
@@ -162,7 +163,10 @@ class TopicAdmin:
         wanted = list(topics)
         similar = await self._similar_names(topic.name for topic in wanted)
         present = await self._present_paths(topic.name for topic in wanted)
+        planned = 0
+        slices = Slices()
         for topic in wanted:
+            await slices.add(1)
             if topic.name in results:
                 duplicate = ApiError(
                     ErrorCode.INVALID_REQUEST,
@@ -174,7 +178,7 @@ class TopicAdmin:
                     similar[metric_name(topic.name)].remove(topic.name)
                 continue
             try:
-                assignment = self._check(topic, similar, present)
+                assignment = self._check(topic, similar, present, planned)
                 admit(topic, assignment)
                 if not validate_only:
                     charge(len(assignment))
@@ -192,6 +196,8 @@ class TopicAdmin:
                 len(assignment[0]),
             )
             creations[topic.name] = _Creation(topic, topic_id, assignment)
+            planned += len(assignment)
+            await slices.add(len(assignment))
             similar.setdefault(metric_name(topic.name), []).append(topic.name)
         if not validate_only:
             for name, failure in (await self._write(creations, present)).items():
@@ -205,7 +211,16 @@ class TopicAdmin:
         errors: dict[str, ApiError] = {}
         left = dict(creations)
         for attempt in range(MAX_WRITE_ATTEMPTS):
-            responses = await self.writer.multi_many([each.ops(present) for each in left.values()])
+            batches: list[list[Op]] = []
+            slices = Slices()
+            for name, each in list(left.items()):
+                try:
+                    batches.append(each.ops(present))
+                except KafkaError as error:
+                    errors[name] = ApiError(error.code, error.message)
+                    del left[name]
+                await slices.add(len(each.assignment))
+            responses = await self.writer.multi_many(batches)
             for name, response in zip(list(left), responses, strict=True):
                 path = znodes.config_path(f"{znodes.ENTITY_TOPICS}/{name}")
                 settings_changed = (
@@ -244,10 +259,15 @@ class TopicAdmin:
         return similar
 
     def _check(
-        self, topic: NewTopic, similar: Mapping[str, list[str]], present: set[str]
+        self,
+        topic: NewTopic,
+        similar: Mapping[str, list[str]],
+        present: set[str],
+        planned: int,
     ) -> Assignment:
         """The assignment of a valid topic; raises KafkaError otherwise. `similar`: the names of
-        existing topics, and of those created before, by their name in metrics."""
+        existing topics, and of those created before, by their name in metrics. `planned`: the
+        partitions of those before in the request."""
         name = topic.name
         if self._exists(name, present):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -276,7 +296,7 @@ class TopicAdmin:
             )
         if topic.assignments:
             return check_given(topic.assignments)
-        return self._place_new(topic)
+        return self._place_new(topic, planned)
 
     async def _present_paths(self, names: Iterable[str]) -> set[str]:
         """The existing znodes of these topics: topic, deletion request, configuration."""
@@ -301,7 +321,15 @@ class TopicAdmin:
             or znodes.delete_topic_path(name) in present
         )
 
-    def _place_new(self, topic: NewTopic) -> Assignment:
+    def _check_number(self, partitions: int) -> None:
+        limit = self.settings.max_topic_partitions_per_request
+        if partitions > limit:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Number of partitions must not be above {limit} in one request.",
+            )
+
+    def _place_new(self, topic: NewTopic, planned: int) -> Assignment:
         settings = self.settings
         partitions = topic.num_partitions
         factor = topic.replication_factor
@@ -313,12 +341,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
             )
-        if partitions > settings.max_topic_partitions_per_request:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"Number of partitions must not be above "
-                f"{settings.max_topic_partitions_per_request} in one request.",
-            )
+        self._check_number(planned + partitions)
         racks = self._racks()
         check_factor(factor, len(racks))
         count = len(racks)
@@ -341,6 +364,7 @@ class TopicAdmin:
     ) -> dict[str, ApiError]:
         """A row for each topic; leaders of the new partitions are elected later."""
         rows: dict[str, ApiError] = {}
+        planned = 0
         for request in requests:
             if request.name in rows:
                 rows[request.name] = ApiError(
@@ -348,15 +372,16 @@ class TopicAdmin:
                 )
                 continue
             try:
-                await self._add_partitions(request, validate_only, charge)
+                planned += await self._add_partitions(request, validate_only, charge, planned)
                 rows[request.name] = OK
             except KafkaError as error:
                 rows[request.name] = ApiError(error.code, error.message or None)
         return rows
 
     async def _add_partitions(
-        self, request: NewPartitions, validate_only: bool, charge: Charge
-    ) -> None:
+        self, request: NewPartitions, validate_only: bool, charge: Charge, planned: int
+    ) -> int:
+        """How many partitions are added; `planned`: those of earlier topics in the request."""
         name = request.name
         unknown = KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
@@ -370,18 +395,19 @@ class TopicAdmin:
         if name in self.context.topics_to_delete:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         state = znodes.decode_topic(name, data)
-        added = self._plan_partitions(request, state)
+        added = self._plan_partitions(request, state, planned)
         if validate_only:
-            return
-        charge(len(added))
+            return len(added)
         grown = state._replace(
             assignments={
                 **state.assignments,
                 **{index: ReplicaAssignment(ids) for index, ids in added.items()},
             }
         )
+        data = encode_new_topic(name, grown)
+        charge(len(added))
         try:
-            await self.writer.set(znodes.topic_path(name), znodes.encode_topic(grown), stat.version)
+            await self.writer.set(znodes.topic_path(name), data, stat.version)
         except NoNode:
             raise unknown from None
         except BadVersion:
@@ -389,8 +415,11 @@ class TopicAdmin:
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
                 f"The topic '{name}' was changed at the same time.",
             ) from None
+        return len(added)
 
-    def _plan_partitions(self, request: NewPartitions, state: TopicState) -> Assignment:
+    def _plan_partitions(
+        self, request: NewPartitions, state: TopicState, planned: int
+    ) -> Assignment:
         name, existing = request.name, state.assignments
         if any(assignment.is_being_reassigned for assignment in existing.values()):
             raise KafkaError(
@@ -408,6 +437,7 @@ class TopicAdmin:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions."
             )
+        self._check_number(planned + added)
         if 0 not in existing:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,

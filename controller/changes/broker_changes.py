@@ -227,11 +227,15 @@ class BrokerChanges:
             await self.batch.send(context.epoch)
 
     async def on_broker_modification(self, broker_id: int) -> None:
-        """A registered broker has changed its listeners or features."""
+        """A registered broker has changed its listeners or features, or its znode: if it was
+        ignored before, it may be accepted now."""
         context = self.context
         before = context.brokers.get(broker_id)
+        if before is None:
+            await self.on_broker_change()
+            return
         now = (await read_brokers(self.store, [broker_id])).get(broker_id)
-        if before is None or now is None or now.epoch != before.epoch:
+        if now is None or now.epoch != before.epoch:
             return
         if now.endpoints != before.endpoints or now.features != before.features:
             logger.info("Updated broker %d: %s", broker_id, now)

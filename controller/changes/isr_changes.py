@@ -283,7 +283,7 @@ class IsrChanges:
         version: int,
     ) -> None:
         leadership = self.context.leadership
-        joined = [each for each, new in wanted.items() if set(new.isr) - set(leadership[each].isr)]
+        joined = {each for each, new in wanted.items() if set(new.isr) - set(leadership[each].isr)}
         finished, changed_meanwhile = await self.writer.update_states(wanted, joined)
         for partition in changed_meanwhile:
             rows[partition] = ErrorCode.INVALID_UPDATE_VERSION

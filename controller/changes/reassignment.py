@@ -21,6 +21,7 @@ settings of topics and brokers, and not known to the controller.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from ottla.controller.admin.topic_size import MAX_TOPIC_BYTES
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.events.zk_watches import ZkWatches
@@ -75,13 +76,18 @@ class Reassignment:
         await self._resume(lambda partition, _: partition not in from_znode)
 
     async def on_znode(self) -> set[TopicPartition]:
-        """Starts those of ``/admin/reassign_partitions``; returns the valid ones."""
+        """Starts those of ``/admin/reassign_partitions``; returns the valid ones.
+
+        Those in progress are left alone: the znode also changes whenever one of them is complete,
+        and each start takes a leader epoch.
+        """
         targets = await self._znode_targets()
         if targets is None:
             return set()
         outcome = {
             partition: await self._start(partition, replicas)
             for partition, replicas in targets.items()
+            if not self._is_moving_to(partition, replicas)
         }
         failed = {partition: error for partition, error in outcome.items() if error.code}
         if failed:
@@ -92,11 +98,15 @@ class Reassignment:
             await self._remove_from_znode(lambda partition, _: partition in failed)
         return {partition for partition, error in outcome.items() if not error.code}
 
+    def _is_moving_to(self, partition: TopicPartition, targets: tuple[int, ...]) -> bool:
+        assignment = self.context.assignment(partition)
+        return assignment.is_being_reassigned and assignment.target_replicas == targets
+
     async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: a row for each partition."""
         response: dict[TopicPartition, ApiError] = {}
         accepted: dict[TopicPartition, tuple[int, ...]] = {}
-        for partition, replicas in targets.items():
+        async for partition, replicas in in_slices(targets.items()):
             assignment = self.context.assignment(partition)
             if replicas is None:
                 if assignment.is_being_reassigned:
@@ -207,6 +217,8 @@ class Reassignment:
         self, partition: TopicPartition, targets: tuple[int, ...]
     ) -> None:
         """A partition that never had a leader has no data: it is created on the targets."""
+        if await self.writer.store.exists(znodes.state_path(partition)) is not None:
+            raise StateChangeFailed(f"The state of {partition} cannot be read: repair its znode")
         context = self.context
         before = context.assignment(partition)
         placed = ReplicaAssignment(targets)
@@ -305,8 +317,12 @@ class Reassignment:
                 data, stat = await self.writer.store.get(path)
                 state = znodes.decode_topic(partition[0], data)
                 assignments = {**state.assignments, partition[1]: assignment}
-                state = state._replace(assignments=assignments)
-                await self.writer.set(path, znodes.encode_topic(state), stat.version)
+                after = znodes.encode_topic(state._replace(assignments=assignments))
+                if len(after) > max(MAX_TOPIC_BYTES, len(data)):
+                    raise StateChangeFailed(
+                        f"{path} would be too large: reassign fewer partitions of it at a time"
+                    )
+                await self.writer.set(path, after, stat.version)
             except BadVersion:
                 continue
             except (NoNode, MalformedZnode) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import TopicState
-from ottla.controller.slices import in_slices
+from ottla.controller.slices import Slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
@@ -54,25 +54,33 @@ class TopicChanges:
         if self.topic_ids:
             await self._assign_topic_ids(found)
         added: list[TopicPartition] = []
-        async for topic, (state, _) in in_slices(found.items()):
+        slices = Slices()
+        for topic, (state, _) in found.items():
             self.context.add_topic(topic, state.topic_id)
             for index, assignment in sorted(state.assignments.items()):
                 partition = TopicPartition(topic, index)
                 self.context.set_assignment(partition, assignment)
                 added.append(partition)
+                await slices.add(1)
+            await slices.add(1)
         return added
 
     async def read_topics(self, topics: list[str]) -> dict[str, tuple[TopicState, Stat]]:
         """The topics that exist; malformed ones are logged and left out."""
         found: dict[str, tuple[TopicState, Stat]] = {}
         nodes = await self.writer.store.get_many([znodes.topic_path(topic) for topic in topics])
-        async for topic, node in in_slices(zip(topics, nodes, strict=True)):
+        slices = Slices()
+        for topic, node in zip(topics, nodes, strict=True):
+            await slices.add(1)
             if node is None:
                 continue
             try:
-                found[topic] = znodes.decode_topic(topic, node[0]), node[1]
+                state = znodes.decode_topic(topic, node[0])
             except MalformedZnode as error:
                 logger.error("Ignoring topic %s: %s", topic, error)
+                continue
+            found[topic] = state, node[1]
+            await slices.add(len(state.assignments))
         return found
 
     async def _assign_topic_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:

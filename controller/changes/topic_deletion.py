@@ -5,7 +5,8 @@
    dead brokers become DeletionIneligible, and the topic is ineligible until a broker starts.
 3. Each response moves replicas to DeletionSuccessful, or on an error to DeletionIneligible.
 4. When all are DeletionSuccessful the znodes of the topic are deleted, in one multi that stores its
-   highest leader epoch (deleted_topics.py), and the topic is removed from the context.
+   highest leader epoch (deleted_topics.py), or after that if there are too many for one; and the
+   topic is removed from the context.
 
 A topic is also ineligible while one of its partitions is being reassigned. Its deletion is resumed
 when a broker starts, the reassignment completes, or some time after a broker refused to delete a
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
+from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
@@ -149,7 +150,7 @@ class TopicDeletion:
         done: list[PartitionReplica] = []
         offline = self.context.offline_directories.get(broker_id, set())
         gone: dict[str, None] = {}
-        for partition, code in outcome:
+        async for partition, code in in_slices(outcome):
             replica = PartitionReplica(partition, broker_id)
             # The broker of the replica may have failed meanwhile.
             if self.context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
@@ -194,16 +195,20 @@ class TopicDeletion:
             return
         retry: list[PartitionReplica] = []
         start: list[str] = []
-        async for topic in in_slices(list(context.topics_to_delete)):
-            states = {context.replica_states.get(each) for each in context.replicas_of(topic)}
+        reassigned = {partition[0] for partition in context.partitions_being_reassigned}
+        slices = Slices()
+        for topic in list(context.topics_to_delete):
+            replicas = context.replicas_of(topic)
+            states = {context.replica_states.get(each) for each in replicas}
+            await slices.add(1 + len(replicas))
             if states <= {ReplicaState.DELETION_SUCCESSFUL}:
                 await self._complete(topic)
                 continue
             if ReplicaState.DELETION_STARTED in states:
                 continue
-            retry.extend(context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE))
-            ineligible = topic in context.topics_ineligible_for_deletion
-            if not ineligible and not self._being_reassigned(topic):
+            if ReplicaState.DELETION_INELIGIBLE in states:
+                retry.extend(context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE))
+            if topic not in context.topics_ineligible_for_deletion and topic not in reassigned:
                 start.append(topic)
         if retry:
             await self.replicas.handle_state_changes(retry, ReplicaState.OFFLINE)
@@ -220,17 +225,20 @@ class TopicDeletion:
         context.topics_with_deletion_started.update(unseen)
         # Brokers remove the topics from their metadata, so that clients stop using them.
         self.batch.add_update_metadata(context.brokers, ())
-        async for topic in in_slices(topics):
-            self.batch.add_update_metadata((), context.partitions_of(topic))
+        async for partition in in_slices(
+            partition for topic in topics for partition in context.partitions_of(topic)
+        ):
+            self.batch.add_update_metadata((), (partition,))
         await self.batch.send(context.epoch)
         dead: list[PartitionReplica] = []
         alive: list[PartitionReplica] = []
-        async for topic in in_slices(topics):
-            for each in context.replicas_of(topic):
-                if not context.is_online(each.replica, each.partition):
-                    dead.append(each)
-                elif context.replica_states.get(each) is not ReplicaState.DELETION_SUCCESSFUL:
-                    alive.append(each)
+        async for each in in_slices(
+            replica for topic in topics for replica in context.replicas_of(topic)
+        ):
+            if not context.is_online(each.replica, each.partition):
+                dead.append(each)
+            elif context.replica_states.get(each) is not ReplicaState.DELETION_SUCCESSFUL:
+                alive.append(each)
         await self.replicas.handle_state_changes(
             [each for each in dead if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
@@ -274,19 +282,24 @@ class TopicDeletion:
             )
             if found is not None
         )
-        last.extend(self.deleted.record(topic, highest_epoch))
+        record = self.deleted.record(topic, highest_epoch)
         expected: list[Op] = []
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             if partition in self.context.leadership:
                 expected.append(DeleteOp(znodes.state_path(partition)))
                 expected.append(DeleteOp(znodes.partition_path(partition)))
         path = znodes.topic_path(topic)
-        whole = [*expected, DeleteOp(znodes.partitions_path(topic)), DeleteOp(path), *last]
-        try:
-            if expected and len(whole) <= MAX_OPS_PER_MULTI:
+        whole = [*expected, DeleteOp(znodes.partitions_path(topic)), DeleteOp(path), *last, *record]
+        if expected and len(whole) <= MAX_OPS_PER_MULTI:
+            try:
                 await self.writer.multi(whole)
+            except (NoNode, NotEmpty):  # other znodes than in the context: read them
+                pass
             else:
-                await self.writer.delete_tree(path, last)
-        except (NoNode, NotEmpty):  # other znodes than in the context: read them
-            await self.writer.delete_tree(path, last)
+                self.deleted.recorded()
+                return
+        # Before, as the deletion may take several multis: a controller that resumes it does not see
+        # the leader epochs of partitions that are gone.
+        await self.writer.multi(record)
         self.deleted.recorded()
+        await self.writer.delete_tree(path, last)

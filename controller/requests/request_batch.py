@@ -383,23 +383,20 @@ class RequestBatch:
             delete_partitions=version < 3 and next(iter(stops.values()))[1],
         )
         by_topic: dict[str, list[int]] = {}
-        async for topic, index in in_slices(stops):
-            by_topic.setdefault(topic, []).append(index)
-        if version >= 3:
-            request.topic_states = [
-                StopReplicaTopicState(
-                    topic_name=topic,
-                    partition_states=[
-                        StopReplicaPartitionState(
-                            partition_index=index,
-                            leader_epoch=stops[TopicPartition(topic, index)][0],
-                            delete_partition=stops[TopicPartition(topic, index)][1],
-                        )
-                        for index in indexes
-                    ],
+        states: dict[str, StopReplicaTopicState] = {}
+        async for (topic, index), (leader_epoch, delete) in in_slices(stops.items()):
+            if version < 3:
+                by_topic.setdefault(topic, []).append(index)
+                continue
+            if topic not in states:
+                states[topic] = StopReplicaTopicState(topic_name=topic, partition_states=[])
+            states[topic].partition_states.append(
+                StopReplicaPartitionState(
+                    partition_index=index, leader_epoch=leader_epoch, delete_partition=delete
                 )
-                for topic, indexes in by_topic.items()
-            ]
+            )
+        if version >= 3:
+            request.topic_states = list(states.values())
         elif version >= 1:
             request.topics = [
                 StopReplicaTopicV1(name=topic, partition_indexes=indexes)

@@ -6,9 +6,14 @@ the highest leader epoch that a deleted topic of its name had. The epochs of the
 are stored; for all older ones there is a floor, the highest of their epochs.
 """
 
+import logging
+
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, NoNode, Op, SetOp, ZnodeStore
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_deleted_topics, encode_deleted_topics
+
+logger = logging.getLogger("ottla.controller")
 
 MAX_NAMES = 1000
 """A thousand names of the maximum length are 270 KB, a quarter of the limit of a znode."""
@@ -28,8 +33,12 @@ class DeletedTopics:
         except NoNode:
             self._floor, self._epochs, self._exists = -1, {}, False
             return
-        self._floor, self._epochs = decode_deleted_topics(data)
         self._exists = True
+        try:
+            self._floor, self._epochs = decode_deleted_topics(data)
+        except MalformedZnode as error:  # the next deletion replaces it
+            logger.error("Ignoring the leader epochs of deleted topics: %s", error)
+            self._floor, self._epochs = -1, {}
 
     def first_epoch(self, topic: str) -> int:
         """The first leader epoch of a new partition of the topic."""

@@ -7,7 +7,7 @@ controller writes nothing. Mirrors the ``expectedControllerEpochZkVersion`` of K
 ``KafkaZkClient``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from ottla.controller.errors import ControllerMoved
 from ottla.controller.model import LeaderAndIsr
@@ -37,6 +37,9 @@ MAX_OPS_PER_MULTI = 1000
 """ZooKeeper refuses packets over 1 MiB (jute.maxbuffer); a thousand paths are well below."""
 OPS_PER_GROUP = 100
 """The operations of independent writes that are sent as one multi; few enough to repeat."""
+DATA_PER_GROUP = 256 * 1024
+"""The bytes of their data, as ZooKeeper closes the connection over a packet above 1 MiB. A topic
+has 20 bytes or so for each partition."""
 
 StateResult = LeaderAndIsr | StoreError
 
@@ -163,7 +166,7 @@ class FencedWriter:
     async def update_states(
         self,
         states: Mapping[TopicPartition, LeaderAndIsr],
-        joined: Collection[TopicPartition] = (),
+        joined: Set[TopicPartition] = frozenset(),
     ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
         """Writes states with a compare-and-set on each partition epoch.
 
@@ -240,13 +243,16 @@ class FencedWriter:
 
 
 def _grouped(batches: Sequence[Sequence[Op]]) -> list[list[int]]:
-    """The indexes of the batches, in groups of up to OPS_PER_GROUP operations."""
+    """The indexes of the batches, in groups of up to OPS_PER_GROUP operations with up to
+    DATA_PER_GROUP bytes."""
     groups: list[list[int]] = []
-    size = 0
+    size = data = 0
     for at, ops in enumerate(batches):
-        if not groups or size + len(ops) > OPS_PER_GROUP:
+        more = sum(len(op.data) for op in ops if isinstance(op, CreateOp | SetOp))
+        if not groups or size + len(ops) > OPS_PER_GROUP or data + more > DATA_PER_GROUP:
             groups.append([])
-            size = 0
+            size = data = 0
         groups[-1].append(at)
         size += len(ops)
+        data += more
     return groups

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ottla.controller.slices import in_slices
+from ottla.controller.slices import Slices, in_slices
 from ottla.controller.tree.embedded_tree import EmbeddedTree, TreeWatch
 from ottla.controller.tree.store import (
     ANY_VERSION,
@@ -220,13 +220,15 @@ class EmbeddedStore:
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
         results: list[list[OpResult] | StoreError] = []
-        async for ops in in_slices(batches):
+        slices = Slices()
+        for ops in batches:
             try:
                 results.append(self.tree.apply(self._session_id, ops))
             except StoreError as error:
                 if not error.path:  # the session, not an operation
                     raise
                 results.append(error)
+            await slices.add(len(ops))
         await self._durable()
         return results
 

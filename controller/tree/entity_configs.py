@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla.controller.runtime import Runtime
-from ottla.controller.slices import in_slices
+from ottla.controller.slices import in_slices, pause
 from ottla.controller.tree import znodes
 from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
 from ottla.controller.tree.store import (
@@ -40,6 +40,9 @@ logger = logging.getLogger("ottla.controller")
 
 NO_VERSION = -2
 """That of an entity without a znode."""
+ENTITIES_PER_READ = 8
+"""A topic takes a broker up to a millisecond, as it looks through its logs for those of the topic.
+A CreateTopics request with settings announces each of its topics."""
 MAX_CHANGE_ATTEMPTS = 10
 """Others may change an entity at the same time; more often than that they do not."""
 
@@ -225,6 +228,13 @@ class ConfigChangeWatcher:
                 entities[decode_config_change(path, data)] = None
             except MalformedZnode as error:
                 logger.error("Ignoring malformed configuration change: %s", error)
+        wanted = list(entities)
+        for start in range(0, len(wanted), ENTITIES_PER_READ):
+            # Read just before they are taken: newer settings may be taken while others wait.
+            await self._deliver(wanted[start : start + ENTITIES_PER_READ])
+            await pause()
+
+    async def _deliver(self, entities: list[str]) -> None:
         for entity, properties in (await read_configs(self.store, entities)).items():
             entity_type, _, name = entity.partition("/")
             try:

@@ -32,8 +32,21 @@ def integer(path: str, payload: Mapping[str, object], key: str) -> int:
     raise MalformedZnode(f"{path} holds no whole number under {key!r}: {value!r}")
 
 
+def integer32(path: str, payload: Mapping[str, object], key: str) -> int:
+    """A number that is sent to brokers: one with more bits could not be encoded."""
+    value = integer(path, payload, key)
+    if fits_32_bits(value):
+        return value
+    raise MalformedZnode(f"{path} holds a number above 32 bits under {key!r}: {value!r}")
+
+
+def fits_32_bits(value: int) -> bool:
+    return -(2**31) <= value < 2**31
+
+
 def integers(path: str, value: object) -> tuple[int, ...]:
-    if isinstance(value, list) and all(type(item) is int for item in value):
+    """A list of broker ids."""
+    if isinstance(value, list) and all(type(item) is int and fits_32_bits(item) for item in value):
         return tuple(value)
     raise MalformedZnode(f"{path} holds {value!r} where a list of whole numbers belongs")
 

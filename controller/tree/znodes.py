@@ -20,7 +20,9 @@ from ottla.controller.tree.znode_json import (
     MalformedZnode,
     decode_json,
     encode_json,
+    fits_32_bits,
     integer,
+    integer32,
     integers,
     json_object,
 )
@@ -184,7 +186,7 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     """The broker id of the controller."""
-    return integer(CONTROLLER, decode_json(CONTROLLER, data), "brokerid")
+    return integer32(CONTROLLER, decode_json(CONTROLLER, data), "brokerid")
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -214,12 +216,11 @@ def _parse_endpoint(path: str, text: object, security: Mapping[str, object]) -> 
     host, colon, port = address.rpartition(":")
     listener = listener.upper()
     protocol = security.get(listener, listener if listener in _DEFAULT_SECURITY else None)
-    if not separator or not colon or not isinstance(protocol, str):
+    if not separator or not colon or protocol not in _DEFAULT_SECURITY:
         raise MalformedZnode(f"{path} holds an endpoint that cannot be read: {text!r}")
-    try:
-        return Endpoint(listener, protocol, host.strip("[]"), int(port))
-    except ValueError:
-        raise MalformedZnode(f"{path} holds an endpoint without a port: {text!r}") from None
+    if not port.isdecimal() or not fits_32_bits(int(port)):
+        raise MalformedZnode(f"{path} holds an endpoint without a port: {text!r}")
+    return Endpoint(listener, str(protocol), host.strip("[]"), int(port))
 
 
 def encode_broker(
@@ -324,16 +325,18 @@ def decode_topic(topic: str, data: bytes) -> TopicState:
     topic_id = payload.get("topic_id")
     assignments: dict[int, ReplicaAssignment] = {}
     for name, replicas in partitions.items():
-        if not name.isdecimal():
+        if not name.isdecimal() or not fits_32_bits(int(name)):
             raise MalformedZnode(f"{path} holds a partition called {name!r}")
         assignments[int(name)] = ReplicaAssignment(
             integers(path, replicas),
-            integers(path, adding.get(name, [])),
-            integers(path, removing.get(name, [])),
+            integers(path, adding[name]) if name in adding else (),
+            integers(path, removing[name]) if name in removing else (),
         )
-    return TopicState(
-        uuid_from_string(topic_id) if isinstance(topic_id, str) else None, assignments
-    )
+    try:
+        known_id = uuid_from_string(topic_id) if isinstance(topic_id, str) else None
+    except ValueError as error:
+        raise MalformedZnode(f"{path} holds a topic id that is none: {error}") from None
+    return TopicState(known_id, assignments)
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
@@ -353,14 +356,14 @@ def decode_state(partition: TopicPartition, data: bytes, version: int) -> Leader
     path = state_path(partition)
     payload = decode_json(path, data)
     return LeaderAndIsr(
-        leader=integer(path, payload, "leader"),
-        leader_epoch=integer(path, payload, "leader_epoch"),
+        leader=integer32(path, payload, "leader"),
+        leader_epoch=integer32(path, payload, "leader_epoch"),
         isr=integers(path, payload.get("isr")),
         recovery_state=(
-            integer(path, payload, "leader_recovery_state")
+            integer32(path, payload, "leader_recovery_state")
             if "leader_recovery_state" in payload
             else RECOVERED
         ),
         partition_epoch=version,
-        controller_epoch=integer(path, payload, "controller_epoch"),
+        controller_epoch=integer32(path, payload, "controller_epoch"),
     )

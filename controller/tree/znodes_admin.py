@@ -8,6 +8,7 @@ from ottla.controller.tree.znode_json import (
     decode_json,
     encode_json,
     integer,
+    integer32,
     integers,
     json_object,
 )
@@ -195,8 +196,8 @@ def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
     payload = decode_json(DELETED_TOPICS, data)
     epochs = json_object(DELETED_TOPICS, payload.get("leader_epochs") or {})
     return (
-        integer(DELETED_TOPICS, payload, "floor"),
-        {name: integer(DELETED_TOPICS, epochs, name) for name in epochs},
+        integer32(DELETED_TOPICS, payload, "floor"),
+        {name: integer32(DELETED_TOPICS, epochs, name) for name in epochs},
     )
 
 

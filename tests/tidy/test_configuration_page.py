@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.definitions import broker_settings, topic_settings
 from ottla.broker.config.unsupported import REFUSED
 from tests.doubles.remote_settings import REMOTE_SETTINGS
@@ -72,3 +74,18 @@ def test_the_named_tests_exist() -> None:
         if function and function not in functions:
             missing.append((name, reference))
     assert missing == []
+
+
+def test_every_setting_that_counts_as_used_is_read() -> None:
+    """An annotation alone makes it used; those of topics and of security are counted otherwise."""
+    read: set[object] = set()
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                read.add(node.attr.replace("_", "."))
+            elif isinstance(node, ast.Constant):
+                read.add(node.value)
+    annotated = {name for part in BrokerConfig.__mro__ for name in inspect.get_annotations(part)}
+    settings = {name.replace("_", ".") for name in annotated} & set(broker_settings())
+    elsewhere = {each.broker_synonym for each in topic_settings().values()}
+    assert settings - read - elsewhere - set(security_settings(settings)) == set()

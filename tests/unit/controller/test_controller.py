@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import NewPartitions, NewTopic
 from ottla.controller.controller import Controller
 from ottla.controller.events.events import ControllerState
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.requests.broker_channels import QueuedBrokerChannels
 from ottla.controller.settings import ControllerSettings
+from ottla.controller.slices import ITEMS_PER_SLICE
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.embedded_tree import EmbeddedTree
@@ -120,6 +123,59 @@ async def test_created_topics_are_known_everywhere_when_the_call_returns(
     assert rows[0].error.code == 0
     for broker in cluster.brokers.values():
         assert T0 in broker.metadata
+
+
+LARGE: list[Callable[[Controller], Awaitable[object]]] = [
+    lambda controller: controller.create_topics(
+        [NewTopic(f"t{number}", 100, 1) for number in range(40)], validate_only=True
+    ),
+    lambda controller: controller.alter_partition_reassignments(
+        {TopicPartition("t", number): (1, 9) for number in range(4000)}
+    ),
+]
+
+
+@pytest.mark.parametrize("call", LARGE)
+async def test_other_tasks_run_while_large_requests_are_checked(
+    cluster: Cluster, call: Callable[[Controller], Awaitable[object]]
+) -> None:
+    await cluster.controller.create_topics([NewTopic("t", 1, 1)])
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = spawn(other(), name="other")
+    await call(cluster.controller)
+    task.cancel()
+    assert turns > 4000 // ITEMS_PER_SLICE // 2
+
+
+REFUSED: list[Callable[[Controller], Awaitable[object]]] = [
+    lambda controller: controller.create_topics([NewTopic("t", 1, 1)]),
+    lambda controller: controller.create_partitions([NewPartitions("t", 1)]),
+    lambda controller: controller.delete_topics(["nothing"]),
+    lambda controller: controller.elect_leaders([T0], 0),
+]
+
+
+@pytest.mark.parametrize("call", REFUSED)
+async def test_call_that_changes_nothing_waits_for_no_broker(
+    cluster: Cluster, call: Callable[[Controller], Awaitable[object]]
+) -> None:
+    cluster.channels.silent = {3}
+    await cluster.controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=0)
+    returned: list[object] = []
+
+    async def wait() -> None:
+        returned.append(await call(cluster.controller))
+
+    cluster.runtime.spawn(wait(), name="caller")
+    await settle()
+    assert len(returned) == 1
 
 
 async def test_silent_broker_makes_the_caller_wait_no_longer_than_it_wants(

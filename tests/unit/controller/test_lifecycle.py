@@ -259,6 +259,21 @@ async def test_registration_that_fails_is_retried(
     assert cluster.controller.is_active
 
 
+async def test_registration_that_fails_for_another_reason_is_retried(cluster: Cluster) -> None:
+    """Such as the registration of an earlier session that is damaged."""
+    cluster.store.lose_session()
+    cluster.create_node(znodes.broker_path(1), b"{")
+    cluster.store.expire_session()
+    await settle()
+    assert cluster.tree.nodes[znodes.broker_path(1)].data == b"{"
+    cluster.delete_node(znodes.broker_path(1))
+    cluster.runtime.advance(RETRY_DELAY_MS)
+    await settle()
+    assert cluster.registration.broker_epoch > 0
+    assert cluster.exists(znodes.broker_path(1))
+    assert cluster.controller.is_active
+
+
 async def test_broker_whose_id_was_taken_leaves_the_other_one_alone(cluster: Cluster) -> None:
     """It was stopped for so long that another one with its id took its place."""
     cluster.store.lose_session()

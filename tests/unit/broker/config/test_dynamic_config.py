@@ -103,6 +103,29 @@ async def test_a_setting_that_cannot_be_applied_does_not_stop_the_others(
     await entities.stop()
 
 
+async def test_neither_a_start_nor_new_logs_fail_over_a_setting_that_cannot_be_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entities = Entities()
+
+    def fail(*_: object) -> None:
+        raise ValueError("could not convert string to float: 'abc'")
+
+    monkeypatch.setattr(entities.changes, "quota_changed", fail)
+    monkeypatch.setattr(entities.changes, "topic_changed", fail)
+    await entities.store.connect()
+    await set_or_create(
+        entities.store, "/config/users/u", encode_config({"producer_byte_rate": "abc"})
+    )
+    await entities.start()
+    for topic in ("t", "v"):
+        data = encode_config({"retention.ms": "1"})
+        await set_or_create(entities.store, f"/config/topics/{topic}", data)
+    await entities.dynamic.load_topics(["t", "v"])
+    assert entities.dynamic.log_config("v").retention_ms == 1
+    await entities.stop()
+
+
 async def test_the_topics_of_coordinators_keep_the_current_format_and_so_their_epochs() -> None:
     old = {"log_message_format_version": "0.10.2", "inter_broker_protocol_version": "2.8"}
     entities = await Entities(**old).start()

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
 
+import pytest
+
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.server.config_changes import ConfigChanges
@@ -43,3 +45,17 @@ async def test_changed_settings_reach_thousands_of_logs_in_slices() -> None:
     changes.broker_changed(["log.retention.ms"])
     await eventually_async(lambda: parts[0].remote_logs.settings_changed.call_count == 2)
     assert [each.config for each in logs] == [f"t{each}: second" for each in range(LOGS)]
+
+
+@pytest.mark.parametrize(("value", "is_enabled"), [("true", True), (" True ", True), ("no", False)])
+async def test_unclean_election_of_a_topic_is_enabled_however_it_is_written(
+    value: str, is_enabled: bool
+) -> None:
+    overrides = {"unclean.leader.election.enable": value}
+    base = SimpleNamespace(
+        logs=MagicMock(logs=list), dynamic_config=MagicMock(topic_overrides=lambda _: overrides)
+    )
+    replicas, control, *others = (MagicMock() for _ in range(6))
+    ConfigChanges(cast("Any", base), replicas, control, *others).topic_changed("t")
+    enable = control.controller.enable_topic_unclean_leader_election
+    assert enable.called is is_enabled

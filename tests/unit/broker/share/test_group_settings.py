@@ -37,3 +37,11 @@ def test_sessions() -> None:
     made = settings(share_session_timeout_ms="50000", share_heartbeat_interval_ms="6000")
     assert (made.session_timeout_ms("g"), made.heartbeat_interval_ms("g")) == (50_000, 6_000)
     assert (made.session_timeout_ms("x"), made.heartbeat_interval_ms("x")) == (45_000, 5_000)
+
+
+def test_spaces_and_capitals_that_are_valid_change_nothing() -> None:
+    made = settings(
+        share_renew_acknowledge_enable=" True ", share_isolation_level=" read_committed "
+    )
+    assert made.limits("g") == GroupLimits(2000, 5, 30_000, True)
+    assert made.is_read_committed("g")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from ottla.controller.admin import topic_size
 from ottla.controller.admin.placement import Assignment
 from ottla.controller.admin.topic_admin import CreatedTopic, NewPartitions, NewTopic
 from ottla.controller.model import ReplicaAssignment
@@ -307,6 +308,36 @@ async def test_refused_growth(cluster: Cluster, request_: NewPartitions, code: i
     before = dict(cluster.tree.nodes)
     assert await grow(cluster, request_) == [code]
     assert cluster.tree.nodes == before
+
+
+async def test_partitions_of_one_request_are_limited() -> None:
+    settings = ControllerSettings(
+        auto_leader_rebalance_enable=False, max_topic_partitions_per_request=10
+    )
+    cluster = Cluster(settings=settings)
+    await cluster.start()
+    topics = [NewTopic("a", 6, 1), NewTopic("b", 5, 1), NewTopic("c", 4, 1), NewTopic("d", 1, 1)]
+    rows = await create(cluster, *topics)
+    above = ErrorCode.INVALID_PARTITIONS
+    assert [row.error.code for row in rows] == [0, above, 0, above]
+    requests = [NewPartitions("a", 12), NewPartitions("c", 9), NewPartitions("a", 2**31 - 1)]
+    assert await grow(cluster, *requests[:2]) == [0, above]
+    assert await grow(cluster, requests[2], validate_only=True) == [above]
+    assert await grow(cluster, requests[1]) == [0]
+    await cluster.stop()
+
+
+async def test_topics_fit_into_their_znodes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper would close the connection of the controller, which resigns then."""
+    monkeypatch.setattr(topic_size, "MAX_TOPIC_BYTES", 1000)
+    rows = await create(cluster, NewTopic("large", 200, 2), NewTopic("small", 20, 2))
+    assert [row.error.code for row in rows] == [ErrorCode.INVALID_PARTITIONS, 0]
+    assert not cluster.exists(znodes.topic_path("large"))
+    before = cluster.topic("small")
+    assert await grow(cluster, NewPartitions("small", 200)) == [ErrorCode.INVALID_PARTITIONS]
+    assert cluster.topic("small") == before
 
 
 async def test_growth_while_partitions_move_or_topics_go(cluster: Cluster) -> None:

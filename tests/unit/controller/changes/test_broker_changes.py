@@ -426,3 +426,19 @@ async def test_broker_without_the_finalised_features_is_ignored() -> None:
     await cluster.add_broker(3, features={"f": (3, 4)})
     assert sorted(cluster.controller.context.brokers) == [1, 2]
     await cluster.stop()
+
+
+async def test_broker_that_was_ignored_is_accepted_when_its_znode_is_repaired(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_topic("t", (3, 2))
+    good = cluster.tree.nodes[znodes.broker_path(3)].data
+    cluster.set_node(znodes.broker_path(3), b"{")
+    await cluster.remove_broker(2)
+    await cluster.add_broker(2)
+    assert sorted(cluster.controller.context.brokers) == [1, 2]
+    cluster.sent.clear()
+    cluster.set_node(znodes.broker_path(3), good)
+    await settle()
+    assert sorted(cluster.controller.context.brokers) == [1, 2, 3]
+    assert [topic.topic_name for topic in cluster.requests(LeaderAndIsrRequest, 3)[0].topic_states]

@@ -412,6 +412,19 @@ async def test_move_by_znode(cluster: Cluster) -> None:
     assert assignment(cluster).target_replicas == (2,)
 
 
+async def test_completed_moves_of_the_znode_leave_the_others_alone(cluster: Cluster) -> None:
+    for topic in "tuv":
+        await cluster.create_topic(topic, (1,))
+    ask(cluster, t=(3,), u=(2,), v=(2,))
+    await settle()
+    before = cluster.state("v")
+    await cluster.change_isr("t", (1, 3))
+    await cluster.change_isr("u", (1, 2))
+    assert cluster.state("v") == before
+    await cluster.change_isr("v", (1, 2))
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+
+
 async def test_what_cannot_move_leaves_the_znode(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1,))
     ask(cluster, t=(3,), nothing=(1,))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import pytest
 
 from ottla.controller.changes import topic_deletion
-from ottla.controller.lifecycle import RESEND_DELAY_MS
+from ottla.controller.lifecycle import RESEND_DELAY_MS, RETRY_DELAY_MS
 from ottla.controller.model import PartitionReplica
 from ottla.controller.settings import ControllerSettings
+from ottla.controller.slices import ITEMS_PER_SLICE
+from ottla.controller.state import fenced_writes
 from ottla.controller.state.context import ReplicaState
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import CreateOp
+from ottla.controller.tree.store import ConnectionLost, CreateOp, DeleteOp, Op, OpResult
 from ottla.controller.tree.znodes_admin import decode_deleted_topics, encode_log_dir_event
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
@@ -55,6 +59,27 @@ async def test_brokers_stop_serving_before_they_delete(cluster: Cluster) -> None
     assert deletes == [False, True]
 
 
+async def test_a_topic_with_many_partitions_is_deleted_in_slices(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", *[(1,)] * (2 * ITEMS_PER_SLICE))
+    batch = cluster.controller._components.batch
+    add = batch.add_update_metadata
+    added: list[int] = []
+
+    def count(brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+        wanted = list(partitions)
+        added.append(len(wanted))
+        add(brokers, wanted)
+
+    monkeypatch.setattr(batch, "add_update_metadata", count)
+    delete(cluster)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert sum(added) >= 2 * ITEMS_PER_SLICE
+    assert max(added) <= ITEMS_PER_SLICE
+
+
 async def test_highest_leader_epoch_is_noted_with_the_deletion(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     delete(cluster)
@@ -62,6 +87,40 @@ async def test_highest_leader_epoch_is_noted_with_the_deletion(cluster: Cluster)
     _, epochs = decode_deleted_topics(cluster.tree.nodes[znodes.DELETED_TOPICS].data)
     assert list(epochs) == ["t"]
     assert epochs["t"] >= 0
+
+
+async def test_highest_leader_epoch_is_noted_before_a_deletion_in_several_multis(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost before the last of them: no state znode is left for the next one."""
+    monkeypatch.setattr(topic_deletion, "MAX_OPS_PER_MULTI", 3)
+    monkeypatch.setattr(fenced_writes, "MAX_OPS_PER_MULTI", 3)
+    await cluster.create_topic("t", (1,), (1,))
+    for index in range(2):
+        partition = TopicPartition("t", index)
+        state = cluster.state("t", index)._replace(leader_epoch=7)
+        cluster.set_node(znodes.state_path(partition), znodes.encode_state(state))
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    multi = cluster.store.multi
+    lost: list[Op] = []
+
+    async def lose_last(ops: Sequence[Op]) -> list[OpResult]:
+        if DeleteOp(znodes.topic_path("t")) in ops and not lost:
+            lost.extend(ops)
+            raise ConnectionLost(znodes.topic_path("t"), "cut")
+        return await multi(ops)
+
+    monkeypatch.setattr(cluster.store, "multi", lose_last)
+    delete(cluster)
+    await settle()
+    assert lost
+    assert not cluster.exists(znodes.state_path(T0))
+    cluster.runtime.advance(RETRY_DELAY_MS)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    _, epochs = decode_deleted_topics(cluster.tree.nodes[znodes.DELETED_TOPICS].data)
+    assert epochs["t"] >= 7
 
 
 async def test_request_for_a_topic_that_is_not_there_is_dropped(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.controller.state import deleted_topics
 from ottla.controller.state.deleted_topics import DeletedTopics
+from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 
 
@@ -56,3 +57,18 @@ async def test_forgotten_names_raise_the_floor(
         assert each.first_epoch("b") == 10
         assert each.first_epoch("c") == 10  # remembered as 5, but the floor is higher
         assert each.first_epoch("never there") == 10
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"version":1,"floor":3000000000}'])
+async def test_a_damaged_znode_counts_as_empty_and_is_replaced(
+    store: EmbeddedStore, data: bytes
+) -> None:
+    deleted = DeletedTopics()
+    await remember(deleted, store, "t", 7)
+    await store.set(znodes.DELETED_TOPICS, data)
+    await deleted.load(store)
+    assert deleted.first_epoch("t") == 0
+    await remember(deleted, store, "u", 3)
+    again = DeletedTopics()
+    await again.load(store)
+    assert (again.first_epoch("u"), again.first_epoch("t")) == (4, 0)

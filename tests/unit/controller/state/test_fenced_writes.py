@@ -101,6 +101,9 @@ async def test_groups_keep_their_bound() -> None:
     assert sizes == [90, 90, 90, 30]
     big: list[list[Op]] = [[DeleteOp("/x")] * 500, [DeleteOp("/x")]]
     assert fenced_writes._grouped(big) == [[0], [1]]
+    large: list[list[Op]] = [[CreateOp("/x", bytes(100_000))], [SetOp("/y", bytes(100_000))]] * 2
+    large.append([CreateOp("/z", bytes(900_000))])
+    assert fenced_writes._grouped(large) == [[0, 1], [2, 3], [4]]
 
 
 async def test_states_are_made_with_their_parents(

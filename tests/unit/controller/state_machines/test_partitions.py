@@ -200,9 +200,12 @@ async def test_error_of_one_partition_does_not_stop_the_others(
     assert isinstance(outcome[partitions[1]], LeaderAndIsr)
 
 
-async def test_unclean_election_only_where_the_topic_allows_it(cluster: Cluster) -> None:
+@pytest.mark.parametrize("value", ["true", " True "])
+async def test_unclean_election_only_where_the_topic_allows_it(
+    cluster: Cluster, value: str
+) -> None:
     await cluster.create_topic("clean", (2, 3))
-    await cluster.create_topic("unclean", (2, 3), unclean_leader_election_enable="true")
+    await cluster.create_topic("unclean", (2, 3), unclean_leader_election_enable=value)
     for topic in ("clean", "unclean"):
         await cluster.change_isr(topic, (2,))
     await cluster.remove_broker(2)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.runtime.tasks import spawn
+from ottla.controller.slices import ITEMS_PER_SLICE
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import ConnectionLost, CreateOp, SetOp, StoreError, make_paths
 from ottla.controller.tree.tree_file import ZXID_BLOCK
@@ -204,3 +206,23 @@ async def test_the_file_and_its_journals_are_for_the_owner_only(tmp_path: Path) 
             path.chmod(0o644)
     finally:
         os.umask(before)
+
+
+async def test_other_tasks_run_while_many_operations_are_applied() -> None:
+    store = EmbeddedStore()
+    await store.connect()
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = spawn(other(), name="other")
+    batches = [[CreateOp(f"/{batch}-{op}") for op in range(100)] for batch in range(40)]
+    results = await store.multi_many(batches)
+    task.cancel()
+    assert [len(each) for each in results if isinstance(each, list)] == [100] * 40
+    assert turns > 4000 // ITEMS_PER_SLICE // 2
+    await store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -11,6 +12,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.change_notifications import CHANGE_EXPIRATION_MS, RETRY_MS
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.entity_configs import (
+    ENTITIES_PER_READ,
     ConfigChangeWatcher,
     change_config,
     entities_of,
@@ -19,7 +21,7 @@ from ottla.controller.tree.entity_configs import (
     read_configs,
     write_config,
 )
-from ottla.controller.tree.store import StoreError, ZnodeStore, make_paths, set_or_create
+from ottla.controller.tree.store import CreateOp, StoreError, ZnodeStore, make_paths, set_or_create
 from ottla.controller.tree.znodes_admin import decode_config_change, encode_config_change
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
@@ -241,6 +243,31 @@ async def test_changes_that_pile_up_are_notified_with_their_last_state() -> None
         await write_config(store, "topics/t", {"a": value})
     await settle()
     assert listener.heard == [("topics", "t", {"a": "3"})]
+
+
+async def test_other_tasks_run_while_many_changes_are_notified() -> None:
+    store = await EmbeddedEnsemble().open()
+    await make_paths(store, [znodes.CONFIG_CHANGES])
+    taken: list[str] = []
+
+    async def take_all() -> None:
+        pytest.fail("nothing was missed")
+
+    watcher = ConfigChangeWatcher(
+        store, ManualRuntime(), lambda _kind, name, _properties: taken.append(name), take_all
+    )
+    await watcher.start()
+    changes = [encode_config_change(f"topics/t{number}") for number in range(50)]
+    await store.multi(
+        [CreateOp(znodes.CONFIG_CHANGE_PREFIX, each, sequential=True) for each in changes]
+    )
+    seen = [0]
+    while len(taken) < 50:
+        await asyncio.sleep(0)
+        seen.append(len(taken))
+    assert max(after - before for before, after in pairwise(seen)) <= ENTITIES_PER_READ
+    assert taken == [f"t{number}" for number in range(50)]
+    watcher.stop()
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER])

@@ -152,6 +152,8 @@ def test_broker_instance_is_beside_what_kafka_reads() -> None:
         b'{"version":5,"endpoints":["noport"]}',
         b'{"version":5,"endpoints":["CLIENT://h:1"]}',  # a listener without a security protocol
         b'{"version":5,"endpoints":["PLAINTEXT://h:x"]}',
+        b'{"version":5,"endpoints":["PLAINTEXT://h:3000000000"]}',
+        b'{"version":5,"endpoints":["C://h:1"],"listener_security_protocol_map":{"C":"TLS"}}',
         b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"features":{"f":3}}',
     ],
 )
@@ -185,7 +187,16 @@ def test_topics_of_older_versions() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b'{"partitions":{"x":[1]}}', b'{"partitions":{"0":["a"]}}', b'{"partitions":[]}'],
+    [
+        b"",
+        b"{",
+        b'{"partitions":{"x":[1]}}',
+        b'{"partitions":{"0":["a"]}}',
+        b'{"partitions":{"0":[3000000000]}}',
+        b'{"partitions":{"3000000000":[1]}}',
+        b'{"partitions":{"0":[1]},"topic_id":"xx"}',
+        b'{"partitions":[]}',
+    ],
 )
 def test_malformed_topic_names_its_path(data: bytes) -> None:
     if data == b'{"partitions":[]}':  # Kafka reads an empty list as no partitions
@@ -212,7 +223,13 @@ def test_state_as_kafka_3_9_writes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b'{"leader":1}', b'{"leader":"x","leader_epoch":1,"isr":[],"controller_epoch":1}']
+    "data",
+    [
+        b"",
+        b'{"leader":1}',
+        b'{"leader":"x","leader_epoch":1,"isr":[],"controller_epoch":1}',
+        b'{"leader":1,"leader_epoch":3000000000,"isr":[],"controller_epoch":1}',
+    ],
 )
 def test_malformed_state_names_its_path(data: bytes) -> None:
     with pytest.raises(MalformedZnode, match="partitions/0/state"):
