@@ -163,7 +163,8 @@ def consume(
     end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
     stops = None if follow else end()
     if until_ms is not None:
-        until = offsets_at(session, partitions, until_ms)
+        # Not beyond the last stable offset: what comes after it may never be readable.
+        until = offsets_at(session, partitions, until_ms, read_committed=read_committed)
         ends = stops or end()
         stops = {item: until[item] if until[item] >= 0 else ends[item] for item in partitions}
     reader = TopicReader(session, positions, stops, read_committed=read_committed)
