@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from ottla.cli.output import Failure, note, usage
 from ottla.cli.session import Session, explain
-from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.client.operations import ANY_VERSION, LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,7 +24,10 @@ EARLIEST = -2
 # Timestamps are 64-bit numbers.
 _MAX_TIME_MS = (1 << 63) - 1
 MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
 """Special timestamps of ListOffsets."""
+# The first version with EARLIEST_LOCAL (KIP-405).
+_WITH_EARLIEST_LOCAL = Versions(8)
 
 
 def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
@@ -57,6 +61,7 @@ def list_offsets(
     wanted: Mapping[TopicPartition, int],
     *,
     read_committed: bool = False,
+    versions: Versions = ANY_VERSION,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """(offset, timestamp) for the timestamp of each partition; offset -1: no record is that late.
 
@@ -82,7 +87,9 @@ def list_offsets(
                 for topic in dict.fromkeys(item.topic for item in partitions)
             ],
         )
-        response = session.call(ListOffsetsResponse, request, LeaderOf(partitions[0]))
+        response = session.call(
+            ListOffsetsResponse, request, LeaderOf(partitions[0]), versions=versions
+        )
         for topic_row in response.topics:
             for row in topic_row.partitions:
                 partition = TopicPartition(topic_row.name, row.partition_index)
@@ -103,6 +110,16 @@ def offsets_at(
     wanted = dict.fromkeys(partitions, timestamp)
     response = list_offsets(session, wanted, read_committed=read_committed)
     return {partition: offset for partition, (offset, _) in response.items()}
+
+
+def local_log_start(session: Session, partition: TopicPartition) -> int | None:
+    """The first offset on the leader's own disk; None if it does not say."""
+    try:
+        wanted = {partition: EARLIEST_LOCAL}
+        offset = list_offsets(session, wanted, versions=_WITH_EARLIEST_LOCAL)[partition][0]
+    except (UnsupportedApiError, KafkaError):
+        return None
+    return offset if offset >= 0 else None
 
 
 def offsets_since(
