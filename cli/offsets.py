@@ -176,12 +176,13 @@ def parse_duration(text: str) -> int:
     """Milliseconds of 90s, 15m, 2h, 7d, 250ms, or of ISO 8601's PT1H30M and P7D."""
     import re
 
-    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text.strip().lower())
+    found = re.fullmatch(r"(\d{1,15})(ms|s|m|h|d)", text.strip().lower())
     factors = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     if found is not None:
         return int(found.group(1)) * factors[found.group(2)]
     iso = re.fullmatch(
-        r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper()
+        r"P(?:(\d{1,15})D)?(?:T(?:(\d{1,15})H)?(?:(\d{1,15})M)?(?:(\d{1,15}(?:\.\d+)?)S)?)?",
+        text.strip().upper(),
     )
     if iso is None or not any(iso.groups()):
         raise usage(f"{text!r} is not a duration: write 90s, 15m, 2h, 7d or PT1H30M.")

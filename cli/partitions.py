@@ -132,7 +132,7 @@ def _from_file(path: str) -> list[TopicPartition]:
         assert isinstance(document, dict)
         rows = document["partitions"]
         return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
         raise usage(
             f'{path} needs {{"partitions": [{{"topic": "orders", "partition": 0}}]}}.'
         ) from None

@@ -47,5 +47,5 @@ def read_json_file(path: str) -> object:
             return json.load(source)
     except OSError as error:
         raise usage(f"{path}: {error.strerror}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise usage(f"{path} is not JSON: {error}.") from None
