@@ -18,6 +18,7 @@ from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatte
 from ottla.cli.session import Session, connected
 from ottla.cli.share_member import consume_shared
 from ottla.cli.share_session import AcknowledgeType
+from ottla.cli.values import typed_bytes
 from ottla.cli.zookeeper_command import consume_in_group
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
@@ -133,7 +134,7 @@ def consume(
             raise usage("--zookeeper needs --group.")
         consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
         return
-    wanted_key = None if find_key is None else find_key.encode()
+    wanted_key = None if find_key is None else typed_bytes(find_key)
 
     def is_wanted(record: Record) -> bool:
         return wanted_key is None or record.key == wanted_key
