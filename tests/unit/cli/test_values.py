@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.client_properties import read_client_properties
+from ottla.cli.configs import resource_of
 from ottla.cli.offsets import parse_duration, parse_time
 from ottla.cli.output import Failure, bytes_text, cell_text, print_rows
 from ottla.cli.produce import read_lines
@@ -164,3 +165,9 @@ def test_a_number_without_bound_is_no_broker(tmp_path: Path) -> None:
     path.write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1e999]}]}')
     with pytest.raises(Failure, match="needs"):
         read_plan(str(path))
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "one", "-1"])
+def test_what_is_no_id_of_a_broker(name: str) -> None:
+    with pytest.raises(Failure, match="is not the id of a broker"):
+        resource_of("broker", name)
