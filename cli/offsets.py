@@ -41,6 +41,17 @@ def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
     raise Failure(f"topic {topic} does not exist; see `ottla topics list`.")
 
 
+def without_leader(session: Session, topics: Iterable[str]) -> set[TopicPartition]:
+    """The partitions of topics that have no leader at the moment: no offset can be looked up."""
+    names = list(dict.fromkeys(topics))
+    return {
+        TopicPartition(topic.name or "", row.partition_index)
+        for topic in (session.client.metadata(names).topics if names else ())
+        for row in topic.partitions
+        if row.leader_id < 0
+    }
+
+
 def parse_partitions(session: Session, texts: Iterable[str]) -> list[TopicPartition]:
     """The partitions that `topic` (all of it), `topic:0` or `topic:0,2,5` name."""
     found: list[TopicPartition] = []
