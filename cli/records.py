@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, parse_time
+from ottla.cli.offsets import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    list_offsets,
+    offsets_at,
+    parse_partitions,
+    parse_time,
+)
 from ottla.cli.output import Cell, Failure, print_json, print_rows, usage
 from ottla.cli.session import Session, connected, explain
 from ottla.cli.values import read_json_file
-from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.client.operations import LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -27,6 +37,8 @@ EXAMPLES = """\
   ottla records delete --file offsets.json      the file format of kafka-delete-records
 """
 
+# The first version that returns the largest timestamp (KIP-734).
+_WITH_MAX_TIMESTAMP = Versions(7)
 ALL = -1  # the offset that stands for the end
 
 app = family("Delete records up to an offset or a time.", EXAMPLES)
@@ -126,7 +138,25 @@ def _targets(
         return dict.fromkeys(partitions, offset)
     ends = offsets_at(session, partitions, LATEST)
     at = offsets_at(session, partitions, parse_time(time))
+    _check_times(session, [item for item in partitions if at[item] < 0], ends)
     return {item: at[item] if at[item] >= 0 else ends[item] for item in partitions}
+
+
+def _check_times(
+    session: Session, partitions: list[TopicPartition], ends: Mapping[TopicPartition, int]
+) -> None:
+    """Raises Failure for a partition whose records have no times, as those of the oldest message
+    format: no record of it is found at or after any time, and all of them would be deleted."""
+    try:
+        newest = list_offsets(
+            session, dict.fromkeys(partitions, MAX_TIMESTAMP), versions=_WITH_MAX_TIMESTAMP
+        )
+    except UnsupportedApiError:
+        return  # a broker before Kafka 3.0
+    first = offsets_at(session, partitions, EARLIEST)
+    for item in partitions:
+        if newest[item][1] < 0 and first[item] < ends[item]:
+            raise Failure(f"the records of {item} have no timestamps; use --before-offset.")
 
 
 def _from_file(path: str) -> dict[TopicPartition, int]:

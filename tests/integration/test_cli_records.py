@@ -38,6 +38,16 @@ def test_keys_headers_and_tombstones(ottla: CommandLine) -> None:
     assert "with --key-separator every line needs a key" in wrong.errors
 
 
+def test_records_without_a_time_are_not_deleted_by_time(ottla: CommandLine) -> None:
+    ottla.done("produce", "timeless", "--json-lines", "-q", text='{"value": "x", "timestamp": -1}')
+    refused = ottla("records", "delete", "timeless", "--before-time", "2000-01-01", "--yes")
+    assert (refused.code, "have no timestamps" in refused.errors) == (1, True)
+    assert ottla.done("consume", "timeless").output == "x\n"
+    ottla.done("records", "delete", "timeless", "--before-offset", "-1", "--yes")
+    # There is nothing left that could have a time.
+    ottla.done("records", "delete", "timeless", "--before-time", "2000-01-01", "--yes")
+
+
 def test_arguments_need_not_be_text(ottla: CommandLine) -> None:
     options = ["--key", "k\udcff", "-H", "h=\udcfe", "--null", "\udcfd", "-q"]
     ottla.done("produce", "bytes", *options, text=b"a\n\xfd\n")
