@@ -86,6 +86,8 @@ def elect_leaders(
     file: Annotated[str, typer.Option("--file", help="JSON file of kafka-leader-election.")] = "",
 ) -> None:
     """Elect the preferred leader of each partition."""
+    if file and names:
+        raise usage("name partitions or --file, not both.")
     if file:
         chosen: list[TopicPartition] | None = _from_file(file)
     else:

@@ -130,6 +130,8 @@ def _targets(
     session: Session, names: list[str], offset: int | None, time: str, path: str
 ) -> dict[TopicPartition, int]:
     if path:
+        if names or offset is not None or time:
+            raise usage("--file names the partitions and offsets; leave out the others.")
         return _from_file(path)
     if not names or (offset is None) == (not time):
         raise usage("name partitions with one of --before-offset and --before-time, or --file.")

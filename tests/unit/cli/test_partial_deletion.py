@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.groups import app as groups
+from ottla.cli.partitions import app as partitions
 from ottla.cli.records import app as records
 from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -76,3 +77,16 @@ def test_an_offset_below_all_is_wrong_usage(
         path.write_text(f'{{"partitions": [{{"topic":"t","partition":0,"offset":{offset}}}]}}')
         done = CliRunner().invoke(records, ["delete", "--file", str(path), "--yes"])
         assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_file_and_other_partitions_are_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster(NO_LEADER))
+    path = tmp_path / "offsets.json"
+    path.write_text('{"partitions": [{"topic": "t", "partition": 0, "offset": 5}]}')
+    for arguments in (["t:0"], ["--before-offset", "1"], ["--before-time", "2026-01-01"]):
+        done = CliRunner().invoke(records, ["delete", *arguments, "--file", str(path), "--yes"])
+        assert (done.exit_code, done.stdout) == (2, "")
+    done = CliRunner().invoke(partitions, ["elect-leaders", "t:0", "--file", str(path)])
+    assert (done.exit_code, done.stdout) == (2, "")
