@@ -174,7 +174,8 @@ def consume(
     try:
         for item, record in reader.records():
             if is_wanted(record):
-                out.write(show(item.topic, item.partition, record))
+                with reader.processing(item, record):
+                    out.write(show(item.topic, item.partition, record))
                 written += 1
             if follow and reader.at_end_of_response:
                 out.flush()

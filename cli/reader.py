@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ottla.cli.offsets import local_log_start
 from ottla.cli.output import Failure
@@ -70,6 +71,15 @@ class TopicReader:
         open_partitions = self._open()
         if open_partitions:
             yield from self._round(open_partitions)
+
+    @contextmanager
+    def processing(self, partition: TopicPartition, record: Record) -> Iterator[None]:
+        """Around what is done with a record: one that Ctrl-C interrupts is not read yet."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.positions[partition] = record.offset
+            raise
 
     def _round(
         self, open_partitions: list[TopicPartition]
