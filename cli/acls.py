@@ -221,7 +221,8 @@ def _filter(
     return DeleteAclsFilter(
         ResourceType.ANY if resource is None else resource.kind,
         None if resource is None else resource.name,
-        PatternType.ANY if resource is None else pattern,
+        # Without a name, --prefixed alone narrows what is removed.
+        PatternType.ANY if resource is None and pattern is PatternType.LITERAL else pattern,
         principal,
         host,
         operation,

@@ -246,7 +246,7 @@ def resource_of(kind: str, name: str) -> tuple[str, str]:
         return singular, ""
     if not name:
         raise usage(f"{singular} needs a name after it.")
-    if singular in ("broker", "logger") and not name.isdigit():
+    if singular in ("broker", "logger") and not (name.isascii() and name.isdigit()):
         raise usage(f"{name!r} is not the id of a broker; see `ottla cluster info`.")
     return singular, name
 

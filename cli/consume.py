@@ -18,6 +18,7 @@ from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatte
 from ottla.cli.session import Session, connected
 from ottla.cli.share_member import consume_shared
 from ottla.cli.share_session import AcknowledgeType
+from ottla.cli.values import typed_bytes
 from ottla.cli.zookeeper_command import consume_in_group
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
@@ -133,7 +134,7 @@ def consume(
             raise usage("--zookeeper needs --group.")
         consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
         return
-    wanted_key = None if find_key is None else find_key.encode()
+    wanted_key = None if find_key is None else typed_bytes(find_key)
 
     def is_wanted(record: Record) -> bool:
         return wanted_key is None or record.key == wanted_key
@@ -163,7 +164,8 @@ def consume(
     end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
     stops = None if follow else end()
     if until_ms is not None:
-        until = offsets_at(session, partitions, until_ms)
+        # Not beyond the last stable offset: what comes after it may never be readable.
+        until = offsets_at(session, partitions, until_ms, read_committed=read_committed)
         ends = stops or end()
         stops = {item: until[item] if until[item] >= 0 else ends[item] for item in partitions}
     reader = TopicReader(session, positions, stops, read_committed=read_committed)
@@ -172,7 +174,8 @@ def consume(
     try:
         for item, record in reader.records():
             if is_wanted(record):
-                out.write(show(item.topic, item.partition, record))
+                with reader.processing(item, record):
+                    out.write(show(item.topic, item.partition, record))
                 written += 1
             if follow and reader.at_end_of_response:
                 out.flush()

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from ottla.cli.output import Failure, print_json, say
-from ottla.cli.session import Session, check
+from ottla.cli.session import Session, check, explain
 from ottla.protocol.client.operations import CoordinatorOf
+from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
@@ -40,6 +41,8 @@ def delete_groups(
             deleted.append(group)
         except Failure as failure:
             problems.append(str(failure))
+        except KafkaError as error:  # there is no coordinator
+            problems.append(f"group {group}: {explain(error.code, error.message)}")
     if session.json:
         print_json({"deleted": deleted})
     else:

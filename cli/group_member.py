@@ -222,7 +222,8 @@ def follow_as_member(
                     time.sleep(MAX_WAIT_MS / 1000)  # more members than partitions
                 for item, record in reader.one_round():
                     if wanted(record):
-                        out.write(show(item.topic, item.partition, record))
+                        with reader.processing(item, record):
+                            out.write(show(item.topic, item.partition, record))
                         written += 1
                         if written == limit:
                             break
@@ -233,8 +234,8 @@ def follow_as_member(
             member.commit(reader.positions)
     except KeyboardInterrupt:
         note("")
+        out.flush()  # what cannot be written is not committed
         if reader is not None:
             member.commit(reader.positions)
     finally:
-        out.flush()
         member.leave()

@@ -13,7 +13,7 @@ from ottla.cli.group_events import group_events
 from ottla.cli.group_members import Member, described
 from ottla.cli.group_positions import all_committed
 from ottla.cli.group_reset import reset_offsets
-from ottla.cli.offsets import LATEST, offsets_at, parse_partitions
+from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, without_leader
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import CoordinatorOf, Node
@@ -129,7 +129,11 @@ def _lag_rows(
     owners = {item: member for member in members for item in member.partitions}
     partitions = sorted(item for item in {*offsets, *owners} if not topics or item.topic in topics)
     ends: dict[TopicPartition, int | None] = {}
+    leaderless = without_leader(session, (item.topic for item in partitions))
     for item in partitions:
+        if item in leaderless:
+            ends[item] = None
+            continue
         try:
             ends |= offsets_at(session, [item], LATEST)
         except KafkaError as error:  # the topic is deleted, its offsets are not

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from ottla.cli.output import Failure, note, usage
 from ottla.cli.session import Session, explain
-from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.client.operations import ANY_VERSION, LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,7 +24,10 @@ EARLIEST = -2
 # Timestamps are 64-bit numbers.
 _MAX_TIME_MS = (1 << 63) - 1
 MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
 """Special timestamps of ListOffsets."""
+# The first version with EARLIEST_LOCAL (KIP-405).
+_WITH_EARLIEST_LOCAL = Versions(8)
 
 
 def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
@@ -35,6 +39,17 @@ def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
         numbers = sorted(item.partition_index for item in row.partitions)
         return [TopicPartition(topic, number) for number in numbers]
     raise Failure(f"topic {topic} does not exist; see `ottla topics list`.")
+
+
+def without_leader(session: Session, topics: Iterable[str]) -> set[TopicPartition]:
+    """The partitions of topics that have no leader at the moment: no offset can be looked up."""
+    names = list(dict.fromkeys(topics))
+    return {
+        TopicPartition(topic.name or "", row.partition_index)
+        for topic in (session.client.metadata(names).topics if names else ())
+        for row in topic.partitions
+        if row.leader_id < 0
+    }
 
 
 def parse_partitions(session: Session, texts: Iterable[str]) -> list[TopicPartition]:
@@ -57,6 +72,7 @@ def list_offsets(
     wanted: Mapping[TopicPartition, int],
     *,
     read_committed: bool = False,
+    versions: Versions = ANY_VERSION,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """(offset, timestamp) for the timestamp of each partition; offset -1: no record is that late.
 
@@ -82,7 +98,9 @@ def list_offsets(
                 for topic in dict.fromkeys(item.topic for item in partitions)
             ],
         )
-        response = session.call(ListOffsetsResponse, request, LeaderOf(partitions[0]))
+        response = session.call(
+            ListOffsetsResponse, request, LeaderOf(partitions[0]), versions=versions
+        )
         for topic_row in response.topics:
             for row in topic_row.partitions:
                 partition = TopicPartition(topic_row.name, row.partition_index)
@@ -103,6 +121,16 @@ def offsets_at(
     wanted = dict.fromkeys(partitions, timestamp)
     response = list_offsets(session, wanted, read_committed=read_committed)
     return {partition: offset for partition, (offset, _) in response.items()}
+
+
+def local_log_start(session: Session, partition: TopicPartition) -> int | None:
+    """The first offset on the leader's own disk; None if it does not say."""
+    try:
+        wanted = {partition: EARLIEST_LOCAL}
+        offset = list_offsets(session, wanted, versions=_WITH_EARLIEST_LOCAL)[partition][0]
+    except (UnsupportedApiError, KafkaError):
+        return None
+    return offset if offset >= 0 else None
 
 
 def offsets_since(
@@ -159,12 +187,13 @@ def parse_duration(text: str) -> int:
     """Milliseconds of 90s, 15m, 2h, 7d, 250ms, or of ISO 8601's PT1H30M and P7D."""
     import re
 
-    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text.strip().lower())
+    found = re.fullmatch(r"(\d{1,15})(ms|s|m|h|d)", text.strip().lower())
     factors = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     if found is not None:
         return int(found.group(1)) * factors[found.group(2)]
     iso = re.fullmatch(
-        r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper()
+        r"P(?:(\d{1,15})D)?(?:T(?:(\d{1,15})H)?(?:(\d{1,15})M)?(?:(\d{1,15}(?:\.\d+)?)S)?)?",
+        text.strip().upper(),
     )
     if iso is None or not any(iso.groups()):
         raise usage(f"{text!r} is not a duration: write 90s, 15m, 2h, 7d or PT1H30M.")

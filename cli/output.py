@@ -125,12 +125,18 @@ def bytes_text(count: int) -> str:
 
 
 def time_text(timestamp_ms: int) -> str | None:
-    """Local time with its offset, as ISO 8601; None for "no time" (a negative number)."""
+    """Local time with its offset, as ISO 8601; None for "no time" (a negative number).
+
+    The number itself after the year 9999: producers that send microseconds are common.
+    """
     if timestamp_ms < 0:
         return None
     from datetime import UTC, datetime
 
-    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
     return moment.isoformat(timespec="milliseconds")
 
 

@@ -86,6 +86,8 @@ def elect_leaders(
     file: Annotated[str, typer.Option("--file", help="JSON file of kafka-leader-election.")] = "",
 ) -> None:
     """Elect the preferred leader of each partition."""
+    if file and names:
+        raise usage("name partitions or --file, not both.")
     if file:
         chosen: list[TopicPartition] | None = _from_file(file)
     else:
@@ -132,7 +134,7 @@ def _from_file(path: str) -> list[TopicPartition]:
         assert isinstance(document, dict)
         rows = document["partitions"]
         return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
         raise usage(
             f'{path} needs {{"partitions": [{{"topic": "orders", "partition": 0}}]}}.'
         ) from None

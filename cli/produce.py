@@ -13,7 +13,7 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.output import Failure, note, print_json, usage
 from ottla.cli.session import Session, check, connected, explain
-from ottla.cli.values import CODEC_NAMES, codec_id, parse_settings
+from ottla.cli.values import CODEC_NAMES, codec_id, parse_settings, typed_bytes
 from ottla.protocol.client.errors import ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import LeaderOf
 from ottla.protocol.errors import ErrorCode
@@ -90,7 +90,7 @@ def produce(
     """
     if acks not in _ACKS:
         raise usage(f"--acks {acks} is not one of all, 1, 0.")
-    headers: Headers = [(name, text.encode()) for name, text in parse_settings(header).items()]
+    headers = _headers(header)
     parser = _LineParser(key, key_separator, headers, null_value, json_lines)
     writer = Writer(session, topic, codec_id(codec), _ACKS[acks], partition)
     source = _open(file)
@@ -106,6 +106,15 @@ def produce(
         print_json({"topic": topic, "records": writer.count, "bytes": writer.bytes})
     elif not quiet:
         note(f"{writer.count} record(s) written to {topic}.")
+
+
+def _headers(texts: list[str] | None) -> Headers:
+    given = parse_settings(texts)
+    try:
+        "".join(given).encode()
+    except UnicodeEncodeError:
+        raise usage("the name of a header is not UTF-8 text.") from None
+    return [(name, typed_bytes(text)) for name, text in given.items()]
 
 
 def _open(path: str) -> BinaryIO:
@@ -144,10 +153,10 @@ class _LineParser:
         null_value: str | None,
         json_lines: bool,
     ) -> None:
-        self._key = None if key is None else key.encode()
-        self._separator = separator.replace("\\t", "\t").encode()
+        self._key = None if key is None else typed_bytes(key)
+        self._separator = typed_bytes(separator.replace("\\t", "\t"))
         self._headers = headers
-        self._null = None if null_value is None else null_value.encode()
+        self._null = None if null_value is None else typed_bytes(null_value)
         self._json = json_lines
 
     def record(self, line: bytes) -> NewRecord:
@@ -159,7 +168,7 @@ class _LineParser:
             key, found, value = line.partition(self._separator)
             if not found:
                 raise usage(
-                    f"no {self._separator.decode()!r} in the line {_shown(line)}: "
+                    f"no {_shown(self._separator)} in the line {_shown(line)}: "
                     "with --key-separator every line needs a key."
                 )
         return now_ms, key, None if value == self._null else value, self._headers
@@ -171,13 +180,14 @@ class _LineParser:
             row = json.loads(line)
             pairs = row.get("headers") or []
             pairs = list(pairs.items()) if isinstance(pairs, dict) else pairs
-            headers = [(str(name), _bytes_of(value)) for name, value in pairs]
+            # A name can be half of a surrogate pair, which no encoding takes.
+            headers = [(str(name).encode().decode(), _bytes_of(value)) for name, value in pairs]
             given = row.get("timestamp")
             timestamp = now_ms if given is None else int(given)
             if not -(1 << 63) <= timestamp < 1 << 63:
                 raise ValueError(timestamp)
             return timestamp, _bytes_of(row.get("key")), _bytes_of(row.get("value")), headers
-        except (ValueError, TypeError, AttributeError, OverflowError):
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise usage(
                 f"the line {_shown(line)} is not a JSON object with key, value and headers."
             ) from None

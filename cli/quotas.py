@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -89,7 +90,8 @@ def describe(
             for value in entry.values
         )
     if session.json:
-        print_json(rows)
+        # JSON has no infinity, which brokers take for request_percentage.
+        print_json([row | {"limit": None} if row["limit"] == math.inf else row for row in rows])
     else:
         columns = ["user", "client", "ip", "quota", "limit"]
         print_rows(rows, columns, empty="No quotas are set.")

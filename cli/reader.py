@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from ottla.cli.offsets import local_log_start
+from ottla.cli.output import Failure
 from ottla.cli.session import Session, check
 from ottla.protocol.client.operations import LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode
@@ -16,6 +19,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
@@ -68,6 +72,15 @@ class TopicReader:
         if open_partitions:
             yield from self._round(open_partitions)
 
+    @contextmanager
+    def processing(self, partition: TopicPartition, record: Record) -> Iterator[None]:
+        """Around what is done with a record: one that Ctrl-C interrupts is not read yet."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.positions[partition] = record.offset
+            raise
+
     def _round(
         self, open_partitions: list[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, Record]]:
@@ -111,8 +124,14 @@ class TopicReader:
                 if data.error_code in _MOVED:
                     self._session.client.forget_leader(partition)
                     continue
-                check(data.error_code, f"{partition} at offset {self.positions[partition]}")
-                yield from self._decode(partition, data)
+                where = f"{partition} at offset {self.positions[partition]}"
+                check(data.error_code, where)
+                try:
+                    yield from self._decode(partition, data)
+                except RecordsError as error:
+                    raise Failure(f"{where} or after it cannot be read: {error}.") from None
+                if not data.records and not response.throttle_time_ms:
+                    self._end_if_nothing_is_left(partition, data)
 
     def _decode(
         self, partition: TopicPartition, data: PartitionData
@@ -144,6 +163,21 @@ class TopicReader:
         if stop is not None:
             reached = min(reached, stop)
         self.positions[partition] = max(self.positions[partition], reached)
+
+    def _end_if_nothing_is_left(self, partition: TopicPartition, data: PartitionData) -> None:
+        """Goes to the end if no record is left below it: compaction can remove the last ones.
+
+        A response is also empty while a read of tiered storage takes long, so that only what is on
+        the leader's own disk counts.
+        """
+        if self._stops is None:
+            return
+        known = data.last_stable_offset if self._read_committed else data.high_watermark
+        stop, position = self._stops[partition], self.positions[partition]
+        if position < stop <= known:
+            first = local_log_start(self._session, partition)
+            if first is not None and first <= position:
+                self.positions[partition] = stop
 
 
 class _AbortedTransactions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 
 import typer
@@ -135,14 +135,23 @@ def execute(
     for item in plan:
         if item not in before:
             raise Failure(f"{item} does not exist; see `ottla topics describe {item.topic}`.")
-    if ongoing(session) and not additional:
+    moving = ongoing(session)
+    if moving and not additional:
         raise Failure(
             "a reassignment is in progress: wait (`ottla partitions reassign list`), or add "
             "--additional."
         )
     old = {item: before[item] for item in plan}
     if throttled is not None:
-        throttle(session, before, plan, throttled)
+        # A throttle replaces the list of replicas of its topic: those that move already stay in it.
+        others = {item: row for item, row in moving.items() if item not in plan}
+        before |= {
+            item: _without(row.replicas, row.adding_replicas) for item, row in others.items()
+        }
+        targets = {
+            item: _without(row.replicas, row.removing_replicas) for item, row in others.items()
+        }
+        throttle(session, before, targets | plan, throttled)
     _alter(session, plan)
     if session.json:
         print_json({"started": plan_document(plan), "before": plan_document(old)})
@@ -150,6 +159,10 @@ def execute(
         say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
         say(f"Reassignment of {len(plan)} partition(s) started.")
         say("Check it with `ottla partitions reassign verify`.")
+
+
+def _without(replicas: list[int], others: list[int]) -> list[int]:
+    return [broker for broker in replicas if broker not in others]
 
 
 def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None]) -> None:
@@ -291,9 +304,19 @@ def verify(
         print_rows(rows, ["topic", "partition", "planned", "replicas", "state"])
     open_rows = [row for row in rows if row["state"] != "complete"]
     if not any(item in moving for item in plan) and not keep_throttle:
-        remove_throttle(session, dict.fromkeys(i.topic for i in plan), session.broker_ids())
+        _end_throttle(session, plan, moving)
     if open_rows:
         raise Failure(f"{len(open_rows)} of {len(rows)} partition(s) are not as planned yet.")
+
+
+def _end_throttle(
+    session: Session, done: Iterable[TopicPartition], moving: Collection[TopicPartition]
+) -> None:
+    """Brokers have one rate for all reassignments, so it stays until the last one is complete."""
+    if moving:
+        note("Throttles stay while other reassignments are in progress; verify removes them later.")
+    else:
+        remove_throttle(session, dict.fromkeys(item.topic for item in done), session.broker_ids())
 
 
 def _watch(session: Session, plan: Plan) -> None:
@@ -345,7 +368,7 @@ def cancel(
         note("No such reassignment is in progress.")
         return
     _alter(session, dict.fromkeys(chosen))
-    remove_throttle(session, dict.fromkeys(i.topic for i in chosen), session.broker_ids())
+    _end_throttle(session, chosen, moving.keys() - set(chosen))
     if session.json:
         print_json({"cancelled": [str(item) for item in chosen]})
     else:

@@ -29,7 +29,7 @@ def read_plan(path: str) -> Plan:
             if item in plan or not replicas or len(set(replicas)) < len(replicas):
                 raise usage(f"{path}: {item} is duplicated, or has no replica or a duplicate one.")
             plan[item] = replicas
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
         raise usage(
             f'{path} needs {{"version": 1, "partitions": [{{"topic": "orders", '
             '"partition": 0, "replicas": [1, 2]}}]}.'

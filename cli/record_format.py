@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ottla.broker.runtime.printable import printable_lines
 from ottla.cli.output import time_text, usage
+from ottla.cli.values import typed_bytes
 from ottla.protocol.records.record import Record
 
 FORMATS = ("text", "json", "hex", "raw")
@@ -48,7 +49,7 @@ def formatter(name: str, options: LineOptions) -> Formatter:
         if options.key:
             parts.append(as_text(record.key))
         parts.append(as_text(record.value))
-        return (options.separator.join(parts) + "\n").encode()
+        return typed_bytes(options.separator.join(parts) + "\n")
 
     return line
 
@@ -57,7 +58,7 @@ def for_terminal(show: Formatter) -> Formatter:
     """The same lines without control characters but tabs and line ends: records are not trusted to
     control the terminal of the person who reads them."""
     return lambda topic, partition, record: printable_lines(
-        show(topic, partition, record).decode()
+        show(topic, partition, record).decode("utf-8", "backslashreplace")
     ).encode()
 
 

@@ -22,7 +22,15 @@ import typer
 
 from ottla.cli.client_properties import read_client_properties
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
-from ottla.cli.output import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, print_error, usage
+from ottla.cli.output import (
+    FAILED,
+    UNAUTHENTICATED,
+    UNREACHABLE,
+    USAGE,
+    Failure,
+    print_error,
+    usage,
+)
 from ottla.protocol.client.errors import (
     AuthenticationError,
     ClientError,
@@ -38,7 +46,7 @@ from ottla.protocol.client.operations import (
     retriable_code,
 )
 from ottla.protocol.client.security import Security
-from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError, UnencodableError
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
@@ -235,6 +243,8 @@ def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
         raise ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:
         raise ended(explain(error.code, error.message), FAILED) from None
+    except UnencodableError as error:
+        raise ended(f"a value of the command does not fit: {error}.", USAGE) from None
     except ProtocolError as error:
         raise ended(
             f"this broker is too old or too new for this command: {error}", FAILED

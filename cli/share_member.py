@@ -151,18 +151,23 @@ def consume_shared(
             empty_rounds += 1
             left = MAX_RECORDS if limit is None else min(MAX_RECORDS, limit - written)
             for share_session, records in member.poll(left):
+                printed: list[AcquiredRecord] = []
                 try:
                     for item in records[: None if limit is None else limit - written]:
                         out.write(show(topic, item.where.partition, item.record))
-                        if kind != AcknowledgeType.RELEASE:
-                            share_session.set_type(item, kind)
-                        written += 1
-                    out.flush()
+                        printed.append(item)
                 finally:
-                    if records:
-                        empty_rounds = 0
+                    try:
+                        out.flush()
+                        # Only now: what cannot be written to the output is delivered again.
                         if kind != AcknowledgeType.RELEASE:
+                            for item in printed:
+                                share_session.set_type(item, kind)
+                    finally:
+                        if records and kind != AcknowledgeType.RELEASE:
                             lost += share_session.acknowledge()
+                written += len(printed)
+                empty_rounds = 0 if records else empty_rounds
                 if written == limit:
                     break
     except KeyboardInterrupt:

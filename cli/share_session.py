@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla.cli.output import Failure
 from ottla.cli.reader import MAX_BYTES
 from ottla.cli.session import Session, check
 from ottla.protocol.client.operations import Node
@@ -17,6 +18,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import share_acknowledge as acknowledging
 from ottla.protocol.messages import share_fetch as fetching
 from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.record import Record
 
@@ -128,7 +130,12 @@ class ShareSession:
                     moved.add(where)
                     continue
                 check(row.error_code, f"partition {row.partition_index}", row.error_message)
-                records += self._decode(where, row)
+                try:
+                    records += self._decode(where, row)
+                except RecordsError as error:
+                    raise Failure(
+                        f"records of partition {row.partition_index} cannot be read: {error}."
+                    ) from None
         return records, moved
 
     def _decode(self, where: SharePartition, row: fetching.PartitionData) -> list[AcquiredRecord]:

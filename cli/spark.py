@@ -34,6 +34,9 @@ app = family(
       --decode avro --schema-registry http://registry:8081""",
 )
 
+# Partitions by date and hour are the same on every machine, and no hour comes twice a year.
+UTC = ("spark.sql.session.timeZone", "UTC")
+
 MasterOption = Annotated[
     str, typer.Option("--master", help="Spark's master; without it this machine, all cores.")
 ]
@@ -207,7 +210,7 @@ def land(
         )
         content = land_options(request)
         # What the job prints is its progress.
-        settings = [("spark.log.level", "WARN"), *parse_settings(conf or ())]
+        settings = [("spark.log.level", "WARN"), UTC, *parse_settings(conf or ())]
         if format == ICEBERG:
             settings = iceberg_catalog(to) + settings
         tables = (format,) if format in TABLE_PACKAGES else ()

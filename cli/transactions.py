@@ -14,6 +14,7 @@ from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, time_text
 from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import TRANSACTION, CoordinatorOf, LeaderOf, Node, Versions
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -219,7 +220,10 @@ def find_hanging(
 def _open_by_coordinators(
     session: Session, producer_ids: set[int]
 ) -> set[tuple[TopicPartition, int]]:
-    """The partitions that coordinators have in open transactions of these producers."""
+    """The partitions that coordinators have in open transactions of these producers.
+
+    Raises Failure if a coordinator does not say: its transactions are not hanging.
+    """
     if not producer_ids:
         return set()
     found: set[tuple[TopicPartition, int]] = set()
@@ -229,10 +233,14 @@ def _open_by_coordinators(
             ListTransactionsRequest(producer_id_filters=sorted(producer_ids)),
             Node(broker),
         )
+        check(listed.error_code, f"broker {broker}")
         ids = [row.transactional_id for row in listed.transaction_states]
         if ids:
             request = DescribeTransactionsRequest(transactional_ids=ids)
             response = session.call(DescribeTransactionsResponse, request, Node(broker))
+            for state in response.transaction_states:
+                if state.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    check(state.error_code, f"transactional id {state.transactional_id}")
             found |= {
                 (TopicPartition(topic.topic, number), row.producer_id)
                 for row in response.transaction_states

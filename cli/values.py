@@ -35,6 +35,11 @@ def parse_settings(texts: list[str] | None) -> dict[str, str]:
     return found
 
 
+def typed_bytes(text: str) -> bytes:
+    """The bytes of an argument as they were typed, which need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def read_json_file(path: str) -> object:
     """The document in a file ("-": standard input); a Failure that names the line otherwise."""
     import json
@@ -47,5 +52,5 @@ def read_json_file(path: str) -> object:
             return json.load(source)
     except OSError as error:
         raise usage(f"{path}: {error.strerror}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise usage(f"{path} is not JSON: {error}.") from None

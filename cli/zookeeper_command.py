@@ -37,12 +37,22 @@ def consume_in_group(
             while written != limit:
                 records = consumer.poll()
                 wanted = len(records) if limit is None else limit - written
-                for partition, record in records[:wanted]:
-                    out.write(show(partition.topic, partition.partition, record))
-                    written += 1
-                for partition, record in reversed(records[wanted:]):
-                    consumer.positions[partition] = record.offset  # not printed: read again
-                out.flush()
+                printed = 0
+                try:
+                    try:
+                        for partition, record in records[:wanted]:
+                            out.write(show(partition.topic, partition.partition, record))
+                            printed += 1
+                    finally:
+                        out.flush()
+                except OSError:
+                    printed = 0
+                    raise
+                finally:
+                    # The consumer commits when it is closed, also after Ctrl-C.
+                    for partition, record in reversed(records[printed:]):
+                        consumer.positions[partition] = record.offset  # not printed: read again
+                written += printed
     except KeyboardInterrupt:
         note("")
     finally:

@@ -139,7 +139,12 @@ class ZookeeperConsumer:
         if not self.positions:
             self._changed.wait(0.2)  # nothing to read until a member leaves
             return []
-        return list(self._log.fetch(self.positions))
+        before = dict(self.positions)
+        try:
+            return list(self._log.fetch(self.positions))
+        except BaseException:
+            self.positions.update(before)  # what the caller does not get is read again
+            raise
 
     def commit(self) -> None:
         """Stores the positions that have changed."""

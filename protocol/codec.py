@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from ottla.protocol.decode_compiler import DecodeCompiler
 from ottla.protocol.encode_compiler import EncodeCompiler
-from ottla.protocol.errors import ProtocolError, UnsupportedVersionError
+from ottla.protocol.errors import ProtocolError, UnencodableError, UnsupportedVersionError
 from ottla.protocol.layout import Layout
 from ottla.protocol.message import Message, Sliceable
 from ottla.protocol.primitives import Buffer, Malformed
@@ -244,10 +244,10 @@ def _compile_encoder(cls: type[M], version: int, *, sliced: bool = False) -> Enc
     def failure(error: Exception, lines: LineFields) -> ProtocolError:
         traceback = _innermost(error, code)
         field = _field_that_fails(lines[traceback.tb_lineno], traceback)
-        reason = str(error)
-        if not isinstance(error, Malformed):
-            reason = f"the value cannot be encoded: {error}"
-        return ProtocolError(reason, api=cls.NAME, version=version, field=field)
+        if isinstance(error, Malformed):
+            return ProtocolError(str(error), api=cls.NAME, version=version, field=field)
+        reason = f"the value cannot be encoded: {error}"
+        return UnencodableError(reason, api=cls.NAME, version=version, field=field)
 
     names = compiler.names | {"ERRORS": _ENCODE_ERRORS, "failure": failure}
     function = _execute(compiler.source, "encode", cls, version, names)

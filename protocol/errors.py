@@ -219,6 +219,10 @@ class ProtocolError(Exception):
         return f"{place}: {self.reason}" if place else self.reason
 
 
+class UnencodableError(ProtocolError):
+    """A message with a value that its field cannot hold: a number too large, text not in UTF-8."""
+
+
 class UnsupportedVersionError(ProtocolError):
     """A request with an API key or a version of it that we have no definition of."""
 

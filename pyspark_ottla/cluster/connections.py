@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,6 +34,8 @@ IDLE_CLIENTS_MAX = 6
 # Oldest first; the same key may come more than once. The process id is there because Spark forks
 # its workers: a connection must not be used by parent and child.
 _idle: deque[tuple[int, ClientOptions, BlockingClient]] = deque()
+# The driver ends transactions in several threads, which take clients at the same time.
+_idle_lock = threading.Lock()
 
 
 @contextmanager
@@ -94,20 +97,25 @@ def connect(options: ClientOptions) -> BlockingClient:
 
 def acquire_client(options: ClientOptions) -> BlockingClient:
     """An idle client of this process for these options, or a new one."""
-    for entry in reversed(_idle):
-        if entry[:2] == (os.getpid(), options):
-            _idle.remove(entry)
-            return entry[2]
+    with _idle_lock:
+        for entry in reversed(_idle):
+            if entry[:2] == (os.getpid(), options):
+                _idle.remove(entry)
+                return entry[2]
     return connect(options)
 
 
 def release_client(options: ClientOptions, client: BlockingClient) -> None:
     """Keeps the client for the next task; the one idle for longest goes if there are too many."""
-    _idle.append((os.getpid(), options, client))
-    while len(_idle) > IDLE_CLIENTS_MAX:
-        pid, _, oldest = _idle.popleft()
-        if pid == os.getpid():
-            oldest.close()
+    surplus: list[BlockingClient] = []
+    with _idle_lock:
+        _idle.append((os.getpid(), options, client))
+        while len(_idle) > IDLE_CLIENTS_MAX:
+            pid, _, oldest = _idle.popleft()
+            if pid == os.getpid():
+                surplus.append(oldest)
+    for each in surplus:
+        each.close()
 
 
 @contextmanager

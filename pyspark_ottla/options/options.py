@@ -10,6 +10,7 @@ spelling. `parse_source_options` does what both kinds of reading share and runs 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -286,8 +287,11 @@ def _python_pattern(value: str) -> str:
     """A Java regular expression in Python's syntax; the difference is small for topic names."""
     pattern = re.sub(r"\(\?<([A-Za-z]\w*)>", r"(?P<\1>", value)
     try:
-        re.compile(pattern)
-    except re.error as error:
+        with warnings.catch_warnings():
+            # Of sets within sets, which are intersections and unions in Java, characters in Python.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(pattern)
+    except (re.error, FutureWarning) as error:
         raise ConnectorError(
             errors.INVALID_OPTION,
             f"The option subscribePattern is no regular expression: {value!r} ({error})",

@@ -135,7 +135,8 @@ class BatchBuilder:
 
     def _timestamps(self, columns: Columns, kind: Any) -> Array:
         timestamps = columns.timestamps
-        odd = np.abs(timestamps) > TIMESTAMP_MS_MAX
+        # Not np.abs: the lowest number of 64 bits has no positive counterpart.
+        odd = (timestamps > TIMESTAMP_MS_MAX) | (timestamps < -TIMESTAMP_MS_MAX)
         if odd.any() and not self._null_on_error:
             row = int(np.flatnonzero(odd)[0])
             raise ConnectorError(

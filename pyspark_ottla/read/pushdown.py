@@ -50,7 +50,8 @@ def bounds_of(filters: Iterable[Any]) -> Bounds:
 
 def _narrowed(bounds: Bounds, kind: str, column: str, value: Any) -> Bounds:
     """`bounds` and one filter more; the same bounds if the filter narrows nothing."""
-    values = _values(kind, value)
+    # Values of other columns may be lists and structs, which no set holds.
+    values = _values(kind, value) if column in ("topic", "partition", "offset") else None
     if column == "topic":
         if values is not None:
             return bounds._replace(topics=_both(bounds.topics, values))

@@ -100,7 +100,8 @@ def header_bytes(headers: Array, count: int) -> Array:
     headers = pc.fill_null(headers, pa.scalar([], headers.type))
     entries = headers.flatten()
     key = pc.fill_null(entries.field(0), "").cast(pa.binary())
-    value = entries.field(1)
+    # With spark.sql.execution.arrow.useLargeVarTypes they come as large types.
+    value = entries.field(1).cast(pa.binary())
     joined = pc.binary_join_element_wise(
         varints([zigzag(lengths(key))]),
         key,

@@ -38,6 +38,36 @@ def test_keys_headers_and_tombstones(ottla: CommandLine) -> None:
     assert "with --key-separator every line needs a key" in wrong.errors
 
 
+def test_records_without_a_time_are_not_deleted_by_time(ottla: CommandLine) -> None:
+    ottla.done("produce", "timeless", "--json-lines", "-q", text='{"value": "x", "timestamp": -1}')
+    refused = ottla("records", "delete", "timeless", "--before-time", "2000-01-01", "--yes")
+    assert (refused.code, "have no timestamps" in refused.errors) == (1, True)
+    assert ottla.done("consume", "timeless").output == "x\n"
+    ottla.done("records", "delete", "timeless", "--before-offset", "-1", "--yes")
+    # There is nothing left that could have a time.
+    ottla.done("records", "delete", "timeless", "--before-time", "2000-01-01", "--yes")
+
+
+def test_arguments_need_not_be_text(ottla: CommandLine) -> None:
+    options = ["--key", "k\udcff", "-H", "h=\udcfe", "--null", "\udcfd", "-q"]
+    ottla.done("produce", "bytes", *options, text=b"a\n\xfd\n")
+    shown = ottla.done("consume", "bytes", "-k", "--headers", "--where-key", "k\udcff").output
+    assert shown == "h=\\xfe\tk\\xff\ta\nh=\\xfe\tk\\xff\tnull\n"
+    wrong = ottla("produce", "bytes", "-H", "\udcff=a", text="a\n")
+    assert (wrong.code, "name of a header" in wrong.errors) == (2, True)
+    for line in ('{"headers": [["\\ud800", "x"]]}', "[" * 100_000):
+        wrong = ottla("produce", "bytes", "--json-lines", text=line)
+        assert (wrong.code, "is not a JSON object" in wrong.errors) == (2, True)
+
+
+def test_a_value_that_no_request_takes_is_wrong_usage(ottla: CommandLine) -> None:
+    for options in (["-p", "9" * 30], ["-r", "99999"]):
+        wrong = ottla("topics", "create", "large", *options)
+        assert (wrong.code, "does not fit" in wrong.errors) == (2, True)
+    wrong = ottla("topics", "describe", "\udcff")
+    assert (wrong.code, "does not fit" in wrong.errors) == (2, True)
+
+
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_every_codec(ottla: CommandLine, codec: str) -> None:
     text = "".join(f"line {number}\n" for number in range(500))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.doubles.command_line import CommandLine
 
@@ -153,6 +156,10 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     ottla.done("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rate")
     ottla.done("quotas", "alter", "--user-default", "--remove", "consumer_byte_rate")
     assert ottla.done("quotas", "describe").output == "No quotas are set.\n"
+    ottla.done("quotas", "alter", "--client", "free", "--set", "request_percentage=inf")
+    described = ottla.done("quotas", "describe", "--json").output
+    assert json.loads(described, parse_constant=pytest.fail)[0]["limit"] is None
+    ottla.done("quotas", "alter", "--client", "free", "--remove", "request_percentage")
     wrong = ottla("quotas", "alter", "--client", "loader", "--set", "speed=1")
     assert wrong.code == 1
     assert "speed" in wrong.errors

@@ -7,7 +7,15 @@ import json
 import pytest
 import typer
 
-from ottla.cli.output import note, print_fields, print_json, print_json_line, print_rows, say
+from ottla.cli.output import (
+    note,
+    print_fields,
+    print_json,
+    print_json_line,
+    print_rows,
+    say,
+    time_text,
+)
 from ottla.cli.session import reported
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b31mred\nforged row [bold red]markup[/]\u202e"
@@ -62,3 +70,11 @@ def test_json_keeps_the_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(document) == {"group": HOSTILE}
     assert json.loads(line) == HOSTILE
     assert not set(printed) & set("\x1b\x07\x9b\u202e")
+
+
+@pytest.mark.parametrize(
+    "timestamp", [253402300800000 + 86_400_000, 1772359200001000, (1 << 63) - 1]
+)
+def test_a_time_beyond_the_calendar_is_its_number(timestamp: int) -> None:
+    assert time_text(timestamp) == str(timestamp)
+    assert (time_text(-1), str(time_text(86_400_000))[:7]) == (None, "1970-01")

@@ -66,3 +66,10 @@ def test_a_record_does_not_control_the_terminal() -> None:
     show = formatter("text", options)
     assert for_terminal(show)("t", 0, record).decode() == "k\\x1b[2J\tgröße\\x9b31m\n\n"
     assert b"\x1b" in show("t", 0, record)  # a pipe gets the bytes
+
+
+def test_a_separator_that_is_no_text_is_written_as_it_was_typed() -> None:
+    options = LineOptions(key=True, headers=False, where=False, timestamp=False, separator="\udcff")
+    text = formatter("text", options)
+    assert text("t", 3, RECORD) == b"key\xffv\xc3\xa4lue\n"
+    assert for_terminal(text)("t", 3, RECORD) == b"key\\xffv\xc3\xa4lue\n"

@@ -80,6 +80,8 @@ def test_options_of_the_job(
     assert submitted.submission.tables == ("iceberg",)
     assert ("spark.sql.catalog.ottla_tables.warehouse", "/data") in submitted.submission.settings
     assert submitted.submission.settings[-1] == ("a", "b")
+    # Of dates and hours to partition by.
+    assert dict(submitted.submission.settings)["spark.sql.session.timeZone"] == "UTC"
 
 
 def test_a_descriptor_set_goes_in_base64(

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.client_properties import read_client_properties
+from ottla.cli.configs import resource_of
 from ottla.cli.offsets import parse_duration, parse_time
 from ottla.cli.output import Failure, bytes_text, cell_text, print_rows
 from ottla.cli.produce import read_lines
 from ottla.cli.reassignment_file import plan_text, read_plan
 from ottla.cli.topics import parse_assignment
-from ottla.cli.values import parse_settings
+from ottla.cli.values import parse_settings, read_json_file
 from ottla.protocol.client.security import Security
 from ottla.protocol.consumer_protocol import assigned_partitions
 from ottla.protocol.topics import TopicPartition
@@ -29,7 +30,7 @@ def test_durations(text: str, milliseconds: int) -> None:
     assert parse_duration(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "P", "PT", "2 weeks", "-1h"])
+@pytest.mark.parametrize("text", ["", "h", "P", "PT", "2 weeks", "-1h", f"PT{'9' * 400}S"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(Failure, match="is not a duration"):
         parse_duration(text)
@@ -150,3 +151,23 @@ def test_tables_on_a_pipe_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "NAME  SIZE\na        5\nbc      10\n"
     print_rows([], ["name"], empty="None.")
     assert capsys.readouterr().out == "None.\n"
+
+
+def test_a_file_of_brackets_is_not_json(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(Failure, match="is not JSON"):
+        read_json_file(str(path))
+
+
+def test_a_number_without_bound_is_no_broker(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1e999]}]}')
+    with pytest.raises(Failure, match="needs"):
+        read_plan(str(path))
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "one", "-1"])
+def test_what_is_no_id_of_a_broker(name: str) -> None:
+    with pytest.raises(Failure, match="is not the id of a broker"):
+        resource_of("broker", name)

@@ -325,6 +325,21 @@ def test_unequal_subscriptions_are_named() -> None:
         other.start()
 
 
+def test_records_of_an_interrupted_poll_are_read_again() -> None:
+    world = World()
+    consumer = world.consumer("a")
+    before = dict(consumer.positions)
+
+    def fetch(positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, Record]]:
+        yield next(Log.fetch(world.log, positions))
+        raise KeyboardInterrupt
+
+    world.log.fetch = fetch  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll()
+    assert consumer.positions == before
+
+
 def test_offsets_are_committed_by_and_by() -> None:
     world = World()
     consumer = world.consumer("a", auto_commit_seconds=0)

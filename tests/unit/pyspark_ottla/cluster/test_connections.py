@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -97,3 +99,26 @@ def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     client = connect(chosen)
     assert client._security is not None
     assert client._security.password == "s3cret"
+
+
+class SlowOptions:
+    """Equal to all others, after a moment in which other threads run."""
+
+    def __eq__(self, other: object) -> bool:
+        time.sleep(0.002)
+        return isinstance(other, SlowOptions)
+
+    __hash__ = None  # type: ignore[assignment] # as nothing hashes options
+
+
+def test_threads_take_different_clients() -> None:
+    for _ in range(IDLE_CLIENTS_MAX):
+        release_client(cast(ClientOptions, SlowOptions()), cast(BlockingClient, Client()))
+    with ThreadPoolExecutor(IDLE_CLIENTS_MAX) as pool:
+        tasks = [
+            pool.submit(acquire_client, cast(ClientOptions, SlowOptions()))
+            for _ in range(IDLE_CLIENTS_MAX)
+        ]
+        taken = {id(task.result()) for task in tasks}
+    assert len(taken) == IDLE_CLIENTS_MAX
+    assert not connections._idle

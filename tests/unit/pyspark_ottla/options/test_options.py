@@ -222,6 +222,12 @@ POSITION_TEXTS = [
         "[INVALID_OPTION] The option startingOffsets has no partitions under topic 'words': "
         '{"words":[0]}. Expected {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}.',
     ),
+    (  # letters without b in Java, nothing of the sort in Python
+        {"subscribe": "", "subscribePattern": "[a-z&&[^b]]+"},
+        "[INVALID_OPTION] The option subscribePattern is no regular expression: '[a-z&&[^b]]+' "
+        "(Possible set intersection at position 4). It must match whole topic names; use what "
+        "Java's and Python's syntax share.",
+    ),
     (
         {"startingOffsetsByTimestamp": "5"},
         "[INVALID_OPTION] The option startingOffsetsByTimestamp is not a JSON object: 5. "

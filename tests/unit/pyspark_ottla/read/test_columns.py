@@ -274,3 +274,12 @@ def test_skip_is_asked_with_the_current_batch() -> None:
     )
     assert [part.offsets.tolist() for part in parts] == [[1]]
     assert asked == [0, 1]
+
+
+@pytest.mark.parametrize("timestamp", [-(1 << 63), (1 << 63) - 1])
+def test_timestamps_at_the_ends_of_64_bits_are_impossible(timestamp: int) -> None:
+    [columns] = read(build_batch([(timestamp, None, b"x", None)]))
+    with pytest.raises(ConnectorError, match=f"timestamp {timestamp}, which no Spark"):
+        list(builder().build(columns))
+    [batch] = builder(null_on_error=True).build(columns)
+    assert batch.column("timestamp").to_pylist() == [None]

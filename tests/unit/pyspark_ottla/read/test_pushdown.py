@@ -154,3 +154,7 @@ def test_rows_are_equal_with_and_without_pushdown(
 
     whole = [OffsetRange(tp, 0, len(times)) for tp, times in sorted(logs.items())]
     assert rows(narrow(cluster, whole, bounds_of(filters))) == rows(whole)
+
+
+def test_values_of_other_columns_need_not_be_hashable() -> None:
+    assert bounds_of([EqualTo(("key",), [1, 2]), EqualTo(("headers",), [{"key": "a"}])]) == Bounds()

@@ -68,6 +68,15 @@ def test_no_headers_column_and_slices_of_larger_arrays() -> None:
     assert decode(list(encode_rows(part, 1000))) == [(*item[:3], []) for item in some[3:7]]
 
 
+def test_large_types_are_the_same_bytes() -> None:
+    """Those of spark.sql.execution.arrow.useLargeVarTypes."""
+    some = [(5, b"k", b"v", [("h", b"1"), ("i", None)]), (6, None, b"w", None)]
+    rows = to_rows(some)
+    large = pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+    rows = rows._replace(headers=rows.headers.cast(large))
+    assert decode(list(encode_rows(rows, 1000))) == decode(list(encode_rows(to_rows(some), 1000)))
+
+
 def test_large_and_small_numbers_of_every_size() -> None:
     some = [(number, b"x" * (1 << shift), b"", None) for shift, number in enumerate(range(18))]
     some += [(1 << shift, None, None, None) for shift in range(62)]

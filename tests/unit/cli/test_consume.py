@@ -1,0 +1,58 @@
+"""Where `ottla consume` ends while a transaction is open."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli.consume import app
+from ottla.protocol.messages import list_offsets
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+LAST_STABLE_OFFSET, HIGH_WATERMARK = 8, 12
+
+
+class Leader(NamedTuple):
+    node_id: int
+
+
+class Cluster:
+    """Partition t-0: a transaction is open from offset 8 on, and all below it is deleted."""
+
+    json = False
+
+    def __init__(self) -> None:
+        self.client = self
+
+    def metadata(self, _names: object) -> MetadataResponse:
+        rows = [MetadataResponsePartition(partition_index=0)]
+        return MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=rows)])
+
+    def leader(self, _partition: object) -> Leader:
+        return Leader(1)
+
+    def call(self, kind: type, request: Any, _to: object, versions: object = None) -> Any:
+        assert isinstance(request, list_offsets.ListOffsetsRequest), "it waits for the transaction"
+        end = LAST_STABLE_OFFSET if request.isolation_level else HIGH_WATERMARK
+        timestamp = request.topics[0].partitions[0].timestamp
+        if timestamp >= 0:  # the record at offset 10 is the first that is so late
+            found = 10 if end > 10 else -1
+        else:
+            found = LAST_STABLE_OFFSET if timestamp == -2 else end
+        row = list_offsets.ListOffsetsPartitionResponse(0, offset=found)
+        return kind(topics=[list_offsets.ListOffsetsTopicResponse("t", [row])])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_until_time_ends_at_an_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
+    done = CliRunner().invoke(app, ["t", "--read-committed", "--until-time", "1772359200000"])
+    assert (done.exit_code, done.output) == (0, ""), done.exception
