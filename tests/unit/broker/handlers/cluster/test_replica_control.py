@@ -365,16 +365,16 @@ async def test_updates_that_come_meanwhile_are_applied_after_it_in_their_order()
     )
 
 
-async def test_deleted_partitions_are_told_although_the_request_is_cancelled() -> None:
+async def test_deleted_partitions_are_reported_although_the_request_is_cancelled() -> None:
     """As that of a controller in this process is, when it resigns."""
     scene = Scene()
-    told: list[list[TopicPartition]] = []
+    reported: list[list[TopicPartition]] = []
     topics = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
     request = full_metadata(topics)
     for topic in request.topic_states:
         topic.topic_id = topic.topic_name.encode().ljust(16, b"-")
     await cast(Coroutine[Any, Any, object], scene.control.update_metadata(copy.deepcopy(request)))
-    scene.control._on_metadata = told.append
+    scene.control._on_metadata = reported.append
     for topic in request.topic_states:
         for state in topic.partition_states:
             state.leader = LEADER_DURING_DELETE
@@ -387,7 +387,7 @@ async def test_deleted_partitions_are_told_although_the_request_is_cancelled() -
     assert not task.done()
     task.cancel()
     await settle()
-    assert [len(each) for each in told] == [topics * 10]
+    assert [len(each) for each in reported] == [topics * 10]
 
 
 def deletion(partitions: int) -> StopReplicaRequest:
