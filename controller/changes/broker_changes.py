@@ -150,20 +150,25 @@ class BrokerChanges:
             self.channels.remove_broker(broker_id)
         for broker in bounced:
             self.channels.remove_broker(broker.broker_id)
-        for broker in (*new, *bounced):
-            self.channels.add_broker(broker)
         if new:
-            context.brokers.update({each.broker_id: each for each in new})
+            self._add(new)
             await self.on_startup([each.broker_id for each in new])
         if bounced:
             ids = [each.broker_id for each in bounced]
             await self._on_failure(ids)
-            context.brokers.update({each.broker_id: each for each in bounced})
+            self._add(bounced)
             await self.on_startup(ids)
         if dead:
             await self._on_failure(dead)
         self.processed.set_version(version)
         await self.processed.save(context.brokers)
+
+    def _add(self, brokers: list[BrokerInfo]) -> None:
+        """To the channels and to the context at once: a controller that resigns removes the
+        channels of the brokers in its context."""
+        for broker in brokers:
+            self.channels.add_broker(broker)
+            self.context.brokers[broker.broker_id] = broker
 
     async def on_startup(self, broker_ids: list[int]) -> None:
         """Sends the new brokers to the others and the full metadata to them; then their replicas

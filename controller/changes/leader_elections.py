@@ -89,7 +89,8 @@ class LeaderElections:
         if state is None:
             return True
         if election_type == PREFERRED:
-            return state.leader != self.context.assignment(partition).replicas[0]
+            # Without replicas, which only a tool can write, no replica can be elected.
+            return state.leader not in self.context.assignment(partition).replicas[:1]
         return state.leader == NO_LEADER or not self.context.is_live(state.leader)
 
     @staticmethod

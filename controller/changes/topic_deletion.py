@@ -16,6 +16,7 @@ controller resumes the deletions of the last one.
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
@@ -302,4 +303,8 @@ class TopicDeletion:
         # the leader epochs of partitions that are gone.
         await self.writer.multi(record)
         self.deleted.recorded()
+        # Without reading each of them first: no event is handled meanwhile.
+        with suppress(NoNode, NotEmpty):
+            for start in range(0, len(expected), MAX_OPS_PER_MULTI):
+                await self.writer.multi(expected[start : start + MAX_OPS_PER_MULTI])
         await self.writer.delete_tree(path, last)

@@ -191,8 +191,12 @@ class ReplicaControl:
             if refused is not None:
                 return refused
             deleted = await run_in_slices(self._metadata.update_in_steps(request))
-            await run_in_slices(self._applier.step_down_where_replaced(request))
-            self._on_metadata(deleted)
+            try:
+                await run_in_slices(self._applier.step_down_where_replaced(request))
+            finally:
+                # Also if the controller of this process resigns meanwhile, which cancels this: the
+                # next one does not say again what was deleted.
+                self._on_metadata(deleted)
         return UpdateMetadataResponse()
 
     async def forget_topics(self, topics: dict[str, TopicMetadata]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from ottla.controller.lifecycle import RESEND_DELAY_MS
+from ottla.controller.lifecycle import RESEND_DELAY_MS, RETRY_DELAY_MS
 from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.requests.broker_channels import Callback
 from ottla.controller.tree import znodes
+from ottla.controller.tree.store import ConnectionLost, CreateOp, DeleteOp, Stat
 from ottla.controller.tree.znodes_admin import decode_processed_brokers
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
@@ -442,3 +444,30 @@ async def test_broker_that_was_ignored_is_accepted_when_its_znode_is_repaired(
     await settle()
     assert sorted(cluster.controller.context.brokers) == [1, 2, 3]
     assert [topic.topic_name for topic in cluster.requests(LeaderAndIsrRequest, 3)[0].topic_states]
+
+
+async def test_controller_that_fails_while_a_broker_restarts_leaves_no_channel(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one would use it, with the addresses that the broker had then."""
+    await cluster.create_topic("t", (2, 3))
+    context = cluster.controller.context
+    get_many = cluster.store.get_many
+
+    async def lose(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        if 2 not in context.brokers and cluster.controller.is_active:
+            raise ConnectionLost(paths[0], "cut")
+        return await get_many(paths)
+
+    monkeypatch.setattr(cluster.store, "get_many", lose)
+    path = znodes.broker_path(2)
+    again = CreateOp(path, cluster.tree.nodes[path].data, ephemeral=True)
+    cluster.write(DeleteOp(path), again)  # the controller hears of both at once
+    cluster.brokers[2].broker_epoch = cluster.tree.nodes[path].czxid
+    await settle()
+    assert not cluster.controller.is_active
+    assert cluster.channels.open == {}
+    monkeypatch.undo()
+    cluster.runtime.advance(RETRY_DELAY_MS)
+    await settle()
+    assert sorted(cluster.channels.open) == [1, 2, 3]

@@ -49,6 +49,23 @@ async def test_all_partitions_leaves_out_those_in_no_need(cluster: Cluster) -> N
     assert await elect(cluster, None) == {}
 
 
+async def test_partition_without_replicas_does_not_stop_the_election_of_others(
+    cluster: Cluster,
+) -> None:
+    await led_by_another(cluster, "u")
+    await cluster.change_isr("u", (1, 2))
+    await cluster.create_topic("t", (1, 2))
+    data = b'{"version":3,"partitions":{"0":[]}}'  # another tool wrote it
+    cluster.set_node(znodes.topic_path("t"), data)
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert await elect(cluster, None) == {
+        T0: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        TopicPartition("u", 0): 0,
+    }
+    assert cluster.leader("u") == 2
+
+
 async def test_every_refusal(cluster: Cluster) -> None:
     await led_by_another(cluster)
     await cluster.create_topic("going", (1, 3))

@@ -123,6 +123,27 @@ async def test_highest_leader_epoch_is_noted_before_a_deletion_in_several_multis
     assert epochs["t"] >= 7
 
 
+async def test_the_znodes_of_many_partitions_are_deleted_without_reading_each(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_deletion, "MAX_OPS_PER_MULTI", 10)
+    monkeypatch.setattr(fenced_writes, "MAX_OPS_PER_MULTI", 10)
+    await cluster.create_topic("t", *[(1,)] * 20)
+    children = cluster.store.children
+    read: list[str] = []
+
+    async def count(path: str) -> list[str]:
+        read.append(path)
+        return await children(path)
+
+    monkeypatch.setattr(cluster.store, "children", count)
+    delete(cluster)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    below = [path for path in read if path.startswith(znodes.topic_path("t"))]
+    assert below == [znodes.topic_path("t"), znodes.partitions_path("t")]
+
+
 async def test_request_for_a_topic_that_is_not_there_is_dropped(cluster: Cluster) -> None:
     delete(cluster, "nothing")
     await settle()

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
+from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.handlers.cluster import replica_control
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.replication.partition import Partition
@@ -362,6 +363,31 @@ async def test_updates_that_come_meanwhile_are_applied_after_it_in_their_order()
     assert not isinstance(
         scene.control.update_metadata(full_metadata(1, controller_epoch=3)), Coroutine
     )
+
+
+async def test_deleted_partitions_are_reported_although_the_request_is_cancelled() -> None:
+    """As that of a controller in this process is, when it resigns."""
+    scene = Scene()
+    reported: list[list[TopicPartition]] = []
+    topics = replica_control._MAX_PARTITIONS_AT_ONCE // 10 * 3
+    request = full_metadata(topics)
+    for topic in request.topic_states:
+        topic.topic_id = topic.topic_name.encode().ljust(16, b"-")
+    await cast(Coroutine[Any, Any, object], scene.control.update_metadata(copy.deepcopy(request)))
+    scene.control._on_metadata = reported.append
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            state.leader = LEADER_DURING_DELETE
+    result = scene.control.update_metadata(request)
+    assert isinstance(result, Coroutine)
+    task = spawn(result, name="update")
+    known = scene.replicas.metadata.snapshot
+    while scene.replicas.metadata.snapshot is known:  # noqa: ASYNC110 - a turn is waited for
+        await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()
+    await settle()
+    assert [len(each) for each in reported] == [topics * 10]
 
 
 def deletion(partitions: int) -> StopReplicaRequest:
