@@ -145,7 +145,6 @@ EXCEPTIONS = {
     "ottla.cli.users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.bench": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
     "ottla.cli.cluster": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
-    "ottla.cli.doctor": (COMMAND_LINE, "tests/integration/test_cli_doctor.py"),
     "ottla.cli.features": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.group_events": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
     "ottla.cli.group_deletion": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
