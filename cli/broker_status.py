@@ -52,7 +52,7 @@ class BrokerStatus(NamedTuple):
 def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:
     """The state of the broker whose HTTP port is at `host:port`. Raises StatusUnknown."""
     host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise StatusUnknown(f"{address} is not host:port")
     deadline = time.monotonic() + timeout_seconds
     body = b""
@@ -71,12 +71,13 @@ def fetch_status(address: str, timeout_seconds: float) -> BrokerStatus:
             f"no response from {address} in {timeout_seconds:g} s: the event loop of the broker "
             "may be blocked"
         ) from None
-    except OSError as error:
-        raise StatusUnknown(f"cannot reach {address}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise StatusUnknown(f"cannot reach {address}: {reason or error}") from None
     head, _, text = body.partition(b"\r\n\r\n")
     try:
         document = json.loads(text) if b" 200 " in head.partition(b"\r\n")[0] else None
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise StatusUnknown(f"{address} serves no /statusz")

@@ -16,7 +16,8 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, StatusUnknown, read_all
-from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say
+from ottla.cli.health import MAX_TIMEOUT_SECONDS
+from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, connected
 from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
@@ -70,6 +71,9 @@ def doctor(
       ottla doctor -b broker-1:9092 --json
       ottla doctor --http broker-1:9404 --http broker-2:9404
     """
+    # Not true for NaN either.
+    if not 0 <= wait <= MAX_TIMEOUT_SECONDS:
+        raise usage(f"--wait {wait:g} is not a number of seconds.")
     wait_ms = max(1, int(wait * 1000))
     findings: list[Finding] = []
     metadata: MetadataResponse | None = None
@@ -124,8 +128,9 @@ def probe(
                 for row in socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM)
             }
         )
-    except OSError as error:
-        finding = f"the name does not resolve here ({error.strerror or error})"
+    except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+        reason = error.strerror if isinstance(error, OSError) else None
+        finding = f"the name does not resolve here ({reason or error})"
         return Finding(text, what, False, finding, _name_advice(address.host, what)), None
     started = time.monotonic()
     try:

@@ -123,6 +123,6 @@ def _from_file(path: str, partitions: list[TopicPartition]) -> resets.Offsets:
                     found[TopicPartition(topic, int(partition))] = int(offset)
     except OSError as error:
         raise usage(f"--from-file {path}: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, csv.Error):
         raise usage(f"{path}:{lines.line_num}: a line is topic,partition,offset.") from None
     return {item: found[item] for item in found if not partitions or item in partitions}

@@ -30,7 +30,10 @@ def read_password(
             f"Secret of {user}", hide_input=True, confirmation_prompt=confirm, err=True
         )
     else:
-        text = sys.stdin.readline()
+        try:
+            text = sys.stdin.readline()
+        except UnicodeDecodeError as error:
+            raise usage(f"standard input: {error}.") from None
     password = text.rstrip("\r\n")
     if not password:
         raise usage(f"the secret of {user} is empty.")

@@ -99,12 +99,22 @@ def produce(
             writer.write([parser.record(line) for line in lines])
     except KeyboardInterrupt:
         note("")
+    except Exception:
+        # A second try with the same input would write these twice.
+        if writer.count:
+            _report(session, writer, topic)
+        raise
     finally:
         if source is not sys.stdin.buffer:
             source.close()
+    if session.json or not quiet:
+        _report(session, writer, topic)
+
+
+def _report(session: Session, writer: Writer, topic: str) -> None:
     if session.json:
         print_json({"topic": topic, "records": writer.count, "bytes": writer.bytes})
-    elif not quiet:
+    else:
         note(f"{writer.count} record(s) written to {topic}.")
 
 

@@ -48,6 +48,20 @@ def test_records_without_a_time_are_not_deleted_by_time(ottla: CommandLine) -> N
     ottla.done("records", "delete", "timeless", "--before-time", "2000-01-01", "--yes")
 
 
+def test_what_was_written_before_a_wrong_line_is_reported(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "halfway")
+    good = '{"value": "x"}\n' * 5000  # more than one read
+    wrong = ottla("produce", "halfway", "--json-lines", text=good + "no JSON\n")
+    assert wrong.code == 2
+    count = int(wrong.errors.split()[0])
+    assert 0 < count < 5000
+    assert len(ottla.done("consume", "halfway").output.splitlines()) == count
+    wrong = ottla("produce", "halfway", "--json-lines", "--json", text=good + "no JSON\n")
+    assert (wrong.code, wrong.value["records"]) == (2, count)
+    wrong = ottla("produce", "halfway", "--json-lines", text="no JSON\n")
+    assert "written" not in wrong.errors
+
+
 def test_arguments_need_not_be_text(ottla: CommandLine) -> None:
     options = ["--key", "k\udcff", "-H", "h=\udcfe", "--null", "\udcfd", "-q"]
     ottla.done("produce", "bytes", *options, text=b"a\n\xfd\n")

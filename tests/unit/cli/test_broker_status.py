@@ -6,8 +6,10 @@ import socket
 import threading
 
 import pytest
+from typer.testing import CliRunner
 
 from ottla.cli.broker_status import StatusUnknown, _as_reached, fetch_status
+from ottla.cli.doctor import app as doctor
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,27 @@ def test_no_server_listens() -> None:
         fetch_status("127.0.0.1:1", 30)
     with pytest.raises(StatusUnknown, match="is not host:port"):
         fetch_status("localhost", 30)
+
+
+@pytest.mark.parametrize("port", ["99999", "9" * 5000, "\u00b2", ""])
+def test_what_is_no_port(port: str) -> None:
+    with pytest.raises(StatusUnknown, match="is not host:port"):
+        fetch_status(f"127.0.0.1:{port}", 1)
+
+
+def test_what_cannot_be_a_name() -> None:
+    with pytest.raises(StatusUnknown, match=r"cannot reach a\.\.b:1"):
+        fetch_status("a..b:1", 1)
+
+
+def test_a_document_of_brackets() -> None:
+    with pytest.raises(StatusUnknown, match="serves no /statusz"):
+        fetch_status(served(b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000), 30)
+
+
+def test_doctor_with_a_name_or_a_time_that_cannot_be() -> None:
+    done = CliRunner().invoke(doctor, ["--bootstrap", "a..b:1"])
+    assert (done.exit_code, "does not resolve" in done.stdout) == (3, True), done.exception
+    for wait in ("nan", "inf", "-1", "1e300"):
+        done = CliRunner().invoke(doctor, ["--bootstrap", "a..b:1", "--wait", wait])
+        assert (done.exit_code, "is not a number of seconds" in done.stderr) == (2, True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 from ottla.cli.client_properties import read_client_properties
 from ottla.cli.configs import resource_of
+from ottla.cli.group_reset import _from_file
 from ottla.cli.offsets import parse_duration, parse_time
 from ottla.cli.output import Failure, bytes_text, cell_text, print_rows
+from ottla.cli.passwords import read_password
 from ottla.cli.produce import read_lines
 from ottla.cli.reassignment_file import plan_text, read_plan
 from ottla.cli.topics import parse_assignment
@@ -171,3 +174,17 @@ def test_a_number_without_bound_is_no_broker(tmp_path: Path) -> None:
 def test_what_is_no_id_of_a_broker(name: str) -> None:
     with pytest.raises(Failure, match="is not the id of a broker"):
         resource_of("broker", name)
+
+
+@pytest.mark.parametrize("content", [b"x" * 200_000, b"t,0,five\n", b"t,0\n", b"\xff,0,1\n"])
+def test_a_file_that_has_no_offsets(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_bytes(content)
+    with pytest.raises(Failure, match="a line is topic,partition,offset"):
+        _from_file(str(path), [])
+
+
+def test_a_password_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
+    with pytest.raises(Failure, match="standard input"):
+        read_password("", "alice")
