@@ -37,8 +37,9 @@ class DelayedProduce(DelayedOperation):
         callback: Callable[[], None],
     ) -> None:
         super().__init__(delay_ms)
-        self._waiting: dict[Hashable, list[Waiting]] = {}
-        for entry in waiting:
+        # By partition; the usual request has one.
+        self._waiting: dict[Hashable, list[Waiting]] = {waiting[0][0].key: waiting[:1]}
+        for entry in waiting[1:]:
             self._waiting.setdefault(entry[0].key, []).append(entry)
         self._callback = callback
 
@@ -54,10 +55,11 @@ class DelayedProduce(DelayedOperation):
         return not self._waiting and self.force_complete()
 
     def _check(self, key: Hashable) -> None:
-        waiting = [entry for entry in self._waiting[key] if not _is_done(entry)]
-        if waiting:
-            self._waiting[key] = waiting
-        else:
+        waiting = self._waiting[key]
+        for entry in waiting[:]:
+            if _is_done(entry):
+                waiting.remove(entry)
+        if not waiting:
             del self._waiting[key]
 
     def on_complete(self) -> None:
