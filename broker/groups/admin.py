@@ -18,6 +18,7 @@ from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.log.records import group_key, offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.countdown import countdown
 from ottla.broker.runtime.slices import SlicedJobs
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -155,14 +156,11 @@ class GroupAdmin:
                 else:
                     error = ErrorCode.NON_EMPTY_GROUP
             results[group_id] = error
-        left = len(eligible)
+        completed = countdown(len(eligible), lambda: response_callback(results))
 
         def deleted(group_id: str, error_code: int) -> None:
-            nonlocal left
-            left -= 1
             results[group_id] = error_code
-            if left == 0:
-                response_callback(results)
+            completed()
 
         if not eligible:
             response_callback(results)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.runtime.countdown import countdown
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import PartitionProduceResponse
@@ -82,13 +83,7 @@ class DeferredValidation:
 
         Returns the callback for the rest of the request; `callback` runs when all parts are done.
         """
-        left = len(entries) + 1
-
-        def completed() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                callback()
+        completed = countdown(len(entries) + 1, callback)
 
         async def run() -> None:
             for entry in entries:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
+from ottla.broker.runtime.countdown import countdown
+from ottla.broker.runtime.slices import in_parts
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode
 
@@ -41,29 +44,19 @@ def append_in_turns(
     if len(entries) <= MAX_PARTITIONS_PER_TURN:
         manager.append_records(required_acks, timeout_ms, entries, callback, guards=guards)
         return
-    parts = [
-        entries[start : start + MAX_PARTITIONS_PER_TURN]
-        for start in range(0, len(entries), MAX_PARTITIONS_PER_TURN)
-    ]
-    left = len(parts)
+    completed = countdown(ceil(len(entries) / MAX_PARTITIONS_PER_TURN), callback)
 
-    def part_completed() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            callback()
+    def append_part(part: Sequence[ProduceEntry]) -> None:
+        try:
+            manager.append_records(required_acks, timeout_ms, part, completed, guards=guards)
+        except Exception:
+            logger.exception("records of %d partitions could not be appended", len(part))
+            for _, _, _, response in part:
+                response.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            completed()
 
     async def append() -> None:
-        for part in parts:
-            try:
-                manager.append_records(
-                    required_acks, timeout_ms, part, part_completed, guards=guards
-                )
-            except Exception:
-                logger.exception("records of %d partitions could not be appended", len(part))
-                for _, _, _, response in part:
-                    response.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-                part_completed()
+        for _ in in_parts(entries, MAX_PARTITIONS_PER_TURN, append_part):
             await asyncio.sleep(0)
 
     spawn(append(), name="append-records")

@@ -13,6 +13,7 @@ from ottla.broker.handlers.common.transaction_request_errors import (
     known_error,
 )
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.runtime.countdown import countdown
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.state import Producer
 from ottla.protocol.errors import ErrorCode
@@ -66,14 +67,13 @@ class AddPartitionsToTxnHandlers:
                 )
             ]
         results: dict[str, list[AddPartitionsToTxnTopicResult]] = {}
-        left = len(transactions)
+        completed = countdown(
+            len(transactions), lambda: context.respond(_response(version, results))
+        )
 
         def on_result(transactional_id: str, errors: Errors) -> None:
-            nonlocal left
-            left -= 1
             results[transactional_id] = _topic_results(errors)
-            if left == 0:
-                context.respond(_response(version, results))
+            completed()
 
         if not transactions:
             return _response(version, results)
