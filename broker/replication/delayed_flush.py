@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.broker.replication.delayed_append import DelayedAppend
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,46 +30,21 @@ class UnflushedRecords(NamedTuple):
     response: PartitionProduceResponse
 
 
-class DelayedFlush(DelayedOperation):
+class DelayedFlush(DelayedAppend[UnflushedRecords]):
     """Completes when the records of each partition are flushed or were not flushed for an error.
 
     A flush that failed is KAFKA_STORAGE_ERROR, a leader that changed NOT_LEADER_OR_FOLLOWER. The
     records stay in the log: a retry of an idempotent producer is a duplicate of them.
     """
 
-    __slots__ = ("_callback", "_waiting")
+    __slots__ = ()
 
     def __init__(self, waiting: list[UnflushedRecords], callback: Callable[[], None]) -> None:
-        super().__init__(FLUSH_TIMEOUT_MS)
-        self._waiting: dict[Hashable, list[UnflushedRecords]] = {}
-        for each in waiting:
-            self._waiting.setdefault(each.partition.key, []).append(each)
-        self._callback = callback
+        super().__init__(FLUSH_TIMEOUT_MS, waiting, callback)
 
-    def try_complete(self) -> bool:
-        for key in tuple(self._waiting):
-            self._check(key)
-        return not self._waiting and self.force_complete()
-
-    def try_complete_for(self, key: Hashable) -> bool:
-        # The logs of a request are flushed one by one.
-        if key in self._waiting:
-            self._check(key)
-        return not self._waiting and self.force_complete()
-
-    def _check(self, key: Hashable) -> None:
-        waiting = map(_in_current_log, self._waiting[key])
-        left = [each for each in waiting if not _is_done(each)]
-        if left:
-            self._waiting[key] = left
-        else:
-            del self._waiting[key]
-
-    def on_complete(self) -> None:
-        for waiting in self._waiting.values():
-            for each in waiting:
-                each.response.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._callback()
+    def _left(self, waiting: list[UnflushedRecords]) -> list[UnflushedRecords]:
+        current = map(_in_current_log, waiting)
+        return [each for each in current if not _is_done(each)]
 
 
 def respond_after_flush(
