@@ -15,16 +15,16 @@ Entry = tuple[Any, int, PartitionProduceResponse]
 class Waiting(DelayedAppend[Entry]):
     """For offsets that a partition reaches."""
 
-    __slots__ = ("looked_at",)
+    __slots__ = ("checked",)
 
-    looked_at: list[str]
+    checked: list[str]
 
     def _left(self, waiting: list[Entry]) -> list[Entry]:
-        self.looked_at.append(waiting[0][0].key)
+        self.checked.append(waiting[0][0].key)
         return [entry for entry in waiting if entry[0].end < entry[1]]
 
 
-def test_a_change_looks_at_its_own_partition_and_time_is_up_for_the_others() -> None:
+def test_a_change_checks_its_own_partition_and_the_others_expire() -> None:
     first, second = (SimpleNamespace(key=key, end=0) for key in ("first", "second"))
     entries: list[Entry] = [
         (partition, offset, PartitionProduceResponse(0, 0, -1, -1, -1))
@@ -32,14 +32,14 @@ def test_a_change_looks_at_its_own_partition_and_time_is_up_for_the_others() -> 
     ]
     calls: list[int] = []
     operation = Waiting(100, entries, lambda: calls.append(1))
-    operation.looked_at = []
+    operation.checked = []
     assert not operation.try_complete()
     first.end = 1
     assert not operation.try_complete_for("first")
     second.end = 1
     assert not operation.try_complete_for("second")
     assert not operation.try_complete_for("second")
-    assert operation.looked_at == ["first", "second", "first", "second"]
+    assert operation.checked == ["first", "second", "first", "second"]
     operation.expire()
     assert calls == [1]
     codes = [response.error_code for _, _, response in entries]
