@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.controller")
 
+# Of a replica that works: its broker has just applied the leader epoch, or had it already.
+_STARTED = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+
 
 class ReassignmentResumer(Protocol):
     async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
@@ -274,8 +277,9 @@ class BrokerChanges:
         """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline.
 
         Those without an error any more are online again: they may lead partitions without a leader,
-        and can be deleted. One that was taken offline before this response to an older request got
-        no request since then, and gets one now.
+        and can be deleted. So are those whose broker has this leader epoch already: it has started
+        them by a request whose response was lost. One that was taken offline before this response
+        to an older request got no request since then, and gets one now.
         """
         context = self.context
         if response.error_code:
@@ -295,7 +299,7 @@ class BrokerChanges:
                 if partition not in offline:
                     offline.add(partition)
                     fresh.append(PartitionReplica(partition, broker_id))
-            elif code == ErrorCode.NONE and partition in offline:
+            elif code in _STARTED and partition in offline:
                 offline.discard(partition)
                 returned.append(PartitionReplica(partition, broker_id))
         if fresh:

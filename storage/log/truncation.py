@@ -215,7 +215,7 @@ class LogTruncator:
         if offset not in producers.snapshots:
             # It was removed together with a segment that began there.
             producers.receive_snapshot(offset, state.producer_snapshot)
-        producers.reset(offset, keep_snapshot_at=offset, now_ms=state.now_ms)
+        producers.reset(offset, state.producer_snapshot, state.now_ms)
 
     def _first_segment(
         self, offset: int, state: RemoteLogState | None

@@ -354,16 +354,19 @@ class ProducerState:
         if offset not in self._snapshots:
             insort(self._snapshots, offset)
 
-    def reset(self, offset: int, keep_snapshot_at: int | None = None, now_ms: int = 0) -> None:
+    def reset(self, offset: int, snapshot: bytes | None = None, now_ms: int = 0) -> None:
         """Removes all producers and snapshots; the log is empty and starts at `offset`.
 
-        The snapshot at `keep_snapshot_at`, if there is one, says which producers there are.
+        The producers are those of `snapshot`, which is stored as of `offset` and stays. No file is
+        read, which would need a descriptor. Raises CorruptFile with nothing done, OSError.
         """
+        entries = [] if snapshot is None else decode_snapshot(self.snapshot_path(offset), snapshot)
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
-        for snapshot in self.snapshots:
-            if snapshot != keep_snapshot_at:
-                self.delete_snapshot(snapshot)
-        self._load_newest(offset, now_ms)
+        for each in self.snapshots:
+            if snapshot is None or each != offset:
+                self.delete_snapshot(each)
+        self._take(entries, now_ms)
+        self.end_offset = self.snapshot_offset = offset
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:
         """Deletes snapshots that belong to no segment, except for the newest one."""

@@ -319,8 +319,12 @@ async def test_a_replica_that_is_fine_again_gets_what_it_missed(cluster: Cluster
     assert cluster.requests(LeaderAndIsrRequest) == []
 
 
-async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(cluster: Cluster) -> None:
-    """No broker starts and no reassignment ends, which would resume the deletion."""
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH])
+async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(
+    cluster: Cluster, code: ErrorCode
+) -> None:
+    """No broker starts and no reassignment ends, which would resume the deletion. The broker
+    refuses a request that it has applied before: the response to the first one was lost."""
     await cluster.create_topic("t", (2, 3))
     epoch = cluster.brokers[2].broker_epoch
     life = cluster.controller._lifecycle
@@ -329,7 +333,7 @@ async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(cluster: Clus
     cluster.create_node(znodes.delete_topic_path("t"))
     await settle()
     assert cluster.exists(znodes.topic_path("t"))
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, code))
     await settle()
     assert not cluster.exists(znodes.topic_path("t"))
 

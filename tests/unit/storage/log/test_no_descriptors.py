@@ -13,7 +13,10 @@ from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogDirectoryOffline, ResourceExhausted
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_info import RemoteLogState
 from ottla.storage.log.segment import Segment
+from ottla.storage.producer.producer_entry import ProducerEntry
+from ottla.storage.producer.producer_snapshot import encode_snapshot
 from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
@@ -52,6 +55,13 @@ def abort(log: Log) -> None:
     end_transaction(log, 9, committed=False)
 
 
+def remote_state() -> RemoteLogState:
+    """Leader epochs and producers of records that are in remote storage."""
+    entry = ProducerEntry(9)
+    entry.last_timestamp = NOW_MS
+    return RemoteLogState([(0, 0), (3, 30)], encode_snapshot([entry]), NOW_MS)
+
+
 OPERATIONS: dict[str, Callable[[Log], object]] = {
     "produce": produce,
     "abort": abort,
@@ -61,8 +71,12 @@ OPERATIONS: dict[str, Callable[[Log], object]] = {
     "truncate": lambda log: log.truncate_to(9),
     "truncate-epoch": lambda log: (log.assign_epoch(9, log.log_end_offset), log.truncate_to(99)),
     "start-again": lambda log: log.truncate_fully_and_start_at(40),
+    "start-behind-remote": lambda log: log.truncate_fully_and_start_at(40, 3, remote_state()),
     "delete-records": lambda log: log.delete_records_before(9),
 }
+
+
+ONE_BY_ONE = ("produce", "abort", "flush", "truncate", "start-again", "start-behind-remote")
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
@@ -97,7 +111,7 @@ def test_the_directory_stays_online(name: str, code: int) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("name", ["produce", "abort", "flush", "truncate", "start-again"])
+@pytest.mark.parametrize("name", ONE_BY_ONE)
 def test_one_call_without_a_descriptor(name: str, clean: bool) -> None:
     """Each call in turn: the operation is undone, or complete."""
     for number in range(MANY):
