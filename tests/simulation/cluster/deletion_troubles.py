@@ -91,6 +91,37 @@ class LateRequest:
             self._pipe.is_held = False
 
 
+class LostResponse:
+    """The response to the next request of a kind between two brokers that names a topic, and all
+    that its connection has after it: under way until it `arrives`."""
+
+    def __init__(self, network: Network, source: str, target: str, kind: int) -> None:
+        self._network = network
+        self._hosts = source, target
+        self._kind = kind.to_bytes(2, "big")
+        self._request: Pipe | None = None
+        self._pipe: Pipe | None = None
+        network.on_send = self._sent
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._pipe is not None
+
+    def _sent(self, pipe: Pipe, data: bytes) -> None:
+        hosts = pipe.source.host, pipe.target.host
+        if self._request is None:
+            if hosts == self._hosts and data[4:6] == self._kind and PASSING_TOPIC.encode() in data:
+                self._request = pipe
+        elif pipe.source is self._request.target:
+            self._pipe, pipe.is_held = pipe, True
+            self._network.on_send = None
+
+    def arrives(self) -> None:
+        self._network.on_send = None
+        if self._pipe is not None:
+            self._pipe.is_held = False
+
+
 class DeletionTroubles:
     """One method for each; they are played with `--later-kinds` or `--kinds`."""
 
@@ -210,6 +241,25 @@ class DeletionTroubles:
         await self.leaders.depose(node)
         await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
         other.disk.heal()
+
+    async def unconfirmed_start(self, node: Node) -> None:
+        """A broker cannot start its replicas of a topic, whose deletion waits for them. Then it
+        starts them, and its response is lost."""
+        controller = self.leaders.controller()
+        if controller is None:
+            return
+        node.disk.faults = NO_DESCRIPTORS
+        await self.admin.recreate(replicas=3)
+        await asyncio.sleep(self.random.uniform(0, 1))
+        await self.admin.delete()
+        await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
+        network, kind = self.world.network, ApiKey.LEADER_AND_ISR
+        lost = LostResponse(network, controller.host, node.host, kind)
+        node.disk.heal()
+        if await until(lambda: lost.is_under_way, SENT_SECONDS):
+            await asyncio.sleep(DELETED_SECONDS)
+        lost.arrives()
+        await self._settle()
 
     async def deleted_offsets(self, _node: Node) -> None:
         """A topic is deleted in which groups have offsets, one of them in a transaction that ends

@@ -51,7 +51,7 @@ ADMIN = (
 # check at once what they have done.
 LATER = (
     *("late_deletion", "deleted_offsets", "orphaned_offsets", "missed_deletion"),
-    "halted_deletion",
+    *("halted_deletion", "unconfirmed_start"),
     *("failed_target", "unwritten_epochs", "unheard_restart"),
     *("replaced_target_stopped", "half_reassigned_stopped", "recreated_in_compaction"),
     *("moved_in_flush", "flushes_without_end", "response_before_close", "led_again"),
