@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,46 +61,15 @@ LEARNED_SECONDS = 5
 ACKNOWLEDGED_ATTEMPTS = 20
 
 
-class LateRequest:
-    """A request of a kind between two brokers that names a topic: the next one, or the one after
-    the next ones. It is under way until it `arrives`, and so is all that its connection has after
-    it; other connections are well."""
-
-    def __init__(self, network: Network, source: str, target: str, kind: int, earlier: int) -> None:
-        self._network = network
-        self._hosts = source, target
-        self._kind = kind.to_bytes(2, "big")
-        self._earlier = earlier
-        self._pipe: Pipe | None = None
-        network.on_send = self._sent
-
-    @property
-    def is_under_way(self) -> bool:
-        return self._pipe is not None
-
-    def _sent(self, pipe: Pipe, data: bytes) -> None:
-        hosts = pipe.source.host, pipe.target.host
-        if hosts == self._hosts and data[4:6] == self._kind and PASSING_TOPIC.encode() in data:
-            self._earlier -= 1
-            if self._earlier < 0:
-                self._pipe, pipe.is_held = pipe, True
-                self._network.on_send = None
-
-    def arrives(self) -> None:
-        self._network.on_send = None
-        if self._pipe is not None:
-            self._pipe.is_held = False
-
-
-class LostResponse:
-    """The response to the next request of a kind between two brokers that names a topic, and all
-    that its connection has after it: under way until it `arrives`."""
+class Held(ABC):
+    """What belongs to a request of a kind between two brokers that names a topic, and all that its
+    connection has after it in that direction, is under way until it `arrives`; other connections
+    are well."""
 
     def __init__(self, network: Network, source: str, target: str, kind: int) -> None:
         self._network = network
         self._hosts = source, target
         self._kind = kind.to_bytes(2, "big")
-        self._request: Pipe | None = None
         self._pipe: Pipe | None = None
         network.on_send = self._sent
 
@@ -107,19 +77,49 @@ class LostResponse:
     def is_under_way(self) -> bool:
         return self._pipe is not None
 
+    @abstractmethod
     def _sent(self, pipe: Pipe, data: bytes) -> None:
+        """Holds the pipe when the time has come."""
+
+    def _is_request(self, pipe: Pipe, data: bytes) -> bool:
         hosts = pipe.source.host, pipe.target.host
-        if self._request is None:
-            if hosts == self._hosts and data[4:6] == self._kind and PASSING_TOPIC.encode() in data:
-                self._request = pipe
-        elif pipe.source is self._request.target:
-            self._pipe, pipe.is_held = pipe, True
-            self._network.on_send = None
+        return hosts == self._hosts and data[4:6] == self._kind and PASSING_TOPIC.encode() in data
+
+    def _hold(self, pipe: Pipe) -> None:
+        self._pipe, pipe.is_held = pipe, True
+        self._network.on_send = None
 
     def arrives(self) -> None:
         self._network.on_send = None
         if self._pipe is not None:
             self._pipe.is_held = False
+
+
+class LateRequest(Held):
+    """The next such request, or the one after the next ones."""
+
+    def __init__(self, network: Network, source: str, target: str, kind: int, earlier: int) -> None:
+        super().__init__(network, source, target, kind)
+        self._earlier = earlier
+
+    def _sent(self, pipe: Pipe, data: bytes) -> None:
+        if self._is_request(pipe, data):
+            self._earlier -= 1
+            if self._earlier < 0:
+                self._hold(pipe)
+
+
+class LostResponse(Held):
+    """The response to the next such request."""
+
+    _request: Pipe | None = None
+
+    def _sent(self, pipe: Pipe, data: bytes) -> None:
+        if self._request is None:
+            if self._is_request(pipe, data):
+                self._request = pipe
+        elif pipe.source is self._request.target:
+            self._hold(pipe)
 
 
 class DeletionTroubles:
@@ -230,11 +230,7 @@ class DeletionTroubles:
     async def halted_deletion(self, node: Node) -> None:
         """A broker cannot start its replicas of a topic, whose deletion waits for them. The next
         controller starts all replicas, and another broker, which has deleted its own, cannot."""
-        node.disk.faults = NO_DESCRIPTORS
-        await self.admin.recreate(replicas=3)
-        await asyncio.sleep(self.random.uniform(0, 1))
-        await self.admin.delete()
-        await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
+        await self._delete_unstarted(node)
         node.disk.heal()
         other = self.random.choice(list(self.world.nodes.values()))
         other.disk.faults = NO_DESCRIPTORS
@@ -242,17 +238,21 @@ class DeletionTroubles:
         await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
         other.disk.heal()
 
+    async def _delete_unstarted(self, node: Node) -> None:
+        """A topic is created, and its deletion begins. The broker lacks the descriptors for it."""
+        node.disk.faults = NO_DESCRIPTORS
+        await self.admin.recreate(replicas=3)
+        await asyncio.sleep(self.random.uniform(0, 1))
+        await self.admin.delete()
+        await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
+
     async def unconfirmed_start(self, node: Node) -> None:
         """A broker cannot start its replicas of a topic, whose deletion waits for them. Then it
         starts them, and its response is lost."""
         controller = self.leaders.controller()
         if controller is None:
             return
-        node.disk.faults = NO_DESCRIPTORS
-        await self.admin.recreate(replicas=3)
-        await asyncio.sleep(self.random.uniform(0, 1))
-        await self.admin.delete()
-        await asyncio.sleep(self.random.uniform(0, SENT_SECONDS))
+        await self._delete_unstarted(node)
         network, kind = self.world.network, ApiKey.LEADER_AND_ISR
         lost = LostResponse(network, controller.host, node.host, kind)
         node.disk.heal()
