@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated
 
@@ -172,15 +173,16 @@ def consume(
     written = 0
     out = sys.stdout.buffer
     try:
-        for item, record in reader.records():
-            if is_wanted(record):
-                with reader.processing(item, record):
-                    out.write(show(item.topic, item.partition, record))
-                written += 1
-            if follow and reader.at_end_of_response:
-                out.flush()
-            if written == limit:
-                break
+        with session.waiting_for_cluster() if follow else nullcontext():
+            for item, record in reader.records():
+                if is_wanted(record):
+                    with reader.processing(item, record):
+                        out.write(show(item.topic, item.partition, record))
+                    written += 1
+                if follow and reader.at_end_of_response:
+                    out.flush()
+                if written == limit:
+                    break
     except KeyboardInterrupt:
         note("")
     out.flush()

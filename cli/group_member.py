@@ -137,7 +137,7 @@ class GroupMember:
             for member in joined.members
         }
         topics = sorted({topic for found in subscriptions.values() for topic in found.topics})
-        rows = self._session.client.metadata(topics).topics
+        rows = self._session.metadata(topics).topics
         counts = {row.name: len(row.partitions) for row in rows if row.name and not row.error_code}
         found = ASSIGNORS[joined.protocol_name or PROTOCOLS[0]](counts, subscriptions)
         return [
@@ -209,29 +209,30 @@ def follow_as_member(
     written = 0
     reader: TopicReader | None = None
     try:
-        while written != limit:
-            partitions = member.join()
-            note(f"reading {topic}, partitions {sorted(item.partition for item in partitions)}")
-            begin = EARLIEST if from_beginning else LATEST
-            positions = offsets_at(session, partitions, begin) if partitions else {}
-            positions |= committed(session, group, partitions)
-            reader = TopicReader(session, positions, None, read_committed=read_committed)
-            commit_due = time.monotonic() + COMMIT_SECONDS
-            while written != limit and member.is_current():
-                if not partitions:
-                    time.sleep(MAX_WAIT_MS / 1000)  # more members than partitions
-                for item, record in reader.one_round():
-                    if wanted(record):
-                        with reader.processing(item, record):
-                            out.write(show(item.topic, item.partition, record))
-                        written += 1
-                        if written == limit:
-                            break
-                out.flush()
-                if time.monotonic() >= commit_due:
-                    member.commit(reader.positions)
-                    commit_due = time.monotonic() + COMMIT_SECONDS
-            member.commit(reader.positions)
+        with session.waiting_for_cluster():
+            while written != limit:
+                partitions = member.join()
+                note(f"reading {topic}, partitions {sorted(item.partition for item in partitions)}")
+                begin = EARLIEST if from_beginning else LATEST
+                positions = offsets_at(session, partitions, begin) if partitions else {}
+                positions |= committed(session, group, partitions)
+                reader = TopicReader(session, positions, None, read_committed=read_committed)
+                commit_due = time.monotonic() + COMMIT_SECONDS
+                while written != limit and member.is_current():
+                    if not partitions:
+                        time.sleep(MAX_WAIT_MS / 1000)  # more members than partitions
+                    for item, record in reader.one_round():
+                        if wanted(record):
+                            with reader.processing(item, record):
+                                out.write(show(item.topic, item.partition, record))
+                            written += 1
+                            if written == limit:
+                                break
+                    out.flush()
+                    if time.monotonic() >= commit_due:
+                        member.commit(reader.positions)
+                        commit_due = time.monotonic() + COMMIT_SECONDS
+                member.commit(reader.positions)
     except KeyboardInterrupt:
         note("")
         out.flush()  # what cannot be written is not committed

@@ -11,7 +11,7 @@ import typer
 from ottla.cli import offset_reset as resets
 from ottla.cli.group_members import described
 from ottla.cli.group_positions import all_committed, commit
-from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, within_log
+from ottla.cli.offsets import LATEST, existing, offsets_at, parse_partitions, within_log
 from ottla.cli.output import Failure, say, usage
 from ottla.cli.session import Session, connected
 from ottla.protocol.topics import TopicPartition
@@ -90,7 +90,7 @@ def _partitions(
     if names:
         return parse_partitions(session, names)
     if all_topics:
-        return sorted(before)
+        return existing(session, before)
     if from_file:
         return []
     raise usage("name the topics, or --all-topics for all that the group has committed.")

@@ -41,6 +41,21 @@ def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
     raise Failure(f"topic {topic} does not exist; see `ottla topics list`.")
 
 
+def existing(session: Session, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of `partitions` that exist, sorted; names the others on standard error."""
+    wanted = sorted(partitions)
+    names = list(dict.fromkeys(item.topic for item in wanted))
+    found = {
+        TopicPartition(topic.name or "", row.partition_index)
+        for topic in (session.metadata(names).topics if names else ())
+        for row in topic.partitions
+    }
+    for item in wanted:
+        if item not in found:
+            note(f"ottla: {item} is left out: it does not exist any more.")
+    return [item for item in wanted if item in found]
+
+
 def without_leader(session: Session, topics: Iterable[str]) -> set[TopicPartition]:
     """The partitions of topics that have no leader at the moment: no offset can be looked up."""
     names = list(dict.fromkeys(topics))
@@ -80,7 +95,7 @@ def list_offsets(
     """
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in wanted:
-        by_leader[session.client.leader(partition).node_id].append(partition)
+        by_leader[session.leader(partition).node_id].append(partition)
     found: dict[TopicPartition, tuple[int, int]] = {}
     for partitions in by_leader.values():
         request = ListOffsetsRequest(

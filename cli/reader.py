@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,14 +32,17 @@ PARTITION_MAX_BYTES = 1024 * 1024
 # The versions with topic names; later ones have topic ids.
 _WITH_NAMES = Versions(4, 12)
 
-# The leader moved: the next round fetches from the new one.
+# The leader moved, or has just started: the next round fetches from the one of new metadata, which
+# fails if the topic is deleted.
 _MOVED = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.REPLICA_NOT_AVAILABLE,
     ErrorCode.OFFSET_NOT_AVAILABLE,
 )
+_MOVED_PAUSE_SECONDS = 0.1
 
 
 class TopicReader:
@@ -60,6 +64,7 @@ class TopicReader:
         self._session = session
         self._stops = stops
         self._read_committed = read_committed
+        self._moved_since: dict[TopicPartition, float] = {}
 
     def records(self) -> Iterator[tuple[TopicPartition, Record]]:
         """All records, in order of offsets within each partition."""
@@ -86,7 +91,7 @@ class TopicReader:
     ) -> Iterator[tuple[TopicPartition, Record]]:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for partition in open_partitions:
-            by_leader[self._session.client.leader(partition).node_id].append(partition)
+            by_leader[self._session.leader(partition).node_id].append(partition)
         wait_ms = MAX_WAIT_MS // len(by_leader) if self._stops is None else MAX_WAIT_MS
         for partitions in by_leader.values():
             yield from self._fetch(partitions, wait_ms)
@@ -121,17 +126,25 @@ class TopicReader:
         for topic in response.responses:
             for data in topic.partitions:
                 partition = TopicPartition(topic.topic, data.partition_index)
-                if data.error_code in _MOVED:
+                if data.error_code in _MOVED and self._may_wait(partition):
                     self._session.client.forget_leader(partition)
+                    time.sleep(_MOVED_PAUSE_SECONDS)
                     continue
                 where = f"{partition} at offset {self.positions[partition]}"
                 check(data.error_code, where)
+                self._moved_since.pop(partition, None)
                 try:
                     yield from self._decode(partition, data)
                 except RecordsError as error:
                     raise Failure(f"{where} or after it cannot be read: {error}.") from None
                 if not data.records and not response.throttle_time_ms:
                     self._end_if_nothing_is_left(partition, data)
+
+    def _may_wait(self, partition: TopicPartition) -> bool:
+        """Whether a leader may still appear; who reads to an end waits for the request timeout."""
+        now = time.monotonic()
+        waited = now - self._moved_since.setdefault(partition, now)
+        return self._stops is None or waited < self._session.timeout_ms / 1000
 
     def _decode(
         self, partition: TopicPartition, data: PartitionData

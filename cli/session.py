@@ -15,7 +15,8 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
@@ -28,6 +29,7 @@ from ottla.cli.output import (
     UNREACHABLE,
     USAGE,
     Failure,
+    note,
     print_error,
     usage,
 )
@@ -51,9 +53,13 @@ from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
     from ottla.protocol.client.blocking import BlockingClient
+    from ottla.protocol.client.cluster import Leader
+    from ottla.protocol.messages.metadata import MetadataResponse
+    from ottla.protocol.topics import TopicPartition
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
+T = TypeVar("T")
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 # Retried until an election or the loading of a coordinator is over.
@@ -69,6 +75,8 @@ _RETRIED = frozenset(
     )
 )
 _PAUSE_SECONDS = 0.1
+# Between two attempts to reach a cluster that does not respond.
+_AWAY_PAUSE_SECONDS = 1.0
 
 BootstrapOption = Annotated[
     str,
@@ -114,6 +122,7 @@ class Session:
         self.timeout_ms = max(1, int(timeout * 1000))
         self.properties = read_client_properties(command_config) if command_config else {}
         self._client: BlockingClient | None = None
+        self._waits = self._is_away = False
 
     @property
     def security(self) -> Security:
@@ -159,7 +168,13 @@ class Session:
         Retries only while leaders, controller or coordinator move. Kafka's clients retry more
         codes, such as an unknown topic; a command reports those at once.
         """
-        where = route or AnyBroker()
+        return self._when_reachable(
+            lambda: self._call(response_type, request, route or AnyBroker(), versions)
+        )
+
+    def _call(
+        self, response_type: type[ResponseT], request: Message, where: Route, versions: Versions
+    ) -> ResponseT:
         deadline = time.monotonic() + self.timeout_ms / 1000
         while True:
             try:
@@ -170,11 +185,56 @@ class Session:
                 code = error.code
                 if code not in _RETRIED or time.monotonic() >= deadline:
                     raise
+            except ClientError:
+                where.forget(self.client.state)
+                raise
             else:
-                if code not in _RETRIED or time.monotonic() >= deadline:
+                if code not in _RETRIED:
+                    return response
+                if time.monotonic() >= deadline:
+                    if self._waits:
+                        raise KafkaError(code)
                     return response
             where.forget(self.client.state)
             time.sleep(_PAUSE_SECONDS)
+
+    def leader(self, partition: TopicPartition) -> Leader:
+        """The leader of a partition, looked up if needed. Raises KafkaError without one."""
+        return self._when_reachable(lambda: self.client.leader(partition))
+
+    def metadata(self, topics: list[str]) -> MetadataResponse:
+        """The metadata of `topics`."""
+        return self._when_reachable(lambda: self.client.metadata(topics))
+
+    @contextmanager
+    def waiting_for_cluster(self) -> Iterator[None]:
+        """Inside, `call`, `leader` and `metadata` wait without end for brokers that are away.
+
+        For commands that run until Ctrl-C: brokers restart. The cluster has to respond at first.
+        """
+        assert self.client
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
+    def _when_reachable(self, attempt: Callable[[], T]) -> T:
+        while True:
+            try:
+                result = attempt()
+            except (ClientError, KafkaError) as error:
+                if not self._waits or not _is_away(error):
+                    raise
+                if not self._is_away:
+                    note(f"ottla: cannot reach the cluster, waiting for it: {error}")
+                self._is_away = True
+                time.sleep(_AWAY_PAUSE_SECONDS)
+                continue
+            if self._is_away:
+                note("ottla: the cluster responds again")
+            self._is_away = False
+            return result
 
     def broker_ids(self) -> list[int]:
         """The ids of the live brokers, sorted."""
@@ -188,6 +248,11 @@ class Session:
         """Closes the connections."""
         if self._client is not None:
             self._client.close()
+
+
+def _is_away(error: ClientError | KafkaError) -> bool:
+    """Whether a later attempt may succeed, without anything being done about it."""
+    return error.code in _RETRIED if isinstance(error, KafkaError) else error.retriable
 
 
 def connected(function: Callable[..., None]) -> Callable[..., None]:

@@ -32,13 +32,13 @@ class Member:
     """The command in a process of its own."""
 
     def __init__(self, broker: BrokerProcess, output: Path, *arguments: str) -> None:
-        self._output = output
+        self._output, self._errors = output, output.with_suffix(".errors")
         command = [sys.executable, "-m", "ottla.cli.main", "consume", *arguments, "--follow"]
-        with output.open("wb") as sink:
+        with output.open("wb") as sink, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
                 stdout=sink,
-                stderr=subprocess.DEVNULL,
+                stderr=errors,
                 cwd=ROOT,
                 env={**os.environ, "OTTLA_BOOTSTRAP": broker.bootstrap},
             )
@@ -47,6 +47,10 @@ class Member:
         """The numbers of all lines that are whole."""
         lines = self._output.read_text().split("\n")[:-1]
         return [int(line) for line in lines]
+
+    def errors(self) -> str:
+        """What it has written to standard error."""
+        return self._errors.read_text()
 
     def interrupt(self) -> int:
         self._process.send_signal(signal.SIGINT)
@@ -124,6 +128,30 @@ def test_beside_a_real_consumer(broker: BrokerProcess, tmp_path: Path) -> None:
     finally:
         member.kill()
         consumer.close()
+
+
+def test_followers_go_on_after_a_restart(tmp_path: Path) -> None:
+    with start_broker(tmp_path / "broker", num_partitions=str(PARTITIONS)) as broker:
+        CommandLine(broker.bootstrap).done("topics", "create", "lasting")
+        produce(broker.bootstrap, "lasting", numbered(0, 20, PARTITIONS))
+        options = ("lasting", "--from-beginning")
+        followers = [
+            Member(broker, tmp_path / "alone", *options),
+            Member(broker, tmp_path / "member", *options, "--group", "r"),
+        ]
+        try:
+            eventually(lambda: [len(each.read()) for each in followers] == [20, 20])
+            broker.stop()
+            # Both notice it, also the one whose fetch got a response when the broker stopped.
+            eventually(lambda: all("waiting for it" in each.errors() for each in followers))
+            broker.start()
+            produce(broker.bootstrap, "lasting", numbered(20, 20, PARTITIONS))
+            eventually(lambda: all(len(each.read()) >= 40 for each in followers))
+            assert [sorted(each.read()) for each in followers] == [list(range(40))] * 2
+            assert [each.interrupt() for each in followers] == [0, 0]
+        finally:
+            for each in followers:
+                each.kill()
 
 
 def test_it_ends_at_the_limit(broker: BrokerProcess, tmp_path: Path) -> None:

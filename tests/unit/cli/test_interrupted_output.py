@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -54,7 +55,7 @@ def test_a_reader_has_not_read_what_was_interrupted() -> None:
     topic = FetchableTopicResponse(topic="t", partitions=[data])
     session = SimpleNamespace(
         call=lambda *_, **__: FetchResponse(responses=[topic]),
-        client=SimpleNamespace(leader=lambda _: SimpleNamespace(node_id=1)),
+        leader=lambda _: SimpleNamespace(node_id=1),
     )
     reader = TopicReader(cast(Session, session), {T0: 0}, None)
 
@@ -106,9 +107,11 @@ def test_a_member_of_a_group(
     monkeypatch.setattr(group_member, "offsets_at", lambda *_: {T0: 0})
     monkeypatch.setattr(group_member, "committed", lambda *_: {})
 
+    session = SimpleNamespace(waiting_for_cluster=nullcontext)
+
     def follow() -> None:
         group_member.follow_as_member(
-            cast(Session, None),
+            cast(Session, session),
             *("g", "t", interrupted_at(1), lambda _: True, None),
             from_beginning=True,
             read_committed=False,

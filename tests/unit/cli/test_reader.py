@@ -10,6 +10,7 @@ from ottla.cli.output import Failure
 from ottla.cli.reader import TopicReader
 from ottla.cli.session import Session
 from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import list_offsets
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.records.builder import build_batch
@@ -30,11 +31,15 @@ class Cluster:
         self, data: PartitionData, local_start: int | None = 0, throttle_ms: int = 0
     ) -> None:
         self.client = self
-        self.fetches = 0
+        self.fetches = self.forgotten = 0
+        self.timeout_ms = 150
         self._data, self._local_start, self._throttle_ms = data, local_start, throttle_ms
 
     def leader(self, _partition: object) -> Leader:
         return Leader(1)
+
+    def forget_leader(self, _partition: object) -> None:
+        self.forgotten += 1
 
     def call(self, kind: type, request: Any, _to: object, versions: object = None) -> Any:
         if kind is FetchResponse:
@@ -82,3 +87,14 @@ def test_other_empty_responses_are_waited_out(
     )
     with pytest.raises(AssertionError, match="without end"):
         read(Cluster(empty, local_start, throttle_ms), 9, read_committed=True)
+
+
+def test_a_leader_that_does_not_have_the_partition_is_reported_after_the_timeout() -> None:
+    """It may have just started, so that it is not reported at once."""
+    unknown = PartitionData(
+        partition_index=0, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, records=b""
+    )
+    cluster = Cluster(unknown)
+    with pytest.raises(Failure, match="t-0 at offset 7: UNKNOWN_TOPIC_OR_PARTITION"):
+        read(cluster, 9)
+    assert cluster.forgotten == cluster.fetches - 1 > 0
