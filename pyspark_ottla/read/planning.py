@@ -17,6 +17,9 @@ from pyspark_ottla.warnings_on_stderr import spark_logger
 
 logger = spark_logger()
 
+# Starts whose offsets were not found in the log just now.
+_GIVEN = ("offsets", "committed")
+
 
 class Cluster(Protocol):
     """The requests of planning. Every method has a deadline and raises ConnectorError."""
@@ -169,11 +172,15 @@ def batch_ranges(
     # The end first: records that come in between the two look-ups belong to the next read.
     end = resolve(cluster, ending, partitions, group_id)
     start = resolve(cluster, starting, partitions, group_id)
-    if ending.kind == "offsets":
-        end = _check_not_beyond_log_end(end, all_at(cluster, partitions, LATEST), report)
-    if starting.kind in ("offsets", "committed"):
-        earliest = all_at(cluster, partitions, EARLIEST)
-        start = check_not_before_log_start(start, earliest, report)
+    end_is_given, start_is_given = ending.kind == "offsets", starting.kind in _GIVEN
+    if end_is_given or start_is_given:
+        latest = all_at(cluster, partitions, LATEST)
+        if end_is_given:
+            end = _check_not_beyond_log_end(end, latest, report)
+        if start_is_given:
+            start = _check_start_in_log(start, latest, report)
+            earliest = all_at(cluster, partitions, EARLIEST)
+            start = check_not_before_log_start(start, earliest, report)
     return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(partitions)]
 
 
@@ -188,6 +195,22 @@ def _check_not_beyond_log_end(
             report.lost(
                 errors.DATA_LOSS_RANGE,
                 f"{describe(tp)} was to be read up to offset {offset}, but ends at {log_end}",
+            )
+            moved[tp] = log_end
+    return moved
+
+
+def _check_start_in_log(
+    start: Offsets, latest: Mapping[TopicPartition, int], report: LossReport
+) -> Offsets:
+    """`start`, moved back to where a log ends now: the topic was created again, or lost records."""
+    moved = dict(start)
+    for tp, offset in start.items():
+        log_end = latest.get(tp, offset)
+        if offset > log_end:
+            report.lost(
+                errors.DATA_LOSS_OFFSET_CHANGED,
+                f"{describe(tp)} was to be read from offset {offset}, but ends at {log_end}",
             )
             moved[tp] = log_end
     return moved

@@ -87,6 +87,19 @@ def test_a_start_before_the_log_is_a_loss(cluster: FakeCluster) -> None:
     assert ranges(cluster, start, action="ignore")[1] == OffsetRange(B, 5, 20)
 
 
+@pytest.mark.parametrize("kind", ["offsets", "committed"])
+def test_a_start_beyond_the_log_is_a_loss(cluster: FakeCluster, kind: str) -> None:
+    """The topic was created again, for instance: nothing would be read, without a word."""
+    cluster.groups["group"] = given = {A: 11, B: 20}
+    start = Position(kind, "startingOffsets", given if kind == "offsets" else {})
+    with pytest.raises(ConnectorError, match="t-0 was to be read from offset 11, but ends at 10"):
+        ranges(cluster, start)
+    assert ranges(cluster, start, action="warn") == [
+        OffsetRange(A, 10, 10),
+        OffsetRange(B, 20, 20),
+    ]
+
+
 def test_an_end_beyond_the_log_is_a_loss(cluster: FakeCluster) -> None:
     end = Position("offsets", "endingOffsets", {A: 11, B: 20})
     with pytest.raises(ConnectorError, match="t-0 was to be read up to offset 11, but ends at 10"):
