@@ -24,13 +24,6 @@ MAX_RESPONSE_BYTES = 65536
 """/readyz has some lines."""
 
 
-class Guarded(NamedTuple):
-    """A listener with TLS or SASL."""
-
-    address: str
-    protocol: str
-
-
 class Listener(NamedTuple):
     """A listener in the environment: its name, the address for this machine, its protocol."""
 
@@ -60,17 +53,17 @@ def listeners_of(environment: Mapping[str, str]) -> list[Listener]:
     return found
 
 
-def guarded_listener(environment: Mapping[str, str]) -> Guarded | None:
+def guarded_listener(environment: Mapping[str, str]) -> Listener | None:
     """The first listener in the environment of a container, None if one of them is plaintext."""
     found = listeners_of(environment)
     if not found or any(each.protocol == "PLAINTEXT" for each in found):
         return None
     guarded = [each for each in found if each.protocol.startswith(("SASL_", "SSL"))]
-    return Guarded(*guarded[0][1:]) if guarded else None
+    return guarded[0] if guarded else None
 
 
 def check_guarded(
-    listener: Guarded, environment: Mapping[str, str], timeout_seconds: float
+    listener: Listener, environment: Mapping[str, str], timeout_seconds: float
 ) -> dict[str, object]:
     """The fields of a healthy broker; raises Unhealthy."""
     http = http_address(environment)
@@ -136,7 +129,7 @@ def _request_readiness(address: str, timeout_seconds: float) -> dict[str, object
     return found
 
 
-def _request_versions(listener: Guarded, timeout_seconds: float) -> dict[str, object]:
+def _request_versions(listener: Listener, timeout_seconds: float) -> dict[str, object]:
     from ottla.protocol.client.errors import ClientError
     from ottla.protocol.errors import ProtocolError
 
@@ -157,7 +150,7 @@ def _request_versions(listener: Guarded, timeout_seconds: float) -> dict[str, ob
     return {"healthy": True, "address": listener.address, "checked": "ApiVersions"}
 
 
-def _encrypted(listener: Guarded, opened: socket.socket) -> socket.socket:
+def _encrypted(listener: Listener, opened: socket.socket) -> socket.socket:
     """Whether the broker serves is asked, not whom it is: it is on this machine."""
     if "SSL" not in listener.protocol.removeprefix("SASL_"):
         return opened

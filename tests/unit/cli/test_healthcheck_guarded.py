@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.cli.healthcheck import main
-from ottla.cli.healthcheck_guarded import Guarded, guarded_listener
+from ottla.cli.healthcheck_guarded import Listener, guarded_listener
 from tests.doubles.certificates import Certificates
 
 JAAS = (
@@ -24,13 +24,13 @@ JAAS = (
     [
         ({}, None),
         ({"KAFKA_LISTENERS": "PLAINTEXT://:9092,SSL://:9093"}, None),
-        ({"KAFKA_LISTENERS": "SSL://:9093"}, Guarded("127.0.0.1:9093", "SSL")),
+        ({"KAFKA_LISTENERS": "SSL://:9093"}, Listener("SSL", "127.0.0.1:9093", "SSL")),
         (
             {
                 "OTTLA_LISTENERS": "OUT://0.0.0.0:9092,IN://b:9093",
                 "OTTLA_LISTENER_SECURITY_PROTOCOL_MAP": "OUT:SASL_SSL, IN:SASL_PLAINTEXT",
             },
-            Guarded("127.0.0.1:9092", "SASL_SSL"),
+            Listener("OUT", "127.0.0.1:9092", "SASL_SSL"),
         ),
         (
             {
@@ -46,11 +46,11 @@ JAAS = (
                 "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "OUT:PLAINTEXT",
                 "OTTLA_LISTENER_SECURITY_PROTOCOL_MAP": "OUT:SSL",
             },
-            Guarded("127.0.0.1:9095", "SSL"),
+            Listener("OUT", "127.0.0.1:9095", "SSL"),
         ),
     ],
 )
-def test_guarded_listener(environment: dict[str, str], listener: Guarded | None) -> None:
+def test_guarded_listener(environment: dict[str, str], listener: Listener | None) -> None:
     assert guarded_listener(environment) == listener
 
 
