@@ -87,6 +87,18 @@ class KafkaCluster:
             timeout_seconds = min(timeout_seconds, FIRST_CONTACT_SECONDS)
         return time.monotonic() + timeout_seconds
 
+    def reach(self) -> None:
+        """Contacts any broker, unless this client has reached one. Later calls then have all of
+        their time, also if a coordinator loads, or its broker is away, for longer than the first
+        contact may take. Raises ConnectorError."""
+        if not self._was_reached and not self.client.state.brokers:
+
+            def call(timeout_ms: int) -> MetadataResponse:
+                return self.client.metadata([], timeout_ms=timeout_ms)
+
+            self.call_with_retries("Reaching a broker", call, self.deadline())
+        self._was_reached = True
+
     def call_with_retries(self, what: str, call: Callable[[int], T], deadline: float) -> T:
         """`call(timeout in ms)`, retried until the deadline while brokers cannot be reached."""
         pause = PAUSE_FIRST_SECONDS

@@ -163,11 +163,12 @@ class Transactions:
 
     def find_coordinators(self, transactional_ids: Sequence[str]) -> None:
         """Looks up all coordinators that are not known, in few requests."""
+        self._cluster.reach()
         find_coordinators(self._cluster, transactional_ids)
 
     def describe(self, transactional_ids: Sequence[str]) -> dict[str, TransactionState] | None:
         """The state of each; None if brokers cannot tell (before Kafka 3.0)."""
-        deadline = self._cluster.deadline()
+        deadline = self._deadline()
         found: dict[str, TransactionState] = {}
         left = list(transactional_ids)
         while True:
@@ -222,7 +223,7 @@ class Transactions:
 
         Empty if brokers cannot tell (before Kafka 3.0).
         """
-        deadline = self._cluster.deadline()
+        deadline = self._deadline()
         found: list[str] = []
         brokers = self._cluster.metadata([], deadline).brokers
         for node_id in sorted(broker.node_id for broker in brokers):
@@ -260,7 +261,7 @@ class Transactions:
         The driver, which has fenced all others (`is_fenced`), waits for one that is being stored.
         A task does not: the driver of the decision may be dead. It can get the one before.
         """
-        deadline = self._cluster.deadline()
+        deadline = self._deadline()
         while True:
             found, whole = self._read_decision(name, is_fenced)
             if whole:
@@ -340,6 +341,11 @@ class Transactions:
 
     # --- calls to the coordinator ----------------------------------------------------------------
 
+    def _deadline(self) -> float:
+        """Of a cluster that was reached: what takes long is not the first contact."""
+        self._cluster.reach()
+        return self._cluster.deadline()
+
     def _call(
         self,
         what: str,
@@ -350,7 +356,7 @@ class Transactions:
         deadline: float | None = None,
     ) -> T:
         """The coordinator's response; retried while the coordinator moves or loads."""
-        until = self._cluster.deadline() if deadline is None else deadline
+        until = self._deadline() if deadline is None else deadline
 
         def call(_: int) -> Message:
             # Not the time of one request: `call` repeats it as long as the code is retriable.
@@ -371,7 +377,7 @@ class Transactions:
         versions: Versions = ANY_VERSION,
     ) -> T:
         """As `_call`, for responses with an error code for each partition."""
-        deadline = self._cluster.deadline()
+        deadline = self._deadline()
         while True:
             response = self._call(what, request, route, kind, versions, deadline)
             failed = [

@@ -15,6 +15,7 @@ from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.cluster.cluster import KafkaCluster
@@ -155,6 +156,36 @@ def test_a_coordinator_that_loads_has_the_whole_time_of_the_call(
     transactions(coordinator, **{"kafka.request.timeout.ms": "10"}).begin(IDS[0])
     assert given[0] is not None
     assert given[0] > 200
+
+
+def test_a_coordinator_that_is_away_has_more_time_than_the_first_contact(
+    coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch has a new cluster: its first request is to a coordinator that may be moving."""
+    monkeypatch.setattr("pyspark_ottla.cluster.cluster.FIRST_CONTACT_SECONDS", 0.05)
+    busy = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    coordinator.codes[OffsetFetchRequest] = list(busy)
+    assert transactions(coordinator).decision(NAME, is_fenced=False) is None
+    coordinator.state.brokers.clear()  # as a new process
+    coordinator.codes[FindCoordinatorRequest] = list(busy)
+    transactions(coordinator).find_coordinators(IDS)
+    coordinator.state.brokers.clear()
+    failures: list[Exception] = [BrokerConnectionError("away")]
+    coordinator.response(
+        InitProducerIdRequest,
+        lambda request: failures.pop() if failures else coordinator._init(request),
+    )
+    begun(coordinator)
+
+
+def test_a_cluster_that_cannot_be_reached(
+    coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_ottla.cluster.cluster.FIRST_CONTACT_SECONDS", 0.05)
+    coordinator.failures = [BrokerConnectionError("away") for _ in range(100)]
+    with pytest.raises(ConnectorError, match=r"BROKER_UNAVAILABLE.*Reaching a broker failed: away"):
+        begun(coordinator)
+    assert len(coordinator.failures) == 99
 
 
 def test_open_transactions_of_a_write(coordinator: ScriptedCoordinator) -> None:
