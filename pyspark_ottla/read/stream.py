@@ -39,6 +39,9 @@ COMMIT_TIMEOUT_MS = 5_000
 COMMIT_PAUSE_SECONDS = 30.0
 # Partitions looked into for the size of their records; those with the largest backlogs.
 SAMPLED_PARTITIONS_MAX = 16
+# What an offset is taken for if none of their records can be read just now: a leader is away, the
+# fetch was throttled, or a read of tiered storage takes long. More than most records have.
+UNKNOWN_OFFSET_BYTES = 16 << 10
 
 
 class StreamCluster(Cluster, Protocol):
@@ -201,13 +204,24 @@ class StreamTracker:
         if bytes_max is None:
             return None
         biggest = sorted((tp for tp in waiting if waiting[tp]), key=lambda tp: -waiting[tp])
+        places = {tp: begin[tp] for tp in biggest[:SAMPLED_PARTITIONS_MAX]}
+        average = self._average_bytes(places, waiting)
+        if average is None:
+            # Retention may have deleted what is at these offsets.
+            first = all_at(self._cluster, places, EARLIEST)
+            later = {tp: offset for tp, offset in first.items() if offset > places[tp]}
+            average = self._average_bytes(later, waiting)
+        return max(1, int(bytes_max / (average or UNKNOWN_OFFSET_BYTES)))
+
+    def _average_bytes(self, places: Offsets, waiting: Offsets) -> float | None:
+        """Of an offset, by the records at these places; None if none could be read."""
         weighted = seen = 0.0
-        for tp in biggest[:SAMPLED_PARTITIONS_MAX]:
-            size = self._cluster.bytes_per_offset(tp, begin[tp])
+        for tp, offset in places.items():
+            size = self._cluster.bytes_per_offset(tp, offset)
             if size is not None:
                 weighted += size * waiting[tp]
                 seen += waiting[tp]
-        return max(1, int(bytes_max * seen / weighted)) if weighted else None
+        return weighted / seen if weighted else None
 
     # --- planning ------------------------------------------------------------------------------
 

@@ -64,8 +64,8 @@ class FakeCluster:
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
     def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
-        del offset
-        return self.record_bytes.get(partition)
+        is_there = offset >= self.earliest[partition]
+        return self.record_bytes.get(partition) if is_there else None
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
         del timeout_ms

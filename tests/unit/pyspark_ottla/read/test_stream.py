@@ -11,7 +11,12 @@ from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import OffsetRange, StreamOffset, decode, encode
 from pyspark_ottla.options.options import SourceOptions, parse_source_options
-from pyspark_ottla.read.stream import COMMIT_PAUSE_SECONDS, Limit, StreamTracker
+from pyspark_ottla.read.stream import (
+    COMMIT_PAUSE_SECONDS,
+    UNKNOWN_OFFSET_BYTES,
+    Limit,
+    StreamTracker,
+)
 from tests.doubles.spark_cluster import FakeCluster
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
@@ -100,6 +105,23 @@ def test_limits_in_offsets_and_bytes(cluster: FakeCluster) -> None:
     assert run.next_end(start, Limit(offsets=15, bytes=6000)).offsets == {A: 10, B: 5}
     assert run.next_end(start, Limit(offsets=15, everything=True)).offsets == {A: 100, B: 50}
     assert run.latest() == {A: 100, B: 50}
+
+
+def test_a_limit_in_bytes_holds_if_no_record_can_be_read_just_now(cluster: FakeCluster) -> None:
+    """As while leaders move, or while a read of tiered storage takes long."""
+    cluster.latest = {A: 10_000_000, B: 5_000_000}
+    run = tracker(cluster, startingOffsets="earliest")
+    end = run.next_end(run.initial(), Limit(bytes=UNKNOWN_OFFSET_BYTES * 300))
+    assert end.offsets == {A: 200, B: 100}
+
+
+def test_a_limit_in_bytes_holds_if_retention_deleted_the_records_at_the_position(
+    cluster: FakeCluster,
+) -> None:
+    cluster.earliest, cluster.record_bytes = {A: 10, B: 0}, {A: 100.0}
+    run = tracker(cluster)
+    end = run.next_end(StreamOffset({A: 0, B: 50}), Limit(bytes=3000))
+    assert end.offsets == {A: 30, B: 50}
 
 
 def test_few_records_wait_until_the_delay_is_over(cluster: FakeCluster) -> None:
