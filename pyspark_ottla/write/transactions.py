@@ -84,6 +84,11 @@ class FencedError(ConnectorError):
     """The coordinator has ended the transaction, or given the transactional id to another one."""
 
 
+class ForgottenError(FencedError):
+    """The coordinator does not know the transactional id any more (transactional.id.expiration.ms),
+    so that it cannot tell how the transaction ended."""
+
+
 class Transactions:
     """Transactional requests of one thread; `timeout_ms` is that of transactions it begins."""
 
@@ -393,7 +398,8 @@ class Transactions:
 
     def _check(self, what: str, code: int) -> None:
         if code in FENCED:
-            raise FencedError(
+            is_forgotten = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            raise (ForgottenError if is_forgotten else FencedError)(
                 errors.WRITE_FAILED,
                 f"{what} failed ({KafkaError(code).name}): it was open for longer than "
                 f"kafka.transaction.timeout.ms ({self._timeout_ms} ms), or another attempt of "

@@ -47,7 +47,7 @@ from pyspark_ottla.write.decisions import (
     chunk_groups,
     encode_decision,
 )
-from pyspark_ottla.write.transactions import OPEN, FencedError, Transactions
+from pyspark_ottla.write.transactions import OPEN, FencedError, ForgottenError, Transactions
 
 logger = spark_logger()
 
@@ -71,6 +71,9 @@ class Known:
     decision: Decision | None
     is_finished: bool = False
 
+
+# A transaction that could not be committed, and why.
+Failed = tuple[Prepared, FencedError]
 
 # By process, brokers and name of the write; the one used least recently goes first.
 _known: OrderedDict[tuple[int, str, str], Known] = OrderedDict()
@@ -227,26 +230,28 @@ class BatchCommit:
         decision = known.decision
         if decision is None or known.is_finished:
             return
-        lost = self._end_all(decision.transactions)
-        if lost:
-            self._report_lost(decision, lost)
+        failed = self._end_all(decision.transactions)
+        self._report_lost(decision, [row for row, error in failed if not _is_forgotten(error)])
+        self._report_forgotten(decision, [row for row, error in failed if _is_forgotten(error)])
         known.is_finished = True
 
-    def _end_all(self, transactions: Sequence[Prepared]) -> list[Prepared]:
-        """Commits all of them; those that the coordinator has aborted."""
+    def _end_all(self, transactions: Sequence[Prepared]) -> list[Failed]:
+        """Commits all of them; returns those that the coordinator has aborted or forgotten."""
         if len(transactions) <= ENDED_BY_ONE_THREAD:
             return _end_some(self._tasks, transactions)
         shares = [transactions[number::ENDING_THREADS] for number in range(ENDING_THREADS)]
         with ThreadPoolExecutor(ENDING_THREADS, "ottla commit") as pool:
-            return [lost for share in pool.map(self._end_share, shares) for lost in share]
+            return [failed for share in pool.map(self._end_share, shares) for failed in share]
 
-    def _end_share(self, transactions: Sequence[Prepared]) -> list[Prepared]:
+    def _end_share(self, transactions: Sequence[Prepared]) -> list[Failed]:
         with client_of(self._options.client) as client:
             cluster = KafkaCluster(client, self._options.client)
             tasks = Transactions(cluster, self._options.client.transaction_timeout_ms)
             return _end_some(tasks, transactions)
 
     def _report_lost(self, decision: Decision, lost: Sequence[Prepared]) -> None:
+        if not lost:
+            return
         ids = ", ".join(transaction.transactional_id for transaction in lost[:5])
         sentence = (
             f"{len(lost)} of {len(decision.transactions)} transactions of batch "
@@ -259,6 +264,33 @@ class BatchCommit:
             f"twice, delete the group {self._write.name}; to continue without these records, set "
             "the option failOnDataLoss to false"
         )
+        self._report(sentence, hint)
+
+    def _report_forgotten(self, decision: Decision, forgotten: Sequence[Prepared]) -> None:
+        """Longer ago than transactional.id.expiration.ms they were committed, or timed out."""
+        if not forgotten:
+            return
+        ids = ", ".join(transaction.transactional_id for transaction in forgotten[:5])
+        sentence = (
+            f"{len(forgotten)} of {len(decision.transactions)} transactions of batch "
+            f"{decision.batch_id} of {self._write.name} were decided to be committed, and ended so "
+            f"long ago that their coordinator has forgotten how ({ids})"
+        )
+        if self._write.batch_id > decision.batch_id:
+            # A batch is executed when the one before was committed.
+            logger.warning(
+                "%s; that %s is written shows that they were committed",
+                *(sentence, self._write.describe()),
+            )
+            return
+        hint = (
+            "If that write was reported as done, or its records are in the topic, nothing is lost: "
+            "set the option failOnDataLoss to false to continue. If its records are not there, "
+            f"delete the group {self._write.name} to write them again"
+        )
+        self._report(sentence, hint)
+
+    def _report(self, sentence: str, hint: str) -> None:
         error = ConnectorError(errors.DECIDED_TRANSACTION_LOST, sentence, hint)
         if self._options.fail_on_data_loss:
             raise error
@@ -319,12 +351,16 @@ def _why_not_decided(wanted: Prepared, found: TransactionState, now_ms: int) -> 
     return ""
 
 
-def _end_some(tasks: Transactions, transactions: Sequence[Prepared]) -> list[Prepared]:
+def _end_some(tasks: Transactions, transactions: Sequence[Prepared]) -> list[Failed]:
     tasks.find_coordinators([row.transactional_id for row in transactions])
-    lost = []
+    failed = []
     for transaction in transactions:
         try:
             tasks.end(transaction, committed=True)
-        except FencedError:
-            lost.append(transaction)
-    return lost
+        except FencedError as error:
+            failed.append((transaction, error))
+    return failed
+
+
+def _is_forgotten(error: FencedError) -> bool:
+    return isinstance(error, ForgottenError)

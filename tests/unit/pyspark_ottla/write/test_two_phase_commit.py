@@ -197,6 +197,35 @@ def test_a_decided_transaction_that_was_aborted_is_loud(
     assert "DECIDED_TRANSACTION_LOST" in caplog.text
 
 
+def test_a_query_that_stood_still_for_longer_than_transactional_ids_are_kept(
+    coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an offsets.retention.minutes above transactional.id.expiration.ms."""
+    batch(coordinator).commit(prepared(coordinator, 0), 1)
+    two_phase_commit._known.clear()  # as another process
+    following = WRITE._replace(batch_id=4, run="run-2", job="b" * 32)
+    some = prepared(coordinator, 1)
+    coordinator.codes[EndTxnRequest] = [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    with caplog.at_level(logging.WARNING):
+        assert batch(coordinator, following).commit(some, 1)
+    assert "has forgotten how" in caplog.text
+    assert states(coordinator)[1] == "CompleteCommit"
+
+
+def test_a_decided_batch_that_is_repeated_after_its_transactions_are_forgotten(
+    coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch(coordinator).commit(prepared(coordinator, 0), 1)
+    two_phase_commit._known.clear()
+    again = WRITE._replace(run="run-2", job="b" * 32)
+    coordinator.codes[EndTxnRequest] = [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    with pytest.raises(ConnectorError, match=r"1 of 1 .*forgotten how.*reported as done") as raised:
+        batch(coordinator, again).commit([], 0)
+    assert "records are lost" not in str(raised.value)
+    assert not batch(coordinator, again, failOnDataLoss="false").commit([], 0)
+    assert "has forgotten how" in caplog.text
+
+
 def test_many_transactions_are_ended_by_several_threads(
     coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
