@@ -34,7 +34,12 @@ from ottla.protocol.uuids import ZERO_UUID, uuid_from_string, uuid_to_string
 from pyspark_ottla.cluster.client_errors import advertised_hint, unreachable
 from pyspark_ottla.cluster.fetch_source import LEADER, FetchSource
 from pyspark_ottla.cluster.offset_lookup import look_up_offsets
-from pyspark_ottla.cluster.topic_metadata import PRESENT, count_partitions, subscribed_partitions
+from pyspark_ottla.cluster.topic_metadata import (
+    PRESENT,
+    count_partitions,
+    partitions_of,
+    subscribed_partitions,
+)
 from pyspark_ottla.offsets import Offsets
 from pyspark_ottla.options.client_options import ClientOptions
 from pyspark_ottla.options.options import Subscription
@@ -254,6 +259,14 @@ class KafkaCluster:
     def forget_leader(self, partition: TopicPartition) -> None:
         """Makes the next fetch look the leader up again."""
         self.client.forget_leader(partition)
+
+    def has_partition(self, partition: TopicPartition, topic_id: str | None) -> bool:
+        """Whether the metadata has it, of a topic with that id; raises ConnectorError."""
+        deadline = time.monotonic() + LEADER_TIMEOUT_MS / 1000
+        for topic in self.metadata([partition.topic], deadline).topics:
+            if topic_id is None or topic.topic_id == uuid_from_string(topic_id):
+                return partition in partitions_of([topic])
+        return False
 
     def local_log_start(self, partition: TopicPartition) -> int | None:
         """The first offset on the leader's own disk (KIP-405); None if the leader does not say.

@@ -37,7 +37,8 @@ from pyspark_ottla.read.task_metrics import TaskMetrics
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 1.0
 # A planned partition that brokers do not know was deleted, or the broker has just started and has
-# no metadata of it yet; it gets them within this time, counted from the first such response.
+# no metadata of it yet. It gets them within this time, counted from the first such response, or
+# the metadata of the cluster still has the partition.
 UNKNOWN_PARTITION_TIMEOUT_SECONDS = 10.0
 # The size of the first fetch of a range; later ones are sized by what the rest should take.
 FIRST_FETCH_BYTES = 1 << 20
@@ -89,6 +90,9 @@ class Brokers(Protocol):
 
     def offsets_at(self, wanted: dict[TopicPartition, int]) -> Offsets:
         """As `planning.Cluster.offsets_at`."""
+
+    def has_partition(self, partition: TopicPartition, topic_id: str | None) -> bool:
+        """Whether the metadata has it, of a topic with that id; raises ConnectorError."""
 
     def local_log_start(self, partition: TopicPartition) -> int | None:
         """The first offset on the leader's own disk (KIP-405); None if the leader does not say."""
@@ -232,17 +236,25 @@ class PartitionFetch:
 
     def _stays_unknown(self, code: int) -> bool:
         """Whether brokers have not known the partition for long enough to believe them: for ten
-        seconds, or until the time-out, if nothing else has failed."""
+        seconds, or until the time-out, if nothing else has failed. The metadata must not have it
+        either: a broker that has just started may wait for the controller for longer."""
         if code not in _UNKNOWN:
             self._failed_otherwise()
             return False
         if self._unknown_since is None:
             self._unknown_since = self._clock()
         unknown_seconds = self._clock() - self._unknown_since + self._pause_seconds
-        return unknown_seconds > UNKNOWN_PARTITION_TIMEOUT_SECONDS or (
+        is_long = unknown_seconds > UNKNOWN_PARTITION_TIMEOUT_SECONDS or (
             self._is_only_unknown
             and self._idle_seconds() + self._pause_seconds > self._timeout_seconds
         )
+        return is_long and not self._may_be_there()
+
+    def _may_be_there(self) -> bool:
+        try:
+            return self._brokers.has_partition(self._wanted.partition, self._wanted.topic_id)
+        except ConnectorError:
+            return True  # no broker has metadata at the moment
 
     def _failed_otherwise(self) -> None:
         self._unknown_since, self._is_only_unknown = None, False

@@ -240,6 +240,21 @@ def test_a_fetch_from_another_replica_and_by_topic_id(client: ScriptedClient) ->
     assert (leader, plain.topics[0].topic_id, plain.rack_id) == (1, bytes(16), "")
 
 
+def test_whether_the_metadata_has_a_partition(client: ScriptedClient) -> None:
+    asked = cluster(client)
+    assert asked.has_partition(B, None)
+    assert not asked.has_partition(TopicPartition("t", 2), None)
+    assert not asked.has_partition(TopicPartition("gone", 0), None)
+    client.topic_ids = {"t": bytes(15) + b"\1"}
+    assert asked.has_partition(B, "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert not asked.has_partition(B, "AAAAAAAAAAAAAAAAAAAAAg")
+    client.leaderless = {B}
+    assert asked.has_partition(B, None)
+    client.failures = [AuthenticationError("wrong password")]
+    with pytest.raises(ConnectorError, match="AUTHENTICATION_FAILED"):
+        asked.has_partition(B, None)
+
+
 def test_where_the_log_on_the_leaders_disk_begins(client: ScriptedClient) -> None:
     respond_with_offsets(client, {B: 60}, {})
     assert cluster(client).local_log_start(B) == 56, "the offset plus the timestamp -4"

@@ -53,6 +53,7 @@ class ScriptedBrokers:
         self.script = list(script)
         self.begin, self.end = begin, end
         self.local_start = local_start
+        self.has: bool | None = False
         self.sources: list[FetchSource] = []
         self.asked: list[tuple[int, int]] = []
         self.timeout_ms: list[int] = []
@@ -83,6 +84,11 @@ class ScriptedBrokers:
 
     def offsets_at(self, wanted: dict[TopicPartition, int]) -> Offsets:
         return {tp: self.begin if which == EARLIEST else self.end for tp, which in wanted.items()}
+
+    def has_partition(self, partition: TopicPartition, topic_id: str | None) -> bool:
+        if self.has is None:
+            raise ConnectorError("BROKER_UNAVAILABLE", "No broker has metadata")
+        return self.has
 
     def local_log_start(self, partition: TopicPartition) -> int | None:
         return self.local_start
@@ -249,6 +255,21 @@ def test_a_partition_that_stays_unknown_is_a_loss() -> None:
     with pytest.raises(ConnectorError, match=r"Offsets 0 to 5 of t-0 .*is not there any more"):
         walk(brokers, 0, 5)
     assert walk(brokers, 0, 5, action="warn") == []
+
+
+@pytest.mark.parametrize("has", [True, None], ids=["the metadata has it", "there is no metadata"])
+def test_a_partition_is_not_lost_because_its_broker_waits_for_the_controller(
+    has: bool | None,
+) -> None:
+    """A broker that has just started, while the session of the last controller expires."""
+    unknown = data(code=ErrorCode.UNKNOWN_TOPIC_ID)
+    brokers = ScriptedBrokers(*[unknown] * 20, data(batch(0, 5)))
+    brokers.has = has
+    assert walk(brokers, 0, 5, action="warn", topic_id="abc") == [(5, [])]
+    brokers = ScriptedBrokers(unknown)
+    brokers.has = has
+    with pytest.raises(ConnectorError, match=r"FETCH_TIMEOUT.*UNKNOWN_TOPIC_ID"):
+        walk(brokers, 0, 5, action="warn", topic_id="abc")
 
 
 def test_a_partition_is_not_lost_because_its_broker_was_away_before_it_was_unknown() -> None:
