@@ -76,18 +76,22 @@ def host_name(directory: str) -> str:
 
 
 @contextmanager
-def claimed_id(cluster: str, name: str, batch_id: int, decided: int) -> Iterator[str]:
+def claimed_id(name: str, batch_id: int, decided: int) -> Iterator[str]:
     """A transactional id that no other task uses, for a task of that batch.
 
-    `cluster` distinguishes brokers, `name` is that of the write, and `decided` the last batch for
-    which there is a decision (-1 if there is none).
+    `name` is that of the write, and `decided` the last batch for which there is a decision (-1 if
+    there is none).
+
+    Writes of the same name to several clusters share the slots. As each of them notes a higher
+    batch than it found, a slot is never taken too early. The addresses of the brokers are no
+    part of the file's name: they may change while transactions of the query are in use.
     """
     directory = shared_directory()
     if directory is None:
         yield _process_id(name)
         return
     host = host_name(directory)
-    key = hashlib.sha256(f"{cluster}\n{name}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(name.encode()).hexdigest()[:24]
     for slot in range(SLOTS_MAX):
         descriptor = os.open(
             os.path.join(directory, f"{key}-{host}-{slot}"), os.O_RDWR | os.O_CREAT, 0o600

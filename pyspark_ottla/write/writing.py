@@ -216,7 +216,7 @@ def _write_prepared(
     if not write_again(decision, write):
         return TaskResult(sum(batch.num_rows for batch in batches), 0, {}, dropped=True)
     decided = -1 if decision is None else decision.batch_id
-    with claimed_id(options.client.bootstrap, write.name, write.batch_id, decided) as identifier:
+    with claimed_id(write.name, write.batch_id, decided) as identifier:
         prepared = transactions.begin(identifier)
         producer = TaskProducer(
             cluster,

@@ -1,18 +1,26 @@
-"""Which partition the rows of a task go to, and what is refused."""
+"""Which partition the rows of a task go to, what is refused, and the transactions of tasks."""
 
 from __future__ import annotations
 
-from typing import cast
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
-from pyspark_ottla.options.sink_options import parse_sink_options
+from pyspark_ottla.options.sink_options import SinkOptions, parse_sink_options
+from pyspark_ottla.write import two_phase_commit, writing
+from pyspark_ottla.write.decisions import TaskResult, Write
 from pyspark_ottla.write.encode import Section
 from pyspark_ottla.write.producing import TaskProducer
+from pyspark_ottla.write.two_phase_commit import BatchCommit
 from pyspark_ottla.write.writing import TaskWriter
+from tests.doubles.scripted_coordinator import ScriptedCoordinator
 
 
 class Sections:
@@ -44,3 +52,30 @@ def test_rows_go_to_the_partitions_that_they_name() -> None:
 def test_a_partition_that_cannot_be_is_refused(wrong: int) -> None:
     with pytest.raises(ConnectorError, match=f"WRITE_FAILED.*Row 1 .* for partition {wrong} of"):
         write([0, wrong])
+
+
+def write_nothing(
+    options: SinkOptions, topics: object, producer: Any, batches: Iterator[Any]
+) -> TaskResult:
+    """Instead of `_write_all`: the transaction has a partition and no records."""
+    producer._on_new_partitions([TopicPartition("t", 0)])
+    producer.close()
+    return TaskResult(1, 0, {})
+
+
+def test_a_query_continues_after_a_change_of_its_bootstrap_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transactions of the last decision keep their ids until the next one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(writing, "_write_all", write_nothing)
+    coordinator = ScriptedCoordinator()
+    for number, servers in enumerate(["b:1", "b:1,c:1"]):
+        two_phase_commit._known.clear()  # a new process of the driver
+        options = parse_sink_options({"kafka.bootstrap.servers": servers, "topic": "t"})
+        cluster = KafkaCluster(coordinator.as_client, options.client)
+        write = Write("pyspark-ottla-q", number, str(number) * 32, str(number))
+        result = writing._write_prepared(options, cluster, cluster, iter(()), write)
+        assert result.prepared is not None
+        assert BatchCommit(options, cluster, write).commit([result.prepared], 1)
+    two_phase_commit._known.clear()
