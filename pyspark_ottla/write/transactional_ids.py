@@ -81,35 +81,48 @@ def claimed_id(name: str, batch_id: int, decided: int) -> Iterator[str]:
 
     `name` is that of the write, and `decided` the last batch for which there is a decision (-1 if
     there is none).
+    """
+    directory = shared_directory()
+    claimed = None if directory is None else _claim(directory, name, batch_id, decided)
+    if claimed is None:
+        yield _process_id(name)
+        return
+    identifier, descriptor = claimed
+    try:
+        yield identifier
+    finally:
+        os.close(descriptor)  # and unlocks it
+
+
+def _claim(directory: str, name: str, batch_id: int, decided: int) -> tuple[str, int] | None:
+    """The id of a free slot and its locked file; None where files cannot be locked or written.
 
     Writes of the same name to several clusters share the slots. As each of them notes a higher
     batch than it found, a slot is never taken too early. The addresses of the brokers are no
     part of the file's name: they may change while transactions of the query are in use.
     """
-    directory = shared_directory()
-    if directory is None:
-        yield _process_id(name)
-        return
-    host = host_name(directory)
     key = hashlib.sha256(name.encode()).hexdigest()[:24]
-    for slot in range(SLOTS_MAX):
-        descriptor = os.open(
-            os.path.join(directory, f"{key}-{host}-{slot}"), os.O_RDWR | os.O_CREAT, 0o600
-        )
-        try:
-            if not _take(descriptor, batch_id, decided):
-                continue
-            yield transactional_id(name, host, slot)
-            return
-        finally:
-            os.close(descriptor)  # and unlocks it
+    with suppress(OSError):
+        host = host_name(directory)
+        for slot in range(SLOTS_MAX):
+            path = os.path.join(directory, f"{key}-{host}-{slot}")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            is_free = False
+            try:
+                is_free = _take(descriptor, batch_id, decided)
+            finally:
+                if not is_free:
+                    os.close(descriptor)
+            if is_free:
+                return transactional_id(name, host, slot), descriptor
+    return None
 
 
 def _take(descriptor: int, batch_id: int, decided: int) -> bool:
-    """Locks the slot and notes the batch in it, if it is free."""
+    """Locks the slot and notes the batch in it, if it is free. Raises OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
     used = os.pread(descriptor, 32, 0)
     if used and not (used.isdigit() and int(used) < decided):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import tempfile
@@ -96,3 +97,29 @@ def test_a_directory_of_another_user_is_not_used(directory: Path) -> None:
     path.chmod(0o755)
     assert shared_directory() is None
     assert len({take(0, -1), take(0, -1), take(2, 1)}) == 3, "ids that are used once"
+
+
+@pytest.mark.parametrize("call", ["flock", "pwrite", "open"])
+def test_a_directory_without_locks_or_space_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """As of some file systems of a network, which have no locks."""
+    tries = 0
+
+    def fails(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError(errno.ENOSYS if call == "flock" else errno.ENOSPC, "not possible")
+
+    first = take(0, -1)
+    module = transactional_ids.fcntl if call == "flock" else transactional_ids.os
+    monkeypatch.setattr(module, call, fails)
+    monkeypatch.setattr(transactional_ids, "SLOTS_MAX", 100)
+    assert len({first, take(0, -1), take(2, 1)}) == 3, "ids that are used once"
+    assert tries == 2, "one a task"
+
+
+def test_an_error_of_the_task_is_its_own() -> None:
+    with pytest.raises(OSError, match="of the task"), claimed_id(NAME, 0, -1):
+        raise OSError("of the task")
+    assert take(2, 1).endswith("-0"), "unlocked"
