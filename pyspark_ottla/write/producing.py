@@ -262,9 +262,9 @@ class TaskProducer:
 
     def _begin_requests(self, started: _Round) -> str:
         """One request to each leader; why some were not sent, or nothing."""
-        client, reason = self._cluster.client, ""
+        client = self._cluster.client
+        by_leader, reason = self._by_leader(started.left, started.deadline)
         timeout_ms = self._timeout_ms(started.deadline)
-        by_leader, reason = self._by_leader(started.left, timeout_ms)
         for node_id, batches in by_leader.items():
             try:
                 begun = client.begin(
@@ -335,16 +335,21 @@ class TaskProducer:
         return min(left_ms, self._options.request_timeout_ms)
 
     def _by_leader(
-        self, left: Mapping[TopicPartition, _Batch], timeout_ms: int
+        self, left: Mapping[TopicPartition, _Batch], deadline: float
     ) -> tuple[dict[int, list[_Batch]], str]:
         """The batches for each leader, and why some leaders are not known."""
+        client = self._cluster.client
         by_leader: dict[int, list[_Batch]] = {}
         reason = ""
+        waited_for: set[str] = set()  # topics: one look-up waits for all partitions of one
         for partition, batch in left.items():
+            if partition.topic in waited_for and client.state.leader(partition) is None:
+                continue
             try:
-                leader = self._cluster.client.leader(partition, timeout_ms=timeout_ms)
+                leader = client.leader(partition, timeout_ms=self._timeout_ms(deadline))
             except Exception as error:  # ClientError or KafkaError; some are final
                 reason = self._check_retriable(error)
+                waited_for.add(partition.topic)
                 continue
             by_leader.setdefault(leader.node_id, []).append(batch)
         return by_leader, reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 from ottla.protocol.client.blocking import BlockingClient
-from ottla.protocol.client.cluster import Leader
+from ottla.protocol.client.cluster import Address, ClusterState, Leader
 from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.client.operations import Versions
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -39,6 +40,7 @@ class ScriptedClient:
 
     def __init__(self, *script: int | Exception) -> None:
         self.script = list(script)
+        self.state = ClusterState([Address("b", 1)])
         self.batches: list[tuple[TopicPartition, BatchHeader]] = []
         self.forgotten: list[TopicPartition] = []
         self.ends: dict[TopicPartition, int] = {}
@@ -212,6 +214,26 @@ def test_time_runs_out() -> None:
     sending.add(B, section())
     with pytest.raises(ConnectorError, match=r"t-1 were not acknowledged within 1 ms.*NOT_ENOUGH"):
         sending.finish()
+
+
+def test_partitions_without_a_leader_share_the_time() -> None:
+    """A look-up waits for a leader; one for each partition made the time of all of them."""
+
+    class Leaderless(ScriptedClient):
+        waited_ms = 0
+
+        def leader(self, partition: TopicPartition, *, timeout_ms: int) -> Leader:
+            self.waited_ms += timeout_ms
+            time.sleep(timeout_ms / 1000)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader is known")
+
+    client = Leaderless()
+    sending = producer(client, delivery_timeout_ms="400", request_timeout_ms="100")
+    for number in range(15):
+        sending.add(TopicPartition("t", number), section())
+    with pytest.raises(ConnectorError, match=r"not acknowledged within 400 ms.*no leader is known"):
+        sending.finish()
+    assert client.waited_ms <= 500
 
 
 def test_nothing_is_accepted_after_a_failure() -> None:
