@@ -52,7 +52,7 @@ def _files(security: SecurityOptions) -> Iterator[dict[str, str | None]]:
             names[name] = location or None
             if text and not location:
                 # Only the owner can read what mkstemp makes, which NamedTemporaryFile uses.
-                file = stack.enter_context(tempfile.NamedTemporaryFile("w", encoding="ascii"))
+                file = stack.enter_context(tempfile.NamedTemporaryFile("w", encoding="utf-8"))
                 file.write(text.replace("\\n", "\n"))  # PEM in one line, as environments hold it
                 file.flush()
                 names[name] = file.name

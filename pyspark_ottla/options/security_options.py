@@ -256,10 +256,11 @@ def _look_up(kind: str, argument: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             content = file.read()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConnectorError(
             errors.INVALID_OPTION,
-            f"A kafka option refers to the file {path}, which cannot be read: {error.strerror}",
+            f"A kafka option refers to the file {path}, which cannot be read: {why}",
             "It must be there on the driver and on every executor",
         ) from None
     if not key:

@@ -22,6 +22,7 @@ from pyspark_ottla.cluster.connections import (
 )
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import ClientOptions, parse_client_options
+from pyspark_ottla.options.security_options import SecurityOptions
 
 
 class Client:
@@ -86,6 +87,14 @@ def test_a_broken_certificate_is_said_before_anything_is_asked(tmp_path: Path) -
         connect(options(security_protocol="SSL", ssl_ca_location=missing))
     with pytest.raises(ConnectorError, match="AUTHENTICATION_FAILED"):
         connect(options(security_protocol="SSL", ssl_ca_pem="-----BEGIN nonsense"))
+
+
+def test_text_around_a_certificate_may_have_any_characters() -> None:
+    """As the attributes that `openssl pkcs12` writes."""
+    text = "Bag Attributes\n    friendlyName: Jürgen\n-----BEGIN CERTIFICATE-----"
+    with connections._files(SecurityOptions(protocol="SSL", ca_pem=text)) as names:
+        assert names["ca_file"] is not None
+        assert Path(names["ca_file"]).read_text(encoding="utf-8") == text
 
 
 def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

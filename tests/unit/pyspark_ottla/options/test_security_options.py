@@ -192,3 +192,10 @@ def test_references_are_looked_up_late(tmp_path: Path, monkeypatch: pytest.Monke
 def test_references_that_lead_nowhere(text: str, what: str) -> None:
     with pytest.raises(ConnectorError, match=what):
         resolve(text)
+
+
+def test_a_reference_to_a_file_that_is_no_text(tmp_path: Path) -> None:
+    store = tmp_path / "store.p12"
+    store.write_bytes(b"\x30\x82\xff\xfe")
+    with pytest.raises(ConnectorError, match=r"store\.p12, which cannot be read: it is no text"):
+        resolve(f"${{file:{store}}}")
