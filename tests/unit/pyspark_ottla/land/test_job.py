@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
+from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.land import job
-from pyspark_ottla.land.job import Landing, LandingError, progress_line
+from pyspark_ottla.land.job import Landing, LandingError, check_table, progress_line
+from pyspark_ottla.land.plan import LandOptions
 
 
 class FakeQuery:
@@ -77,3 +90,39 @@ def test_a_slow_start_of_spark_is_repeated(capsys: pytest.CaptureFixture[str]) -
 def test_progress_without_counts() -> None:
     progress = {"batchId": 7, "numInputRows": 2, "durationMs": {}, "observedMetrics": None}
     assert progress_line("t", progress) == "t: batch 7, 2 records in 0.0 s"
+
+
+def with_columns(**types: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+class Tables:
+    """A Spark session with one table, of this schema."""
+
+    def __init__(self, schema: StructType) -> None:
+        self.schema = schema
+
+    @property
+    def read(self) -> Tables:
+        return self
+
+    def format(self, name: str) -> Tables:
+        return self
+
+    def load(self, path: str) -> Tables:
+        return self
+
+    def check(self, schema: StructType, **given: Any) -> bool:
+        options = LandOptions(("t",), "/tables", **given)
+        frame = cast(DataFrame, SimpleNamespace(schema=schema))
+        return check_table(cast(SparkSession, self), options, "t", frame)
+
+
+def test_a_type_that_spark_guesses_from_the_name_of_a_folder_is_no_conflict() -> None:
+    found = Tables(with_columns(value=StringType(), id=IntegerType(), active=StringType()))
+    rows = with_columns(value=StringType(), id=LongType(), active=BooleanType())
+    assert found.check(rows, partition_by=("value.id", "value.active"))
+    with pytest.raises(ConnectorError, match="column id is int there and bigint now"):
+        found.check(rows, partition_by=("value.active",))
+    with pytest.raises(ConnectorError, match="column id is int there and bigint now"):
+        found.check(rows, format="delta", partition_by=("value.id",))
