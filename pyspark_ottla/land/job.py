@@ -99,11 +99,42 @@ def check_table(spark: SparkSession, options: LandOptions, topic: str, frame: Da
     return True
 
 
+def check_checkpoint(spark: SparkSession, options: LandOptions, topic: str) -> None:
+    """Raises ConnectorError if a Parquet table was written by a query whose checkpoint is gone.
+
+    Spark's sink skips batches whose numbers are in its log; with a new checkpoint they start at
+    zero, and the records of the first batches would be in no file.
+    """
+    if options.format != PARQUET:
+        return
+    table, checkpoint = options.table(topic), options.checkpoint_of(topic)
+    has_batches = any(name[:1].isdigit() for name in names_in(spark, f"{table}/_spark_metadata"))
+    if has_batches and "metadata" not in names_in(spark, checkpoint):
+        raise ConnectorError(
+            errors.INVALID_OPTION,
+            f"The table {table} has batches of a query whose checkpoint is not at {checkpoint}. "
+            "Spark would leave out the first batches of a new query",
+            "Set --checkpoint to the folder of the earlier runs. If it is lost, land into another "
+            "folder",
+        )
+
+
+def names_in(spark: SparkSession, folder: str) -> set[str]:
+    """The names of the files in a folder of any file system that Spark knows; none without it."""
+    virtual_machine: Any = spark._jvm  # of Py4J, whose objects have no types
+    path = virtual_machine.org.apache.hadoop.fs.Path(folder)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    if not files.exists(path):
+        return set()
+    return {status.getPath().getName() for status in files.listStatus(path)}
+
+
 def start_query(spark: SparkSession, options: LandOptions, topic: str) -> StreamingQuery:
     frame = read_topic(spark, options, topic)
     columns = [partition_column(name)[0] for name in options.partition_by]
     table = options.table(topic)
     exists = check_table(spark, options, topic, frame)
+    check_checkpoint(spark, options, topic)
     writer = frame.writeStream.format(options.format).queryName(f"land {topic}")
     writer = writer.option("checkpointLocation", options.checkpoint_of(topic))
     writer = writer.outputMode("append")

@@ -126,3 +126,16 @@ def test_a_type_that_spark_guesses_from_the_name_of_a_folder_is_no_conflict() ->
         found.check(rows, partition_by=("value.active",))
     with pytest.raises(ConnectorError, match="column id is int there and bigint now"):
         found.check(rows, format="delta", partition_by=("value.id",))
+
+
+def test_a_table_whose_checkpoint_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's sink would skip the first batches of a new query, with records and all."""
+    folders = {"/tables/t/_spark_metadata": {"0", "9.compact"}, "/other/t": {"metadata"}}
+    monkeypatch.setattr(job, "names_in", lambda _, folder: folders.get(folder, set()))
+    spark = cast(SparkSession, None)
+    with pytest.raises(ConnectorError, match=r"not at /tables/_checkpoints/t\. .*--checkpoint to"):
+        job.check_checkpoint(spark, LandOptions(("t",), "/tables"), "t")
+    job.check_checkpoint(spark, LandOptions(("t",), "/tables", checkpoint="/other"), "t")
+    job.check_checkpoint(spark, LandOptions(("t",), "/tables", format="delta"), "t")
+    folders["/tables/t/_spark_metadata"].clear()  # of a query that failed before its first batch
+    job.check_checkpoint(spark, LandOptions(("t",), "/tables"), "t")
