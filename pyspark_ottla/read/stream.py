@@ -5,7 +5,8 @@ each time "latest" may be elsewhere. What it was the first time is therefore wri
 the first batch (the mark `@start`, see `offsets`), which Spark keeps in its journal.
 
 Partitions that appear in a running query are read from their beginning. Partitions that disappear
-keep the position they had; whether that is a loss is decided when a batch is planned.
+keep the position they had; whether that is a loss is decided when a batch is planned. If the query
+continues after that, the batches that follow are without them.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class StreamTracker:
             self._commit(start.offsets)
         latest = self._look_up_latest(start.offsets)
         self._latest = latest
-        ids = self._topic_ids(latest | start.offsets, start.topic_ids)
+        ids = self._topic_ids(latest, start.topic_ids)
         recreated = _recreated(start.topic_ids, ids)
         begin = self._with_new_partitions(start.offsets, latest)
         if recreated:
@@ -130,7 +131,8 @@ class StreamTracker:
             if self._ends is not None:
                 self._ends = _replaced(self._ends, recreated, last)
         ends = self._limited(begin, latest, limit)
-        if ends is None or (ends == start.offsets and not recreated):
+        here = {tp: offset for tp, offset in start.offsets.items() if tp in latest}
+        if ends is None or (ends == here and not recreated):
             # Spark compares the text. Of a fresh start only the mark goes: the first batch is run
             # in any case, and an empty one needs no start in the journal.
             return start._replace(fresh=False)
@@ -156,10 +158,12 @@ class StreamTracker:
             return there
 
     def _look_up_latest(self, start: Offsets) -> Offsets:
-        """The end of every partition; of one that is gone, where it was read to."""
+        """The end of every partition; of one that is gone, where it was read to, until that was
+        reported."""
         if self._ends is None or not self._freezes:
             self._ends = self._fetch_latest(start)
-        return start | self._ends
+        kept = {tp: offset for tp, offset in start.items() if tp not in self._known_gone}
+        return kept | self._ends
 
     def _fetch_latest(self, start: Offsets) -> Offsets:
         there = self._present_partitions(start)
@@ -291,9 +295,10 @@ class StreamTracker:
         return earliest
 
     def _report_deleted(self, begin: Offsets, end: Offsets, earliest: Offsets) -> None:
-        gone = {tp for tp in begin.keys() | end.keys() if tp not in earliest} - self._known_gone
+        all_gone = {tp for tp in begin.keys() | end.keys() if tp not in earliest}
+        gone = all_gone - self._known_gone  # one report a run, not one a batch
+        self._known_gone = all_gone
         if gone:
-            self._known_gone |= gone  # one report a run, not one a batch
             self._report.lost(
                 errors.DATA_LOSS_PARTITIONS_DELETED,
                 f"Partitions are not there any more: {describe_all(gone)}"

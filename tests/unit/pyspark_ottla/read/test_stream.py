@@ -174,6 +174,49 @@ def test_a_vanished_partition_keeps_its_place_until_a_batch_is_planned(
         tracker(cluster, **(given | {"failOnDataLoss": "true"})).ranges(start, end)
 
 
+def test_a_vanished_partition_is_forgotten_after_its_loss_was_reported(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query over short-lived topics would have all of them in each offset, and could never run
+    with failOnDataLoss again."""
+    other = TopicPartition("other", 0)
+    cluster.grow("other", 0, 5)
+    cluster.ids = {"t": "x", "other": "y"}
+    run = tracker(cluster, subscribePattern=".*", failOnDataLoss="false")
+    end = run.next_end(StreamOffset({A: 90, B: 50, other: 2}, topic_ids=cluster.ids), EVERYTHING)
+    cluster.drop("t")
+    del cluster.ids["t"]
+    run.ranges(end, end)
+    assert run.next_end(end, EVERYTHING) == end, "no batch for this alone"
+    cluster.latest[other] = 9
+    later = run.next_end(end, EVERYTHING)
+    assert later == StreamOffset({other: 9}, topic_ids={"other": "y"})
+    assert run.ranges(end, later) == [OffsetRange(other, 5, 9, "y")]
+    assert caplog.text.count("not there any more") == 1
+    cluster.latest[other] = 12
+    strict = tracker(cluster, subscribePattern=".*")
+    last = strict.next_end(later, EVERYTHING)
+    assert strict.ranges(later, last) == [OffsetRange(other, 9, 12, "y")]
+    cluster.grow("t", 0, 3)
+    cluster.ids["t"] = "z"
+    new = strict.next_end(last, EVERYTHING)
+    assert strict.ranges(last, new) == [OffsetRange(A, 0, 3, "z")]
+
+
+def test_a_partition_that_vanishes_twice_is_reported_twice(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tracker(cluster, failOnDataLoss="false")
+    here = StreamOffset({A: 100, B: 50})
+    for _ in range(2):
+        cluster.latest.pop(B)
+        run.ranges(here, here)
+        cluster.latest[B] = 50
+        assert run.next_end(here, EVERYTHING) == here
+        run.ranges(here, here)
+    assert caplog.text.count("not there any more: t-1") == 2
+
+
 def test_a_named_topic_that_vanished_is_a_loss_at_once(cluster: FakeCluster) -> None:
     cluster.grow("other", 0, 5)
     start = StreamOffset({A: 90, TopicPartition("other", 0): 2})
