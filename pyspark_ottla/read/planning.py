@@ -47,8 +47,12 @@ class LossReport:
     def __init__(self, action: str) -> None:
         self._action = action
 
+    @property
+    def fails(self) -> bool:
+        return self._action == "fail"
+
     def lost(self, condition: str, sentence: str) -> None:
-        if self._action == "fail":
+        if self.fails:
             raise data_loss(condition, sentence)
         logger.warning("%s", ConnectorError(condition, sentence, DATA_LOSS_WARNING))
 

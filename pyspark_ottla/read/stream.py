@@ -130,6 +130,7 @@ class StreamTracker:
             latest = self._latest = _replaced(latest, recreated, last)
             if self._ends is not None:
                 self._ends = _replaced(self._ends, recreated, last)
+        self._check_not_back(begin, latest)
         ends = self._limited(begin, latest, limit)
         here = {tp: offset for tp, offset in start.offsets.items() if tp in latest}
         if ends is None or (ends == here and not recreated):
@@ -183,6 +184,20 @@ class StreamTracker:
         logger.info("new partitions are read from their beginning: %s", describe_all(new))
         # One that vanished within these milliseconds has nothing to be read.
         return start | {tp: latest[tp] for tp in new} | all_at(self._cluster, new, EARLIEST)
+
+    def _check_not_back(self, begin: Offsets, latest: Offsets) -> None:
+        """Raises for an end below the position before Spark notes it in the journal, from which no
+        restart would remove it. An end may lag for a while, as that of committed records does."""
+        if self._report.fails:
+            for tp in sorted(latest):
+                if tp in begin and latest[tp] < begin[tp]:
+                    self._report_back(tp, begin[tp], latest[tp])
+
+    def _report_back(self, tp: TopicPartition, position: int, end: int) -> None:
+        self._report.lost(
+            errors.DATA_LOSS_OFFSET_CHANGED,
+            f"The end of {describe(tp)} went back from offset {position} to {end}",
+        )
 
     def _limited(self, begin: Offsets, latest: Offsets, limit: Limit) -> Offsets | None:
         """As far as the limits let the batch go; None to wait for more."""
@@ -251,10 +266,7 @@ class StreamTracker:
             last = end.offsets[tp]
             if first > last:
                 if not replayed:
-                    self._report.lost(
-                        errors.DATA_LOSS_OFFSET_CHANGED,
-                        f"The end of {describe(tp)} went back from offset {first} to {last}",
-                    )
+                    self._report_back(tp, first, last)
                 continue
             if first < earliest[tp] and first < last:
                 self._report.lost(

@@ -238,6 +238,18 @@ def test_an_end_that_went_back_is_a_loss(cluster: FakeCluster) -> None:
         tracker(cluster).ranges(start, end)
 
 
+def test_an_end_that_lags_is_in_no_journal(cluster: FakeCluster) -> None:
+    """Spark would plan the batch again at each restart, although the end is where it was."""
+    start = StreamOffset({A: 100, B: 50})
+    cluster.latest[A] = 80
+    with pytest.raises(ConnectorError, match="The end of t-0 went back from offset 100 to 80"):
+        tracker(cluster).next_end(start, Limit(offsets=5))
+    cluster.latest[A] = 110
+    run = tracker(cluster)
+    end = run.next_end(start, EVERYTHING)
+    assert run.ranges(start, end) == [OffsetRange(A, 100, 110)]
+
+
 def test_a_log_start_behind_the_position_is_a_loss(cluster: FakeCluster) -> None:
     cluster.earliest[A] = 60
     start, end = StreamOffset({A: 50, B: 50}), StreamOffset({A: 100, B: 50})
@@ -352,9 +364,8 @@ def test_available_now_notices_an_end_that_went_back(cluster: FakeCluster) -> No
     run = tracker(cluster)
     run.freeze()
     ahead = StreamOffset({A: 120, B: 50})
-    end = run.next_end(ahead, EVERYTHING)
     with pytest.raises(ConnectorError, match=r"PARTITION_OFFSET_CHANGED.*t-0.*from offset 120"):
-        run.ranges(ahead, end)
+        run.next_end(ahead, EVERYTHING)
     run = tracker(cluster, failOnDataLoss="false")
     run.freeze()
     end = run.next_end(ahead, EVERYTHING)
