@@ -119,6 +119,31 @@ def check_checkpoint(spark: SparkSession, options: LandOptions, topic: str) -> N
         )
 
 
+def check_layout(spark: SparkSession, options: LandOptions, topic: str) -> None:
+    """Raises ConnectorError if a Parquet table is partitioned by other columns.
+
+    Spark's sink writes both into the folder, and Spark then reads a part of the rows only.
+    """
+    if options.format != PARQUET:
+        return
+    wanted = [partition_column(name)[0] for name in options.partition_by]
+    found: list[str] = []
+    folder = options.table(topic)
+    names = names_in(spark, folder)
+    is_empty = not any(name.endswith(".parquet") or "=" in name for name in names)
+    while below := sorted(name for name in names if "=" in name and name[0] not in "._"):
+        found.append(below[0].partition("=")[0])
+        folder = f"{folder}/{below[0]}"
+        names = names_in(spark, folder)
+    if not is_empty and found != wanted:
+        raise ConnectorError(
+            errors.INVALID_OPTION,
+            f"The table {options.table(topic)} is partitioned by {', '.join(found) or 'nothing'}, "
+            f"not by {', '.join(wanted) or 'nothing'}",
+            "Set --partition-by as in the earlier runs, or land into another folder",
+        )
+
+
 def names_in(spark: SparkSession, folder: str) -> set[str]:
     """The names of the files in a folder of any file system that Spark knows; none without it."""
     virtual_machine: Any = spark._jvm  # of Py4J, whose objects have no types
@@ -135,6 +160,7 @@ def start_query(spark: SparkSession, options: LandOptions, topic: str) -> Stream
     table = options.table(topic)
     exists = check_table(spark, options, topic, frame)
     check_checkpoint(spark, options, topic)
+    check_layout(spark, options, topic)
     writer = frame.writeStream.format(options.format).queryName(f"land {topic}")
     writer = writer.option("checkpointLocation", options.checkpoint_of(topic))
     writer = writer.outputMode("append")

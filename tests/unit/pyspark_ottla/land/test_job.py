@@ -139,3 +139,32 @@ def test_a_table_whose_checkpoint_is_gone_is_refused(monkeypatch: pytest.MonkeyP
     job.check_checkpoint(spark, LandOptions(("t",), "/tables", format="delta"), "t")
     folders["/tables/t/_spark_metadata"].clear()  # of a query that failed before its first batch
     job.check_checkpoint(spark, LandOptions(("t",), "/tables"), "t")
+
+
+def test_a_table_with_other_partitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark reads a part of the rows of a folder with both layouts."""
+    folders = {
+        "/tables/t": {"_spark_metadata", "date=2026-11-28"},
+        "/tables/t/date=2026-11-28": {"hour=3", "hour=4"},
+        "/tables/t/date=2026-11-28/hour=3": {"part-0.parquet"},
+        "/tables/plain": {"_spark_metadata", "part-0.parquet", ".part-0.parquet.crc"},
+        "/tables/new": {"_spark_metadata"},
+    }
+    monkeypatch.setattr(job, "names_in", lambda _, folder: folders.get(folder, set()))
+
+    def check(topic: str, *columns: str, **given: Any) -> None:
+        options = LandOptions((topic,), "/tables", partition_by=columns, **given)
+        job.check_layout(cast(SparkSession, None), options, topic)
+
+    check("t", "date", "hour")
+    check("plain")
+    for topic in ("new", "not-there"):
+        check(topic, "date")
+        check(topic)
+    check("t", format="delta")
+    with pytest.raises(ConnectorError, match="by date, hour, not by nothing"):
+        check("t")
+    with pytest.raises(ConnectorError, match="by date, hour, not by date"):
+        check("t", "date")
+    with pytest.raises(ConnectorError, match=r"by nothing, not by country.*--partition-by as"):
+        check("plain", "value.country")
