@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import random
 import re
 import time
 from collections.abc import Callable
@@ -27,8 +28,11 @@ REFRESH_SHARE = 0.8
 # After a failed fetch, a token with life left serves for so long before the next try; as Kafka's
 # sasl.login.refresh.min.period.seconds.
 REFRESH_PAUSE_SECONDS = 60.0
-ENDPOINT_TRIES = 3
-PAUSE_SECONDS = 0.2
+# How long a request to an endpoint that is busy or away is retried, as Kafka's clients do by
+# sasl.login.retry.backoff.max.ms. Many processes may ask at once, so that their pauses differ.
+ENDPOINT_RETRY_SECONDS = 10.0
+PAUSE_FIRST_SECONDS = 0.1
+PAUSE_MAX_SECONDS = 2.0
 # A response of a token endpoint is a few KiB.
 RESPONSE_BYTES_MAX = 1 << 20
 ERROR_WORDS_MAX = 200
@@ -66,7 +70,9 @@ class TokenSource:
         return self._token
 
     def _fetch(self, now: float) -> None:
-        token, lives_seconds = _GETTERS[self._options.kind](self._options)
+        # A token with life left serves as well as a new one.
+        retry_seconds = ENDPOINT_RETRY_SECONDS if now >= self._ends else 0.0
+        token, lives_seconds = _GETTERS[self._options.kind](self._options, retry_seconds)
         if _TOKEN.fullmatch(token) is None:
             raise AuthenticationError(
                 f"{_name_of(self._options)} gave something that is no bearer token"
@@ -105,7 +111,7 @@ def _part(content: dict[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
-def _unsecured(options: OAuthOptions) -> Token:
+def _unsecured(options: OAuthOptions, _: float) -> Token:
     """An unsigned JWT: the client states its own principal."""
     now = time.time()
     claims: dict[str, object] = {}
@@ -124,7 +130,7 @@ def _unsecured(options: OAuthOptions) -> Token:
 # --- from a file, from a function ----------------------------------------------------------------
 
 
-def _from_file(options: OAuthOptions) -> Token:
+def _from_file(options: OAuthOptions, _: float) -> Token:
     try:
         with open(options.source, encoding="ascii") as file:
             return Token(file.read(RESPONSE_BYTES_MAX).strip(), None)
@@ -135,7 +141,7 @@ def _from_file(options: OAuthOptions) -> Token:
         ) from None
 
 
-def _from_function(options: OAuthOptions) -> Token:
+def _from_function(options: OAuthOptions, _: float) -> Token:
     """The function gives a token, or a token and when it ends in seconds since 1970."""
     from pyspark_ottla.transform import load_function
 
@@ -182,8 +188,8 @@ def _request(options: OAuthOptions) -> Request:
     )
 
 
-def _from_endpoint(options: OAuthOptions) -> Token:
-    """The grant of client credentials (RFC 6749, 4.4), retried while it is unreachable."""
+def _from_endpoint(options: OAuthOptions, retry_seconds: float) -> Token:
+    """The grant of client credentials (RFC 6749, 4.4), retried while it is busy or unreachable."""
     import ssl
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -196,14 +202,14 @@ def _from_endpoint(options: OAuthOptions) -> Token:
             return None
 
     opener = build_opener(NoRedirects)
-    why = ""
-    for tries_left in reversed(range(ENDPOINT_TRIES)):
+    deadline, pause = time.monotonic() + retry_seconds, PAUSE_FIRST_SECONDS
+    while True:
         try:
             with opener.open(_request(options), timeout=options.timeout_ms / 1000) as response:
                 return _token_of(_content(response, options), options)
         except HTTPError as error:
             why = f"{error.code} {_words_of(error, options)}".rstrip()
-            if error.code < 500:
+            if error.code < 500 and error.code not in (408, 429):
                 break
         except (OSError, HTTPException) as error:  # refused, TLS, timeout
             reason = getattr(error, "reason", error)
@@ -211,8 +217,10 @@ def _from_endpoint(options: OAuthOptions) -> Token:
             if isinstance(reason, ssl.SSLCertVerificationError):
                 why = f"its certificate is not trusted ({reason.verify_message}); set SSL_CERT_FILE"
                 break
-        if tries_left:
-            time.sleep(PAUSE_SECONDS)
+        if time.monotonic() + pause > deadline:
+            break
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(pause * 2, PAUSE_MAX_SECONDS)
     raise AuthenticationError(f"{_name_of(options)} gave no token: {why}")
 
 
@@ -252,7 +260,7 @@ def _words_of(response: HTTPError, options: OAuthOptions) -> str:
     return ": ".join(details)[:ERROR_WORDS_MAX]
 
 
-_GETTERS: dict[str, Callable[[OAuthOptions], Token]] = {
+_GETTERS: dict[str, Callable[[OAuthOptions, float], Token]] = {
     oauth_options.UNSECURED: _unsecured,
     oauth_options.FILE: _from_file,
     oauth_options.FUNCTION: _from_function,

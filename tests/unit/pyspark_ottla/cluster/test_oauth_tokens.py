@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.protocol.client.errors import AuthenticationError
+from pyspark_ottla.cluster import oauth_tokens
 from pyspark_ottla.cluster.oauth_tokens import TokenSource
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.oauth_options import OAuthOptions
@@ -84,11 +85,33 @@ def test_a_refusal_is_said_and_not_repeated(endpoint: TokenEndpoint) -> None:
     assert len(endpoint.forms) == 1
 
 
-def test_an_endpoint_that_fails_is_retried(endpoint: TokenEndpoint) -> None:
-    endpoint.responses += [(503, {}, b"busy")] * 2
+def test_an_endpoint_that_is_busy_is_retried(endpoint: TokenEndpoint) -> None:
+    """As one that many executors ask at once."""
+    endpoint.responses += [
+        (503, {}, b"busy"),
+        (429, {}, b"slowly"),
+        (408, {}, b"late"),
+        (502, {}, b""),
+    ]
     assert TokenSource(by_endpoint(endpoint))().count(".") == 2
-    endpoint.responses += [(503, {}, b"busy")] * 3
+    assert not endpoint.responses
+
+
+def test_an_endpoint_that_stays_busy(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oauth_tokens, "ENDPOINT_RETRY_SECONDS", 0.3)
+    endpoint.responses += [(503, {}, b"busy")] * 100
     assert "gave no token: 503" in error_text(by_endpoint(endpoint))
+    endpoint.responses.clear()
+    clock = Clock()
+    source = TokenSource(by_endpoint(endpoint), clock)
+    source()
+    clock.seconds += 0.9 * 3600
+    endpoint.forms.clear()
+    endpoint.responses += [(503, {}, b"busy")] * 100
+    source()
+    assert len(endpoint.forms) == 1, "a token with life left serves at once"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +132,8 @@ def test_responses_that_are_no_tokens(
     assert text in error_text(by_endpoint(endpoint))
 
 
-def test_no_server_at_the_address() -> None:
+def test_no_server_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth_tokens, "ENDPOINT_RETRY_SECONDS", 0.2)
     options = OAuthOptions("endpoint", "http://127.0.0.1:1/t?key=s3cret", "spark", SECRET)
     assert "the token endpoint http://127.0.0.1:1/t gave no token: " in error_text(options)
 
