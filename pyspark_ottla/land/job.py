@@ -275,6 +275,7 @@ def land(spark: SparkSession, options: LandOptions) -> int:
 
 def main(arguments: list[str]) -> int:
     """The job, with the file of its options as argument; returns the exit code."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -291,6 +292,10 @@ def main(arguments: list[str]) -> int:
         return 1
     except PySparkException as error:
         print(f"ottla: {sentence_of(str(error))}", file=sys.stderr, flush=True)
+        return 1
+    except Py4JJavaError as error:  # what PySpark has no class for, such as a missing jar
+        reason = sentence_of(str(error.java_exception))
+        print(f"ottla: {reason}", file=sys.stderr, flush=True)
         return 1
     finally:
         spark.stop()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     BooleanType,
@@ -168,3 +172,28 @@ def test_a_table_with_other_partitions_is_refused(monkeypatch: pytest.MonkeyPatc
         check("t", "date")
     with pytest.raises(ConnectorError, match=r"by nothing, not by country.*--partition-by as"):
         check("plain", "value.country")
+
+
+class JavaError(Py4JJavaError):
+    """Without a JVM that has the object."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self)
+        self.java_exception = text
+
+
+def test_an_error_of_java_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for --to s3a://... without the jars of S3."""
+
+    def fails(*_: object) -> int:
+        raise JavaError("java.lang.RuntimeException: Class S3AFileSystem not found\n\tat org.x")
+
+    monkeypatch.setattr(SparkSession, "builder", MagicMock())
+    monkeypatch.setattr(job, "land", fails)
+    options = tmp_path / "options.json"
+    options.write_text(json.dumps({"topics": ["t"], "to": "s3a://lake/tables"}))
+    assert job.main([str(options)]) == 1
+    wanted = "ottla: java.lang.RuntimeException: Class S3AFileSystem not found\n"
+    assert capsys.readouterr().err == wanted
