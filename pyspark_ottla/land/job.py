@@ -99,15 +99,25 @@ def check_table(spark: SparkSession, options: LandOptions, topic: str, frame: Da
     return True
 
 
-def check_checkpoint(spark: SparkSession, options: LandOptions, topic: str) -> None:
-    """Raises ConnectorError if a Parquet table was written by a query whose checkpoint is gone.
+def check_checkpoint(spark: SparkSession, options: LandOptions, topic: str, exists: bool) -> None:
+    """Raises ConnectorError if a table and its checkpoint do not belong together.
 
-    Spark's sink skips batches whose numbers are in its log; with a new checkpoint they start at
-    zero, and the records of the first batches would be in no file.
+    A new query over a checkpoint whose table is gone would write only the records that follow. And
+    Spark's sink for Parquet skips batches whose numbers are in its log: with a new checkpoint they
+    start at zero, and the records of the first batches would be in no file.
     """
+    table, checkpoint = options.table(topic), options.checkpoint_of(topic)
+    if options.format != ICEBERG:
+        exists = bool(names_in(spark, table))
+    if not exists and names_in(spark, f"{checkpoint}/commits"):
+        raise ConnectorError(
+            errors.INVALID_OPTION,
+            f"The table {table} is not there, but the query of {checkpoint} has written batches of "
+            "it, and would go on after them",
+            f"To land all records again, delete {checkpoint} as well",
+        )
     if options.format != PARQUET:
         return
-    table, checkpoint = options.table(topic), options.checkpoint_of(topic)
     has_batches = any(name[:1].isdigit() for name in names_in(spark, f"{table}/_spark_metadata"))
     if has_batches and "metadata" not in names_in(spark, checkpoint):
         raise ConnectorError(
@@ -159,7 +169,7 @@ def start_query(spark: SparkSession, options: LandOptions, topic: str) -> Stream
     columns = [partition_column(name)[0] for name in options.partition_by]
     table = options.table(topic)
     exists = check_table(spark, options, topic, frame)
-    check_checkpoint(spark, options, topic)
+    check_checkpoint(spark, options, topic, exists)
     check_layout(spark, options, topic)
     writer = frame.writeStream.format(options.format).queryName(f"land {topic}")
     writer = writer.option("checkpointLocation", options.checkpoint_of(topic))

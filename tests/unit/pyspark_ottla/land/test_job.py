@@ -132,17 +132,48 @@ def test_a_type_that_spark_guesses_from_the_name_of_a_folder_is_no_conflict() ->
         found.check(rows, format="delta", partition_by=("value.id",))
 
 
-def test_a_table_whose_checkpoint_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+class Folders(dict[str, set[str]]):
+    """The names in folders of a file system."""
+
+    def check(self, exists: bool = True, **given: Any) -> None:
+        options = LandOptions(("t",), "/tables", **given)
+        job.check_checkpoint(cast(SparkSession, None), options, "t", exists)
+
+
+@pytest.fixture
+def folders(monkeypatch: pytest.MonkeyPatch) -> Folders:
+    found = Folders()
+    monkeypatch.setattr(job, "names_in", lambda _, folder: found.get(folder, set()))
+    return found
+
+
+def test_a_table_whose_checkpoint_is_gone_is_refused(folders: Folders) -> None:
     """Spark's sink would skip the first batches of a new query, with records and all."""
-    folders = {"/tables/t/_spark_metadata": {"0", "9.compact"}, "/other/t": {"metadata"}}
-    monkeypatch.setattr(job, "names_in", lambda _, folder: folders.get(folder, set()))
-    spark = cast(SparkSession, None)
+    folders["/tables/t"] = {"_spark_metadata"}
+    folders["/tables/t/_spark_metadata"] = {"0", "9.compact"}
+    folders["/other/t"] = {"metadata"}
     with pytest.raises(ConnectorError, match=r"not at /tables/_checkpoints/t\. .*--checkpoint to"):
-        job.check_checkpoint(spark, LandOptions(("t",), "/tables"), "t")
-    job.check_checkpoint(spark, LandOptions(("t",), "/tables", checkpoint="/other"), "t")
-    job.check_checkpoint(spark, LandOptions(("t",), "/tables", format="delta"), "t")
+        folders.check()
+    folders.check(checkpoint="/other")
+    folders.check(format="delta")
     folders["/tables/t/_spark_metadata"].clear()  # of a query that failed before its first batch
-    job.check_checkpoint(spark, LandOptions(("t",), "/tables"), "t")
+    folders.check()
+
+
+def test_a_checkpoint_whose_table_is_gone_is_refused(folders: Folders) -> None:
+    """The new table would have the records only that follow."""
+    folders["/tables/_checkpoints/t"] = {"metadata", "commits"}
+    folders.check(exists=False)
+    folders["/tables/_checkpoints/t/commits"] = {"0", "1"}
+    wanted = "delete /tables/_checkpoints/t as well"
+    for name in ("parquet", "delta", "iceberg"):
+        with pytest.raises(ConnectorError, match=wanted):
+            folders.check(exists=False, format=name)
+    folders.check(format="iceberg")
+    folders["/tables/t"] = {"_delta_log"}
+    folders.check(format="delta")
+    folders["/tables/t"] = {"_spark_metadata"}  # whose batches had no records, and so no schema
+    folders.check(exists=False)
 
 
 def test_a_table_with_other_partitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
