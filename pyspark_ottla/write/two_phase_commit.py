@@ -27,6 +27,7 @@ docs/spark.md has the table of the steps and of what a crash at each of them lea
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -320,12 +321,17 @@ class BatchCommit:
         )
 
     def _abort(self, transactions: Iterable[Prepared]) -> None:
+        """All, until one fails that took its time, as each does whose coordinator is away."""
+        deadline = time.monotonic() + self._options.client.api_timeout_ms / 2000  # half of it
         for transaction in transactions:
             try:
                 self._tasks.end(transaction, committed=False)
             except ConnectorError as error:
                 # Nothing can commit it any more, and the coordinator aborts it in the end.
                 logger.warning("%s is left to its timeout: %s", transaction.transactional_id, error)
+                if time.monotonic() >= deadline:
+                    logger.warning("so are the others of %s", self._write.describe())
+                    return
 
     def _sweep(self, kept: Sequence[Prepared]) -> None:
         """Aborts the open transactions of the write that are not in the decision."""

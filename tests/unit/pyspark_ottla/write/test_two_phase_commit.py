@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.protocol.messages.end_txn import EndTxnRequest
@@ -137,6 +138,16 @@ def test_abort_after_the_decision_completes_it(coordinator: ScriptedCoordinator)
         batch(coordinator).commit(some, 1)
     batch(coordinator).abort(some)
     assert states(coordinator) == {0: "CompleteCommit"}
+
+
+def test_abort_does_not_wait_for_each_transaction_of_a_coordinator_that_is_away(
+    coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    some = prepared(coordinator, *range(10))
+    coordinator.response(EndTxnRequest, lambda _: BrokerConnectionError("away"))
+    batch(coordinator, **{"kafka.default.api.timeout.ms": "900"}).abort(some)
+    assert caplog.text.count("is left to its timeout") == 1
+    assert "so are the others of batch 3" in caplog.text
 
 
 def test_another_driver_fences_this_one(coordinator: ScriptedCoordinator) -> None:
