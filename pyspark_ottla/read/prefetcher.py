@@ -38,7 +38,7 @@ class Prefetcher(Iterator[T]):
             for item in self._source:
                 if not self._put(item):
                     return
-        except Exception as error:  # handed over and raised where the items are taken
+        except BaseException as error:  # handed over and raised where the items are taken
             last = _Failure(error)
         self._put(last)
 

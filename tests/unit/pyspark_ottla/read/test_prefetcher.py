@@ -40,3 +40,20 @@ def test_prefetching_stops_when_it_is_closed_and_stays_within_its_bound() -> Non
     assert enough.wait(60)
     assert ahead.close()
     assert len(made) <= 5, "one taken, two waiting, one in the making"
+
+
+def test_what_ends_the_thread_ends_the_iteration() -> None:
+    """As SystemExit of a function of the user's, or a panic of a library in Rust: no Exceptions."""
+
+    class Panic(BaseException):
+        pass
+
+    def source() -> Iterator[int]:
+        yield 1
+        raise Panic
+
+    ahead = Prefetcher(source(), 2, "test")
+    assert next(ahead) == 1
+    with pytest.raises(Panic):
+        next(ahead)
+    assert ahead.close()
