@@ -99,7 +99,9 @@ def write_again(decision: Decision | None, write: Write) -> bool:
         raise ConnectorError(
             errors.WRITE_ID_NEEDED,
             f"This is the second write to the same topic in {write.describe()}",
-            "Give each of them an option writeId of its own, the same in every batch",
+            "Give the second one an option writeId, the same in every batch, and leave the first "
+            "one as it is, or its rows are written again. If this is the same write, repeated "
+            "after a failure, let the batch fail: the query completes it when it is started again",
         )
     return False
 

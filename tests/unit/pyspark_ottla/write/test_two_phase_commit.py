@@ -276,6 +276,15 @@ def test_what_is_refused(decision: Decision, text: str) -> None:
         write_again(decision, WRITE)
 
 
+def test_the_advice_for_a_second_write_does_not_double_the_first_one() -> None:
+    with pytest.raises(ConnectorError) as raised:
+        write_again(DECISION._replace(job="b" * 32), WRITE)
+    assert "Give the second one an option writeId" in str(raised.value)
+    assert "leave the first one as it is" in str(raised.value)
+    assert not write_again(DECISION, WRITE._replace(run="run-2")), "so it is recognised"
+    assert "repeated after a failure, let the batch fail" in str(raised.value)
+
+
 def test_a_write_id_is_for_one_write(coordinator: ScriptedCoordinator) -> None:
     write = Write(f"{NAME}", 0, "a" * 32, is_numbered=False)
     batch(coordinator, write).commit(prepared(coordinator, 0), 20)
