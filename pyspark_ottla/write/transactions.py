@@ -90,11 +90,13 @@ class ForgottenError(FencedError):
 
 
 class Transactions:
-    """Transactional requests of one thread; `timeout_ms` is that of transactions it begins."""
+    """Transactional requests of one thread; `timeout_ms` is that of transactions it begins, which
+    are those of tasks or of the driver."""
 
-    def __init__(self, cluster: KafkaCluster, timeout_ms: int) -> None:
+    def __init__(self, cluster: KafkaCluster, timeout_ms: int, *, of_driver: bool = False) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
+        self._of_driver = of_driver
 
     # --- one transaction -------------------------------------------------------------------------
 
@@ -399,12 +401,20 @@ class Transactions:
     def _check(self, what: str, code: int) -> None:
         if code in FENCED:
             is_forgotten = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            raise (ForgottenError if is_forgotten else FencedError)(
-                errors.WRITE_FAILED,
-                f"{what} failed ({KafkaError(code).name}): it was open for longer than "
-                f"kafka.transaction.timeout.ms ({self._timeout_ms} ms), or another attempt of "
-                "this batch has taken over",
+            why = (
+                "it was open for longer than kafka.transaction.timeout.ms "
+                f"({self._timeout_ms} ms), or another attempt of this batch has taken over",
                 "Harmless if Spark runs a task or a batch again; else raise the timeout",
+            )
+            if self._of_driver:
+                why = (
+                    f"the decision took longer than {self._timeout_ms} ms, or another driver has "
+                    "taken over",
+                    "Harmless if Spark executes the batch again; else look for another query or "
+                    "job with the same checkpoint or writeId",
+                )
+            raise (ForgottenError if is_forgotten else FencedError)(
+                errors.WRITE_FAILED, f"{what} failed ({KafkaError(code).name}): {why[0]}", why[1]
             )
         if code == ErrorCode.OFFSET_METADATA_TOO_LARGE:
             raise ConnectorError(

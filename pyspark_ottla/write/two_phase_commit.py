@@ -114,7 +114,7 @@ class BatchCommit:
         self._write = write
         self._cluster = cluster
         self._tasks = Transactions(cluster, options.client.transaction_timeout_ms)
-        self._driver = Transactions(cluster, DECISION_TIMEOUT_MS)
+        self._driver = Transactions(cluster, DECISION_TIMEOUT_MS, of_driver=True)
         self._key = (os.getpid(), options.client.bootstrap, write.name)
 
     def commit(self, transactions: Sequence[Prepared], rows: int) -> bool:
