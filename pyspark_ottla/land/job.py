@@ -291,7 +291,12 @@ def main(arguments: list[str]) -> int:
 
     import pyspark_ottla
 
-    options = LandOptions.from_json(Path(find_file(arguments[0])).read_text(encoding="utf-8"))
+    text = Path(find_file(arguments[0])).read_text(encoding="utf-8")
+    try:
+        options = LandOptions.from_json(text)
+    except ConnectorError as error:
+        print(f"ottla: {error}", file=sys.stderr, flush=True)
+        return 1
     spark = SparkSession.builder.appName("ottla land").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     pyspark_ottla.register(spark)

@@ -228,3 +228,12 @@ def test_an_error_of_java_is_one_sentence(
     assert job.main([str(options)]) == 1
     wanted = "ottla: java.lang.RuntimeException: Class S3AFileSystem not found\n"
     assert capsys.readouterr().err == wanted
+
+
+def test_options_of_another_version_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = tmp_path / "options.json"
+    options.write_text(json.dumps({"topics": ["t"], "to": "/tables", "colour": "red"}))
+    assert job.main([str(options)]) == 1
+    assert capsys.readouterr().err.startswith("ottla: [UNKNOWN_OPTION] The landing job does not")
