@@ -284,7 +284,13 @@ def resolve(text: str) -> str:
 def resolve_all(security: SecurityOptions) -> SecurityOptions:
     """The same with every reference replaced, in this process."""
     oauth = security.oauth
-    return replace(_resolved(security), oauth=None if oauth is None else _resolved(oauth))
+    if oauth is not None:
+        oauth = replace(
+            _resolved(oauth),
+            extensions=tuple((name, resolve(value)) for name, value in oauth.extensions),
+            claims=tuple((kind, name, resolve(value)) for kind, name, value in oauth.claims),
+        )
+    return replace(_resolved(security), oauth=oauth)
 
 
 Options = TypeVar("Options", SecurityOptions, OAuthOptions)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.options.oauth_options import OAuthOptions
 from pyspark_ottla.options.security_options import (
     SecurityOptions,
     parse_jaas,
@@ -180,6 +181,18 @@ def test_references_are_looked_up_late(tmp_path: Path, monkeypatch: pytest.Monke
     whole = tmp_path / "whole"
     whole.write_text("token\n", encoding="utf-8")
     assert resolve(f"${{file:{whole}}}") == "token"
+
+
+def test_references_in_extensions_and_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_TEST_POOL", "pool-7")
+    oauth = OAuthOptions(
+        extensions=(("identityPoolId", "${env:OTTLA_TEST_POOL}"), ("logicalCluster", "lkc-1")),
+        claims=(("String", "sub", "${env:OTTLA_TEST_POOL}"),),
+    )
+    found = resolve_all(SecurityOptions(protocol="SASL_SSL", oauth=oauth)).oauth
+    assert found is not None
+    assert found.extensions == (("identityPoolId", "pool-7"), ("logicalCluster", "lkc-1"))
+    assert found.claims == (("String", "sub", "pool-7"),)
 
 
 @pytest.mark.parametrize(
