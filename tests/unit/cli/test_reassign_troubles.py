@@ -1,0 +1,147 @@
+"""`ottla partitions reassign` while a broker is down, a topic is gone, or a part is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ottla.cli.reassign import app
+from ottla.protocol.client.errors import BrokerConnectionError, UnknownBrokerError
+from ottla.protocol.client.operations import Node
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+TOPIC, BROKER = 2, 4
+SIZES = {1: 100, 3: 40}
+LEADERS, FOLLOWERS = (f"{side}.replication.throttled.replicas" for side in ("leader", "follower"))
+
+
+class Cluster:
+    """The topic t, whose partitions are on the brokers 1 and 2; broker 2 is down."""
+
+    timeout_ms = 1000
+
+    def __init__(self, *moving: OngoingPartitionReassignment, json: bool = False) -> None:
+        self.json = json
+        self.client = self
+        self.altered: dict[tuple[int, str], dict[str, str | None]] = {}
+        self.refused: set[int] = set()
+        self.lost = False
+        self._moving = {row.partition_index: row for row in moving}
+
+    def metadata(self, names: list[str]) -> MetadataResponse:
+        rows = [
+            MetadataResponsePartition(
+                partition_index=number,
+                replica_nodes=self._moving[number].replicas if number in self._moving else [1, 2],
+            )
+            for number in range(2)
+        ]
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponse(
+            topics=[
+                MetadataResponseTopic(name="t", partitions=rows)
+                if name == "t"
+                else MetadataResponseTopic(error_code=gone, name=name)
+                for name in names
+            ]
+        )
+
+    def broker_ids(self) -> list[int]:
+        return [1, 3, 4]
+
+    def call(self, kind: type, request: Any, to: object) -> Any:
+        if isinstance(to, Node) and to.node_id not in self.broker_ids():
+            raise UnknownBrokerError(f"the cluster has no broker {to.node_id}, or it is down")
+        if kind is ListPartitionReassignmentsResponse:
+            rows = list(self._moving.values())
+            return kind(topics=[OngoingTopicReassignment("t", rows)] if rows else [])
+        if isinstance(request, AlterPartitionReassignmentsRequest):
+            return self._alter(request)
+        if kind is DescribeLogDirsResponse:
+            assert isinstance(to, Node)
+            parts = [
+                DescribeLogDirsPartition(partition_index=n, partition_size=SIZES[to.node_id])
+                for n in self._moving
+            ]
+            topics = [DescribeLogDirsTopic(name="t", partitions=parts)]
+            return kind(results=[DescribeLogDirsResult(topics=topics)])
+        (resource,) = request.resources
+        key = (resource.resource_type, resource.resource_name)
+        self.altered[key] = {row.name: row.value for row in resource.configs}
+        row = AlterConfigsResourceResponse(0, None, *key)
+        return IncrementalAlterConfigsResponse(responses=[row])
+
+    def _alter(self, request: AlterPartitionReassignmentsRequest) -> Any:
+        if self.lost:
+            raise BrokerConnectionError("the connection broke")
+        rows = [
+            ReassignablePartitionResponse(
+                partition_index=row.partition_index,
+                error_code=ErrorCode.INVALID_REPLICA_ASSIGNMENT
+                if row.partition_index in self.refused
+                else ErrorCode.NONE,
+            )
+            for topic in request.topics
+            for row in topic.partitions
+        ]
+        topics = [ReassignableTopicResponse(name="t", partitions=rows)]
+        return AlterPartitionReassignmentsResponse(responses=topics)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def run(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *arguments: str) -> Result:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: cluster)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def plan(tmp_path: Path, **replicas: list[int]) -> str:
+    """A plan for partition 0 of each topic, and for partition 1 of t as `t1`."""
+    rows = [
+        {"topic": name[0], "partition": int(name[1:] or 0), "replicas": numbers}
+        for name, numbers in replicas.items()
+    ]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"version": 1, "partitions": rows}))
+    return str(path)
+
+
+def test_replicas_of_a_broker_that_is_down_are_replaced_with_a_throttle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster()
+    done = run(monkeypatch, cluster, "execute", plan(tmp_path, t=[1, 3]), "--throttle", "1000")
+    assert (done.exit_code, done.stderr) == (0, "Broker 2 is not alive, and gets no throttle.\n")
+    assert set(cluster.altered) == {(TOPIC, "t"), (BROKER, "1"), (BROKER, "3")}
