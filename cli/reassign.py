@@ -143,13 +143,13 @@ def execute(
         )
     old = {item: before[item] for item in plan}
     if throttled is not None:
-        # A throttle replaces the list of replicas of its topic: those that move already stay in it.
-        others = {item: row for item, row in moving.items() if item not in plan}
+        # A throttle replaces the list of replicas of its topic: those that move already stay in it,
+        # also those that move by this plan.
         before |= {
-            item: _without(row.replicas, row.adding_replicas) for item, row in others.items()
+            item: _without(row.replicas, row.adding_replicas) for item, row in moving.items()
         }
         targets = {
-            item: _without(row.replicas, row.removing_replicas) for item, row in others.items()
+            item: _without(row.replicas, row.removing_replicas) for item, row in moving.items()
         }
         throttle(session, before, targets | plan, throttled)
     _alter(session, plan)

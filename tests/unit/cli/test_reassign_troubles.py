@@ -145,3 +145,13 @@ def test_replicas_of_a_broker_that_is_down_are_replaced_with_a_throttle(
     done = run(monkeypatch, cluster, "execute", plan(tmp_path, t=[1, 3]), "--throttle", "1000")
     assert (done.exit_code, done.stderr) == (0, "Broker 2 is not alive, and gets no throttle.\n")
     assert set(cluster.altered) == {(TOPIC, "t"), (BROKER, "1"), (BROKER, "3")}
+
+
+def test_a_throttle_of_a_plan_that_is_in_progress_is_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster(OngoingPartitionReassignment(0, [1, 3, 2], [3], [2]))
+    again = ["execute", plan(tmp_path, t=[1, 3], t1=[1, 4]), "--throttle", "5", "--additional"]
+    assert run(monkeypatch, cluster, *again).exit_code == 0
+    assert cluster.altered[TOPIC, "t"] == {LEADERS: "0:1,0:2,1:1,1:2", FOLLOWERS: "0:3,1:4"}
+    assert (BROKER, "3") in cluster.altered
