@@ -152,20 +152,33 @@ def execute(
             item: _without(row.replicas, row.removing_replicas) for item, row in moving.items()
         }
         throttle(session, before, targets | plan, throttled)
-    _alter(session, plan)
-    if session.json:
-        print_json({"started": plan_document(plan), "before": plan_document(old)})
-    else:
-        say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
-        say(f"Reassignment of {len(plan)} partition(s) started.")
-        say("Check it with `ottla partitions reassign verify`.")
+    problems: dict[TopicPartition, str] = {}
+    started: Plan | None = None
+    try:
+        problems = _alter(session, plan)
+        started = {item: plan[item] for item in plan if item not in problems}
+    finally:
+        # Also if a part is refused, or the response is lost: some replicas may move.
+        if session.json:
+            known = None if started is None else plan_document(started)
+            print_json({"started": known, "before": plan_document(old)})
+        else:
+            say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
+            if started:
+                say(f"Reassignment of {len(started)} partition(s) started.")
+                say("Check it with `ottla partitions reassign verify`.")
+    if problems:
+        raise Failure(" ".join(problems.values()))
 
 
 def _without(replicas: list[int], others: list[int]) -> list[int]:
     return [broker for broker in replicas if broker not in others]
 
 
-def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None]) -> None:
+def _alter(
+    session: Session, targets: Mapping[TopicPartition, list[int] | None]
+) -> dict[TopicPartition, str]:
+    """Why some partitions were refused; the others move, or do not move any more."""
     by_topic: dict[str, list[ReassignablePartition]] = defaultdict(list)
     for item, replicas in targets.items():
         by_topic[item.topic].append(
@@ -177,14 +190,13 @@ def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None])
     )
     response = session.call(AlterPartitionReassignmentsResponse, request, Controller())
     check(response.error_code, "reassignment", response.error_message)
-    problems = [
-        f"{topic.name}-{row.partition_index}: {explain(row.error_code, row.error_message)}"
+    return {
+        TopicPartition(topic.name, row.partition_index): f"{topic.name}-{row.partition_index}: "
+        f"{explain(row.error_code, row.error_message)}"
         for topic in response.responses
         for row in topic.partitions
         if row.error_code != ErrorCode.NONE
-    ]
-    if problems:
-        raise Failure(" ".join(problems))
+    }
 
 
 def ongoing(session: Session) -> dict[TopicPartition, OngoingPartitionReassignment]:
@@ -367,9 +379,12 @@ def cancel(
     if not chosen:
         note("No such reassignment is in progress.")
         return
-    _alter(session, dict.fromkeys(chosen))
-    _end_throttle(session, chosen, moving.keys() - set(chosen))
+    problems = _alter(session, dict.fromkeys(chosen))
+    cancelled = [item for item in chosen if item not in problems]
+    _end_throttle(session, chosen, moving.keys() - set(cancelled))
     if session.json:
-        print_json({"cancelled": [str(item) for item in chosen]})
-    else:
-        say(f"Cancelled: {', '.join(map(str, chosen))}.")
+        print_json({"cancelled": [str(item) for item in cancelled]})
+    elif cancelled:
+        say(f"Cancelled: {', '.join(map(str, cancelled))}.")
+    if problems:
+        raise Failure(" ".join(problems.values()))

@@ -138,6 +138,40 @@ def plan(tmp_path: Path, **replicas: list[int]) -> str:
     return str(path)
 
 
+def test_the_old_assignment_is_printed_if_a_part_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster(json=True)
+    cluster.refused = {1}
+    done = run(monkeypatch, cluster, "execute", plan(tmp_path, t=[1, 3], t1=[1, 9]))
+    assert done.exit_code == 1
+    assert "t-1: INVALID_REPLICA_ASSIGNMENT" in done.stderr
+    found = json.loads(done.stdout)
+    assert [row["partition"] for row in found["started"]["partitions"]] == [0]
+    assert [row["replicas"] for row in found["before"]["partitions"]] == [[1, 2], [1, 2]]
+
+
+def test_the_old_assignment_is_printed_if_the_response_is_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster()
+    cluster.lost = True
+    done = run(monkeypatch, cluster, "execute", plan(tmp_path, t=[1, 3]))
+    assert done.exit_code == 3
+    assert '"replicas":[1,2]' in done.stdout
+    assert "started" not in done.stdout
+
+
+def test_what_is_cancelled_is_said_if_a_part_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    moving = (OngoingPartitionReassignment(number, [3, 1], [3], [1]) for number in range(2))
+    cluster = Cluster(*moving, json=True)
+    cluster.refused = {1}
+    done = run(monkeypatch, cluster, "cancel")
+    assert (done.exit_code, json.loads(done.stdout)) == (1, {"cancelled": ["t-0"]})
+
+
 def test_replicas_of_a_broker_that_is_down_are_replaced_with_a_throttle(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
