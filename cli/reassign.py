@@ -16,6 +16,7 @@ from ottla.cli.reassign_throttle import remove_throttle, throttle
 from ottla.cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
 from ottla.cli.session import Session, check, connected, explain
 from ottla.controller.admin.placement import place
+from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition_reassignments import (
@@ -239,9 +240,15 @@ def _progress(
     sizes = _sizes(session, moving)
     rows: list[dict[str, Cell]] = []
     for item, row in sorted(moving.items()):
-        there = [broker for broker in row.replicas if broker not in row.adding_replicas]
-        whole = max((sizes.get((broker, item), 0) for broker in there), default=0)
-        copied = [min(whole, sizes.get((broker, item), 0)) for broker in row.adding_replicas]
+        old = _without(row.replicas, row.adding_replicas)
+        there = [sizes[broker].get(item, 0) for broker in old if broker in sizes]
+        whole = max(there, default=0)
+        copied = [
+            min(whole, sizes[broker].get(item, 0))
+            for broker in row.adding_replicas
+            if broker in sizes
+        ]
+        is_known = bool(there) and len(copied) == len(row.adding_replicas)
         rows.append(
             {
                 "topic": item.topic,
@@ -249,8 +256,8 @@ def _progress(
                 "replicas": row.replicas,
                 "adding": row.adding_replicas,
                 "removing": row.removing_replicas,
-                "copied": sum(copied),
-                "left": whole * len(copied) - sum(copied),
+                "copied": sum(copied) if is_known else None,
+                "left": whole * len(copied) - sum(copied) if is_known else None,
             }
         )
     return rows
@@ -258,20 +265,25 @@ def _progress(
 
 def _sizes(
     session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
-) -> dict[tuple[int, TopicPartition], int]:
-    found: dict[tuple[int, TopicPartition], int] = {}
+) -> dict[int, dict[TopicPartition, int]]:
+    """By broker; without those that do not respond, such as one whose replicas are replaced."""
+    found: dict[int, dict[TopicPartition, int]] = {}
     by_topic: dict[str, list[int]] = defaultdict(list)
     for item in moving:
         by_topic[item.topic].append(item.partition)
     wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in by_topic.items()]
     for broker in sorted({broker for row in moving.values() for broker in row.replicas}):
         request = DescribeLogDirsRequest(topics=wanted)
-        response = session.call(DescribeLogDirsResponse, request, Node(broker))
+        try:
+            response = session.call(DescribeLogDirsResponse, request, Node(broker))
+        except ClientError:
+            continue
+        sizes = found.setdefault(broker, {})
         for directory in response.results:
             for topic in directory.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name, row.partition_index)
-                    found[broker, partition] = row.partition_size
+                    sizes[partition] = row.partition_size
     return found
 
 
@@ -356,7 +368,7 @@ def _watch(session: Session, plan: Plan) -> None:
         while moving := {k: v for k, v in ongoing(session).items() if k in plan}:
             for row in _progress(session, moving):
                 item = TopicPartition(str(row["topic"]), int(str(row["partition"])))
-                copied, left = int(str(row["copied"])), int(str(row["left"]))
+                copied, left = int(str(row["copied"] or 0)), int(str(row["left"] or 0))
                 if item not in bars:
                     bars[item] = progress.add_task(str(item), total=copied + left)
                 progress.update(bars[item], completed=copied, total=copied + left)

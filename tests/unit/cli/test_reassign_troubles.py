@@ -189,3 +189,12 @@ def test_a_throttle_of_a_plan_that_is_in_progress_is_changed(
     assert run(monkeypatch, cluster, *again).exit_code == 0
     assert cluster.altered[TOPIC, "t"] == {LEADERS: "0:1,0:2,1:1,1:2", FOLLOWERS: "0:3,1:4"}
     assert (BROKER, "3") in cluster.altered
+
+
+def test_a_broker_that_is_down_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = OngoingPartitionReassignment(0, [1, 3, 2], [3], [2])
+    unknown = OngoingPartitionReassignment(1, [2, 3], [3], [2])
+    done = run(monkeypatch, Cluster(known, unknown, json=True), "list")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert [(row["copied"], row["left"]) for row in rows] == [(40, 60), (None, None)]
