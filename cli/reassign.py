@@ -108,11 +108,15 @@ def generate(
         say(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
 
 
-def current_replicas(session: Session, topics: Iterable[str]) -> Plan:
-    """The replicas of every partition of topics."""
+def current_replicas(
+    session: Session, topics: Iterable[str], *, without_deleted: bool = False
+) -> Plan:
+    """The replicas of every partition of topics. Raises Failure for one that does not exist, or
+    leaves it out."""
     found: Plan = {}
     for topic in session.client.metadata(list(dict.fromkeys(topics))).topics:
-        check(topic.error_code, f"topic {topic.name}")
+        if not without_deleted or topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            check(topic.error_code, f"topic {topic.name}")
         for row in topic.partitions:
             found[TopicPartition(topic.name or "", row.partition_index)] = row.replica_nodes
     return found
@@ -304,13 +308,15 @@ def verify(
     if watch:
         _watch(session, plan)
     moving = ongoing(session)
-    now = current_replicas(session, [item.topic for item in plan])
+    now = current_replicas(session, [item.topic for item in plan], without_deleted=True)
     rows: list[dict[str, Cell]] = []
     for item, target in sorted(plan.items()):
         if item in moving:
             state = "in progress"
         elif now.get(item) == target:
             state = "complete"
+        elif item not in now:
+            state = "does not exist"
         else:
             state = "not as planned"
         rows.append(

@@ -198,3 +198,14 @@ def test_a_broker_that_is_down_does_not_end_the_list(monkeypatch: pytest.MonkeyP
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)
     assert [(row["copied"], row["left"]) for row in rows] == [(40, 60), (None, None)]
+
+
+def test_throttles_are_removed_though_a_topic_of_the_plan_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster(json=True)
+    done = run(monkeypatch, cluster, "verify", plan(tmp_path, t=[1, 2], d=[1, 3]))
+    assert done.exit_code == 1
+    states = {row["topic"]: row["state"] for row in json.loads(done.stdout)}
+    assert states == {"d": "does not exist", "t": "complete"}
+    assert {(TOPIC, "t"), (BROKER, "1")} <= set(cluster.altered)
