@@ -33,9 +33,14 @@ def run_cluster(
     brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
 ) -> None:
     """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
-    # Also SIGINT: a script that starts a command in the background has it ignored.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _as_interrupt)
+    # Also SIGINT: a script that starts a command in the background has it ignored. With SIGHUP a
+    # terminal is closed; nohup has that one ignored.
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, lambda received, _: _received.append(received))
+    _received.clear()
     try:
         with started_cluster(brokers, Path(directory), port, overrides, java=java) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")
@@ -48,8 +53,16 @@ def run_cluster(
         note("The cluster is stopped.")
 
 
-def _as_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+# Signals to stop. They raise nothing where they come: a process would be started without being
+# known, and a second Ctrl-C would leave those that are not stopped yet.
+_received: list[int] = []
+
+
+def _pause(seconds: float) -> None:
+    """Raises KeyboardInterrupt if a signal came."""
+    if _received:
+        raise KeyboardInterrupt
+    time.sleep(seconds)
 
 
 class Process:
@@ -92,7 +105,7 @@ class Process:
                         f"{self.name} did not open port {port} in {START_SECONDS:g} s; "
                         f"see {self.output}"
                     ) from None
-            time.sleep(_PROBE_SECONDS)
+            _pause(_PROBE_SECONDS)
 
     def stop(self, number: signal.Signals) -> None:
         """Sends a signal and waits; kills the process after STOP_SECONDS."""
@@ -123,7 +136,7 @@ class LocalCluster:
     def wait(self) -> None:
         """Raises Failure when all brokers have ended; a cluster that lost one broker continues."""
         while any(broker.popen.poll() is None for broker in self.brokers):
-            time.sleep(0.5)
+            _pause(0.5)
         raise Failure(f"all brokers have ended; their logs are in {self.directory}.")
 
 
@@ -176,7 +189,7 @@ def _wait_until_known(process: Process, port: int, brokers: int) -> None:
         except Unhealthy:
             if process.popen.poll() is not None:
                 break
-        time.sleep(_PROBE_SECONDS)
+        _pause(_PROBE_SECONDS)
     raise Failure(f"{process.name} has no metadata of the other brokers; see {process.output}")
 
 
