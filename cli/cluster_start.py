@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ottla.cli.health import Unhealthy
 from ottla.cli.healthcheck import request_metadata
-from ottla.cli.output import Failure, note
+from ottla.cli.output import Failure, note, usage
 from ottla.cli.zookeeper_server import free_port, server_command
 
 START_SECONDS = 60.0
@@ -27,12 +27,15 @@ _REQUEST_SECONDS = 5.0
 # Shorter than Kafka's 18 s: on one machine the failure of a broker is detected soon.
 SESSION_TIMEOUT_MS = 6000
 TICK_TIME_MS = 500
+MAX_PORT = 65_535
 
 
 def run_cluster(
     brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
 ) -> None:
     """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
+    if port + brokers - 1 > MAX_PORT:
+        raise usage(f"--port {port}: the ports of {brokers} brokers end above {MAX_PORT}.")
     # Also SIGINT: a script that starts a command in the background has it ignored. With SIGHUP a
     # terminal is closed; nohup has that one ignored.
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

@@ -122,3 +122,11 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("port", ["0", "-5", "65534", "99999"])
+def test_ports_that_cannot_be_are_wrong_usage(tmp_path: Path, port: str) -> None:
+    options = ["--port", port, "--brokers", "3", "--directory", str(tmp_path)]
+    done = CommandLine("127.0.0.1:1")("cluster", "start", *options)
+    assert (done.code, "Traceback" in done.errors) == (2, False)
+    assert not list(tmp_path.iterdir())
