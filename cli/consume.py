@@ -12,8 +12,15 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.group_member import follow_as_member
 from ottla.cli.group_positions import commit, committed
-from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
-from ottla.cli.output import Failure, note, usage
+from ottla.cli.offsets import (
+    EARLIEST,
+    LATEST,
+    check_existence,
+    offsets_at,
+    parse_time,
+    partitions_of,
+)
+from ottla.cli.output import note, usage
 from ottla.cli.reader import TopicReader
 from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatter
 from ottla.cli.session import Session, connected
@@ -202,15 +209,11 @@ def _acknowledge_type(share_group: str, name: str, follow: bool) -> AcknowledgeT
 
 
 def _chosen(session: Session, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
-    there = partitions_of(session, topic)
     if not numbers:
-        return there
-    missing = sorted(set(numbers) - {item.partition for item in there})
-    if missing:
-        raise Failure(
-            f"{topic} has no partition {missing[0]}; it has {len(there)}, counted from 0."
-        )
-    return [item for item in there if item.partition in numbers]
+        return partitions_of(session, topic)
+    chosen = [TopicPartition(topic, number) for number in sorted(set(numbers))]
+    check_existence(session, chosen)
+    return chosen
 
 
 def _starts(

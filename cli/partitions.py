@@ -91,7 +91,7 @@ def elect_leaders(
     if file:
         chosen: list[TopicPartition] | None = _from_file(file)
     else:
-        chosen = parse_partitions(session, names) if names else None
+        chosen = parse_partitions(session, names, must_exist=False) if names else None
     if unclean and chosen is None:
         raise usage("name the partitions for --unclean: it can lose records.")
     by_topic: dict[str, list[int]] = defaultdict(list)

@@ -15,6 +15,11 @@ from ottla.cli.records import app as records
 from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import delete_groups, delete_records
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 
 class Cluster:
@@ -26,6 +31,10 @@ class Cluster:
     def __init__(self, failure: Exception) -> None:
         self.client = self
         self._failure = failure
+
+    def metadata(self, _names: list[str]) -> MetadataResponse:
+        rows = [MetadataResponsePartition(partition_index=number) for number in (0, 1)]
+        return MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=rows)])
 
     def call(self, kind: type, request: Any, to: Any) -> Any:
         if isinstance(request, delete_records.DeleteRecordsRequest):
