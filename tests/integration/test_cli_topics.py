@@ -26,6 +26,12 @@ def test_a_topic_from_its_creation_to_its_end(ottla: CommandLine) -> None:
     assert gone.errors.startswith("ottla: topic life: UNKNOWN_TOPIC_OR_PARTITION: see `ottla ")
 
 
+def test_a_topic_that_does_not_exist_is_not_in_sync(ottla: CommandLine) -> None:
+    done = ottla("partitions", "under-replicated", "mistyped")
+    assert (done.code, done.output) == (1, "")
+    assert "topic mistyped: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+
+
 def test_creating_a_topic_twice_says_how_to_mean_it(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "twice")
     again = ottla("topics", "create", "twice")
