@@ -32,6 +32,18 @@ def test_a_topic_that_does_not_exist_is_not_in_sync(ottla: CommandLine) -> None:
     assert "topic mistyped: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
 
 
+def test_a_setting_that_cannot_be_unset_is_reported(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "unsettled", "-c", "retention.ms=5000")
+    mistyped = ottla("configs", "unset", "topic", "unsettled", "retention.mss")
+    assert (mistyped.code, mistyped.output) == (1, "")
+    assert "topics have no setting retention.mss" in mistyped.errors
+    valued = ottla("configs", "unset", "topic", "unsettled", "retention.ms=5000")
+    assert (valued.code, valued.output) == (2, "")
+    assert "unset takes names only: retention.ms, not" in valued.errors
+    ottla.done("configs", "unset", "topic", "unsettled", "retention.ms")
+    ottla.done("configs", "unset", "topic", "unsettled", "retention.ms")
+
+
 def test_creating_a_topic_twice_says_how_to_mean_it(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "twice")
     again = ottla("topics", "create", "twice")
