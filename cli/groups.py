@@ -194,10 +194,16 @@ def delete_offsets(
     )
     response = session.call(OffsetDeleteResponse, request, CoordinatorOf(group))
     check(response.error_code, f"group {group}")
-    for row in response.topics:
-        for item in row.partitions:
-            check(item.error_code, f"group {group}, {row.name}-{item.partition_index}")
+    problems = {
+        TopicPartition(row.name, item.partition_index): item.error_code
+        for row in response.topics
+        for item in row.partitions
+        if item.error_code != ErrorCode.NONE
+    }
+    deleted = [str(item) for item in partitions if item not in problems]
     if session.json:
-        print_json({"group": group, "deleted": [str(item) for item in partitions]})
-    else:
-        say(f"Offsets of {group} deleted for {', '.join(map(str, partitions))}.")
+        print_json({"group": group, "deleted": deleted})
+    elif deleted:
+        say(f"Offsets of {group} deleted for {', '.join(deleted)}.")
+    for item, code in problems.items():
+        check(code, f"group {group}, {item}")

@@ -14,7 +14,7 @@ from ottla.cli.partitions import app as partitions
 from ottla.cli.records import app as records
 from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import delete_groups, delete_records
+from ottla.protocol.messages import delete_groups, delete_records, offset_delete
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -42,6 +42,13 @@ class Cluster:
                 raise self._failure
             row = delete_records.DeleteRecordsPartitionResult(0, low_watermark=5)
             return kind(topics=[delete_records.DeleteRecordsTopicResult("t", [row])])
+        if isinstance(request, offset_delete.OffsetDeleteRequest):
+            codes = (ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            rows = [
+                offset_delete.OffsetDeleteResponsePartition(number, code)
+                for number, code in enumerate(codes)
+            ]
+            return kind(topics=[offset_delete.OffsetDeleteResponseTopic("t", rows)])
         if to.key != "a":
             raise self._failure
         return kind(results=[delete_groups.DeletableGroupResult("a")])
@@ -75,6 +82,13 @@ def test_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(groups, ["delete", "a", "b", "--yes"])
     assert (done.exit_code, json.loads(done.stdout)) == (1, {"deleted": ["a"]})
     assert "group b: COORDINATOR_NOT_AVAILABLE" in done.stderr
+
+
+def test_offsets_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster(NO_LEADER))
+    done = CliRunner().invoke(groups, ["delete-offsets", "a", "t:0,1"])
+    assert (done.exit_code, json.loads(done.stdout)) == (1, {"group": "a", "deleted": ["t-0"]})
+    assert "group a, t-1: GROUP_SUBSCRIBED_TO_TOPIC" in done.stderr
 
 
 def test_an_offset_below_all_is_wrong_usage(
