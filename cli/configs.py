@@ -243,7 +243,9 @@ def _check_names(session: Session, kind: str, name: str, settings: list[str]) ->
             raise usage(f"unset takes names only: {text.partition('=')[0]}, not {text}.")
     if kind == "topic":  # brokers also have settings of plugins, which they do not describe
         resource = DescribeConfigsResource(RESOURCE_TYPES[kind], name, settings)
-        result = session.call(DescribeConfigsResponse, DescribeConfigsRequest([resource])).results[0]
+        result = session.call(DescribeConfigsResponse, DescribeConfigsRequest([resource])).results[
+            0
+        ]
         check(result.error_code, f"topic {name}", result.error_message)
         if unknown := sorted({*settings}.difference(row.name for row in result.configs)):
             raise Failure(f"topics have no setting {unknown[0]}; see `ottla configs describe`.")

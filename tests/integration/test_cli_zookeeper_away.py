@@ -28,9 +28,7 @@ class ZooKeeper:
         self.start()
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("ZooKeeper")
 
