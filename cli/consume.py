@@ -128,20 +128,31 @@ def consume(
     )
     if sys.stdout.isatty() and format != "raw":
         show = for_terminal(show)
+    chosen = bool(partition or until_time) or find_key is not None
     if share_group or acknowledge != "accept":
-        if starts or group or partition or until_time or find_key is not None or zookeeper:
-            raise usage(
-                "a member of a share group gets the records that the group has not delivered; "
-                "leave out --group, --partition, --offset, --where-key, the times and ends."
-            )
+        _refuse(
+            bool(starts or group or chosen or zookeeper or read_committed),
+            "a member of a share group gets the records that the group has not delivered, at "
+            "the isolation level of the group; leave out --group, --partition, --offset, "
+            "--where-key, --read-committed, the times and ends.",
+        )
         kind = _acknowledge_type(share_group, acknowledge, follow)
         consume_shared(session, share_group, topic, show, limit, kind, follow=follow)
         return
     if zookeeper:
-        if not group:
-            raise usage("--zookeeper needs --group.")
+        _refuse(not group, "--zookeeper needs --group.")
+        _refuse(
+            starts > from_beginning + from_end or chosen or read_committed,
+            "a consumer of Kafka 0.8 reads its assigned partitions from the committed offsets; "
+            "leave out --partition, --offset, --where-key, --read-committed and the times.",
+        )
         consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
         return
+    _refuse(
+        bool(follow and until_time),
+        "--until-time ends at the records that exist, for which --follow does not wait; "
+        "leave out one of both.",
+    )
     wanted_key = None if find_key is None else typed_bytes(find_key)
 
     def is_wanted(record: Record) -> bool:
@@ -195,6 +206,11 @@ def consume(
     out.flush()
     if group:
         commit(session, group, reader.positions)
+
+
+def _refuse(is_given: bool, why: str) -> None:
+    if is_given:
+        raise usage(why)
 
 
 def _acknowledge_type(share_group: str, name: str, follow: bool) -> AcknowledgeType:
