@@ -133,7 +133,6 @@ EXCEPTIONS = {
     ),
     "ottla.cli.acl_check": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.acl_words": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
-    "ottla.cli.acls": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.offline_users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.tokens": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
