@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from ottla.broker.config.properties_file import parse_properties
 from ottla.cli.migrate import (
     NOTE,
     OK,
@@ -16,6 +17,7 @@ from ottla.cli.migrate import (
     check_topics,
     check_zookeeper,
     new_settings,
+    property_line,
 )
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
@@ -147,6 +149,12 @@ def test_the_settings_of_a_new_broker() -> None:
         "num.partitions": "6",
     }
     assert new_settings([]) == {}
+
+
+@pytest.mark.parametrize("value", [r"RULE:^CN=(\w+)\.example$/$1/L", "a=b:c", "two\nlines\r", ""])
+def test_settings_are_printed_as_a_file_has_them(value: str) -> None:
+    (found,) = parse_properties(property_line("ssl.principal.mapping.rules", value), "file")
+    assert found[:2] == ("ssl.principal.mapping.rules", value)
 
 
 def test_hidden_settings_are_listed_for_copying() -> None:
