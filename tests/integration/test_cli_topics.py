@@ -73,6 +73,14 @@ def test_deleting_asks_and_a_no_deletes_nothing(ottla: CommandLine) -> None:
     assert ottla("topics", "describe", "kept").code == 0
 
 
+def test_all_topics_that_are_not_deleted_are_named(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "doomed")
+    done = ottla("topics", "delete", "missing1", "doomed", "missing2", "--yes")
+    assert (done.code, done.output) == (1, "Topic doomed deleted.\n")
+    assert "topic missing1: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+    assert "topic missing2: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+
+
 def test_settings_of_a_topic_are_set_and_taken_back(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "settled")
     nothing = ottla.done("configs", "describe", "topic", "settled")
