@@ -190,3 +190,5 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     assert wrong.code == 1
     assert "speed" in wrong.errors
     assert ottla("quotas", "alter", "--set", "producer_byte_rate=1").code == 2
+    mistyped = ottla("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rates")
+    assert (mistyped.code, mistyped.output) == (2, "")
