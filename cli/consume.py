@@ -20,7 +20,7 @@ from ottla.cli.offsets import (
     parse_time,
     partitions_of,
 )
-from ottla.cli.output import note, usage
+from ottla.cli.output import Failure, note, usage
 from ottla.cli.reader import TopicReader
 from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatter
 from ottla.cli.session import Session, connected
@@ -178,7 +178,7 @@ def consume(
     partitions = _chosen(session, topic, partition)
     positions = _starts(session, partitions, from_beginning, from_end or follow, offset, begin_ms)
     if group and not starts:
-        positions |= committed(session, group, partitions)
+        positions |= _committed(session, group, partitions)
     # With read_committed the end is the last stable offset.
     end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
     stops = None if follow else end()
@@ -230,6 +230,22 @@ def _chosen(session: Session, topic: str, numbers: list[int] | None) -> list[Top
     chosen = [TopicPartition(topic, number) for number in sorted(set(numbers))]
     check_existence(session, chosen)
     return chosen
+
+
+def _committed(
+    session: Session, group: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Raises Failure for one beyond the end of its log, as after the topic was created again:
+    nothing would be read, and later the records up to it would be left out."""
+    found = committed(session, group, partitions)
+    ends = offsets_at(session, found, LATEST)
+    for item, offset in found.items():
+        if offset > ends[item]:
+            raise Failure(
+                f"group {group} has committed offset {offset} of {item}, which ends at "
+                f"{ends[item]}; see `ottla groups reset-offsets`."
+            )
+    return found
 
 
 def _starts(

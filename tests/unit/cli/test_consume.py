@@ -14,6 +14,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.topics import TopicPartition
 
 LAST_STABLE_OFFSET, HIGH_WATERMARK = 8, 12
 
@@ -79,3 +80,12 @@ def test_to_follow_until_a_time_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
     done = CliRunner().invoke(app, ["t", "--follow", "--until-time", "9999-01-01"])
     assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_committed_offset_beyond_the_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
+    monkeypatch.setattr("ottla.cli.consume.committed", lambda *_: {TopicPartition("t", 0): 13})
+    monkeypatch.setattr("ottla.cli.consume.commit", lambda *_: None)
+    done = CliRunner().invoke(app, ["t", "--group", "g"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "group g has committed offset 13 of t-0, which ends at 12" in done.stderr
