@@ -146,13 +146,12 @@ def execute(
             "a reassignment is in progress: wait (`ottla partitions reassign list`), or add "
             "--additional."
         )
+    # While a partition moves, those that are added are among its replicas.
+    before |= {item: _without(row.replicas, row.adding_replicas) for item, row in moving.items()}
     old = {item: before[item] for item in plan}
     if throttled is not None:
         # A throttle replaces the list of replicas of its topic: those that move already stay in it,
         # also those that move by this plan.
-        before |= {
-            item: _without(row.replicas, row.adding_replicas) for item, row in moving.items()
-        }
         targets = {
             item: _without(row.replicas, row.removing_replicas) for item, row in moving.items()
         }

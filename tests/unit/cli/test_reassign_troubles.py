@@ -191,6 +191,15 @@ def test_a_throttle_of_a_plan_that_is_in_progress_is_changed(
     assert (BROKER, "3") in cluster.altered
 
 
+def test_the_old_assignment_of_what_moves_is_without_what_is_added(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster(OngoingPartitionReassignment(0, [1, 3, 2], [3], [2]), json=True)
+    again = ["execute", plan(tmp_path, t=[1, 4]), "--additional"]
+    (row,) = json.loads(run(monkeypatch, cluster, *again).stdout)["before"]["partitions"]
+    assert row["replicas"] == [1, 2]
+
+
 def test_a_broker_that_is_down_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     known = OngoingPartitionReassignment(0, [1, 3, 2], [3], [2])
     unknown = OngoingPartitionReassignment(1, [2, 3], [3], [2])
