@@ -80,6 +80,8 @@ def generate(
     if not names:
         raise usage("name the topics to move, or --topics-file.")
     current = current_replicas(session, names)
+    before = _replicas_before(ongoing(session))
+    current |= {item: before[item] for item in current.keys() & before.keys()}
     alive = {row.node_id: row.rack for row in session.client.metadata([]).brokers}
     try:
         wanted = {int(text) for text in brokers.split(",")} if brokers else set(alive)
@@ -146,8 +148,7 @@ def execute(
             "a reassignment is in progress: wait (`ottla partitions reassign list`), or add "
             "--additional."
         )
-    # While a partition moves, those that are added are among its replicas.
-    before |= {item: _without(row.replicas, row.adding_replicas) for item, row in moving.items()}
+    before |= _replicas_before(moving)
     old = {item: before[item] for item in plan}
     if throttled is not None:
         # A throttle replaces the list of replicas of its topic: those that move already stay in it,
@@ -173,6 +174,11 @@ def execute(
                 say("Check it with `ottla partitions reassign verify`.")
     if problems:
         raise Failure(" ".join(problems.values()))
+
+
+def _replicas_before(moving: Mapping[TopicPartition, OngoingPartitionReassignment]) -> Plan:
+    """Metadata has those that are added among the replicas of a partition that moves."""
+    return {item: _without(row.replicas, row.adding_replicas) for item, row in moving.items()}
 
 
 def _without(replicas: list[int], others: list[int]) -> list[int]:

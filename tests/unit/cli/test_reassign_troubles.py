@@ -37,6 +37,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
 )
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -68,13 +69,15 @@ class Cluster:
             for number in range(2)
         ]
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        brokers = [MetadataResponseBroker(node_id=number) for number in self.broker_ids()]
         return MetadataResponse(
+            brokers=brokers,
             topics=[
                 MetadataResponseTopic(name="t", partitions=rows)
                 if name == "t"
                 else MetadataResponseTopic(error_code=gone, name=name)
                 for name in names
-            ]
+            ],
         )
 
     def broker_ids(self) -> list[int]:
@@ -198,6 +201,13 @@ def test_the_old_assignment_of_what_moves_is_without_what_is_added(
     again = ["execute", plan(tmp_path, t=[1, 4]), "--additional"]
     (row,) = json.loads(run(monkeypatch, cluster, *again).stdout)["before"]["partitions"]
     assert row["replicas"] == [1, 2]
+
+
+def test_a_plan_is_generated_while_a_partition_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(OngoingPartitionReassignment(0, [1, 3, 2], [3], [2]), json=True)
+    plans = json.loads(run(monkeypatch, cluster, "generate", "t").stdout)
+    for row in (*plans["current"]["partitions"], *plans["proposed"]["partitions"]):
+        assert len(row["replicas"]) == 2
 
 
 def test_a_broker_that_is_down_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
