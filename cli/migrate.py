@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.cli.app import family
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say
-from ottla.cli.session import Session, check, connected
+from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -327,6 +327,11 @@ def _check_moves(session: Session) -> list[Finding]:
     response = session.call(
         ListPartitionReassignmentsResponse, ListPartitionReassignmentsRequest(), Controller()
     )
+    if response.error_code:
+        why = explain(response.error_code, response.error_message)
+        return [
+            Finding(NOTE, "topics", f"it is not known whether a reassignment is going on: {why}")
+        ]
     if not response.topics:
         return []
     return [Finding(NOTE, "topics", "a reassignment is in progress; wait until it is complete")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,6 +14,7 @@ from ottla.cli.migrate import (
     OK,
     PROBLEM,
     BrokerFacts,
+    _check_moves,
     check_brokers,
     check_hidden,
     check_topics,
@@ -19,6 +22,9 @@ from ottla.cli.migrate import (
     new_settings,
     property_line,
 )
+from ottla.cli.session import Session
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -121,6 +127,14 @@ def test_offline_and_under_replicated_partitions() -> None:
     (finding,) = check_topics(cluster(1, [1]))
     assert finding.finding.startswith("1 partition(s) miss in-sync replicas")
     assert [each.result for each in check_topics(cluster(-1, []))] == [PROBLEM, PROBLEM]
+
+
+def test_reassignments_that_the_user_may_not_list_are_not_known() -> None:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    response = ListPartitionReassignmentsResponse(error_code=code, error_message=None)
+    session = SimpleNamespace(call=lambda *_: response)
+    (finding,) = _check_moves(cast(Session, session))
+    assert (finding.result, "CLUSTER_AUTHORIZATION_FAILED" in finding.finding) == (NOTE, True)
 
 
 def test_whether_zookeeper_is_reachable() -> None:
