@@ -275,7 +275,7 @@ def _progress(
 def _sizes(
     session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """By broker; without those that do not respond, such as one whose replicas are replaced."""
+    """By broker; without those that do not say, such as one that is down and is replaced."""
     found: dict[int, dict[TopicPartition, int]] = {}
     by_topic: dict[str, list[int]] = defaultdict(list)
     for item in moving:
@@ -286,6 +286,8 @@ def _sizes(
         try:
             response = session.call(DescribeLogDirsResponse, request, Node(broker))
         except ClientError:
+            continue
+        if response.error_code != ErrorCode.NONE:  # the user may not
             continue
         sizes = found.setdefault(broker, {})
         for directory in response.results:

@@ -93,6 +93,8 @@ class Cluster:
             return self._alter(request)
         if kind is DescribeLogDirsResponse:
             assert isinstance(to, Node)
+            if to.node_id not in SIZES:
+                return kind(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             parts = [
                 DescribeLogDirsPartition(partition_index=n, partition_size=SIZES[to.node_id])
                 for n in self._moving
@@ -217,6 +219,12 @@ def test_a_broker_that_is_down_does_not_end_the_list(monkeypatch: pytest.MonkeyP
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)
     assert [(row["copied"], row["left"]) for row in rows] == [(40, 60), (None, None)]
+
+
+def test_sizes_that_the_user_may_not_see_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = OngoingPartitionReassignment(0, [1, 4], [4], [])
+    (row,) = json.loads(run(monkeypatch, Cluster(moving, json=True), "list").stdout)
+    assert (row["copied"], row["left"]) == (None, None)
 
 
 def test_throttles_are_removed_though_a_topic_of_the_plan_is_deleted(
