@@ -182,6 +182,9 @@ def gc(
     """
     min_age_ms = parse_duration(min_age)
     storage = _open(config)
+    # Before the records are read: a copy that begins meanwhile is in none of them, and its objects
+    # are newer than this.
+    now_ms = int(time.time() * 1000)
     try:
         known = read_remote_segments(session)
         if not known.is_complete:
@@ -191,7 +194,6 @@ def gc(
             )
         unlisted = _unlisted_topics(session, known)
         deleted = {_unlisted_id(text, unlisted): text for text in deleted_topic or ()}
-        now_ms = int(time.time() * 1000)
         live = known.segments_in_use(deleted=deleted.keys())
         inventory = take_inventory(storage, live, now_ms, min_age_ms)
         orphans = [

@@ -1,4 +1,4 @@
-"""`ottla tiered verify` while retention deletes segments."""
+"""`ottla tiered verify` while retention deletes segments, and `gc` while one is copied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from ottla.cli import tiered
 from ottla.cli.remote_segments import RemoteSegments
+from ottla.storage.remote.inventory import Inventory
 from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
+from ottla.storage.remote.object_store import StoredObject
 from ottla.storage.remote.segments import RemoteLogSegmentState
 from tests.doubles.remote_segments import segment_metadata
 
@@ -44,3 +46,30 @@ def test_a_segment_that_is_deleted_meanwhile_is_not_damaged(
     assert done.exit_code == 1
     found = json.loads(done.stdout)
     assert [row["segment"] for row in found["problems"]] == [str(UUID(int=2))]
+
+
+def test_a_segment_whose_copy_begins_meanwhile_is_no_orphan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its objects are written while the records are read, which have none of it."""
+    clock_s, written_ms = [1000.0], 1_050_000
+
+    def read(_: object) -> RemoteSegments:
+        clock_s[0] = 1100.0
+        return RemoteSegments()
+
+    def inventory(_storage: object, _live: object, now_ms: int, min_age_ms: int) -> Inventory:
+        is_orphan = now_ms - written_ms >= min_age_ms
+        found = [StoredObject("of/the/copy.log", 1, written_ms)]
+        return Inventory(0, 0, found if is_orphan else [], [], 0)
+
+    session = SimpleNamespace(json=True, close=lambda: None)
+    session.client = SimpleNamespace(metadata=lambda _: SimpleNamespace(topics=[]))
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: session)
+    monkeypatch.setattr(tiered, "_open", lambda _: session)
+    monkeypatch.setattr(tiered, "read_remote_segments", read)
+    monkeypatch.setattr(tiered, "take_inventory", inventory)
+    monkeypatch.setattr("ottla.cli.tiered.time.time", lambda: clock_s[0])
+    options = ["--config", "server.properties", "--min-age", "0s", "--unknown-topics"]
+    done = CliRunner().invoke(tiered.app, ["gc", *options])
+    assert json.loads(done.stdout)["orphans"] == []
