@@ -32,6 +32,7 @@ from ottla.cli.app import family
 from ottla.cli.output import FAILED, Cell, Failure, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import Controller
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.messages.delete_acls import (
     DeleteAclsFilter,
@@ -192,23 +193,26 @@ def remove(
     if not yes and not typer.confirm(f"Remove the ACLs {about}?", err=True):
         raise Failure("nothing was removed.")
     response = session.call(DeleteAclsResponse, DeleteAclsRequest(filters), Controller())
-    rows: list[dict[str, Cell]] = []
+    found = [each for result in response.filter_results for each in result.matching_acls]
+    rows = [
+        row(
+            each.resource_type,
+            each.resource_name,
+            each.pattern_type,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        for each in found
+        if each.error_code == ErrorCode.NONE
+    ]
+    # Also if others could not be removed.
+    _print_changed(session, rows, "removed")
     for result in response.filter_results:
         check(result.error_code, "acls", result.error_message)
-        for each in result.matching_acls:
-            check(each.error_code, f"ACL on {each.resource_name}", each.error_message)
-            rows.append(
-                row(
-                    each.resource_type,
-                    each.resource_name,
-                    each.pattern_type,
-                    each.principal,
-                    each.host,
-                    each.operation,
-                    each.permission_type,
-                )
-            )
-    _print_changed(session, rows, "removed")
+    for each in found:
+        check(each.error_code, f"ACL on {each.resource_name}", each.error_message)
 
 
 def _filter(

@@ -68,7 +68,10 @@ def start(
         str, typer.Option("--directory", "-d", help="Data directory.")
     ] = "ottla-cluster",
     port: Annotated[
-        int, typer.Option("--port", help="Port of the first broker; the others use the next ports.")
+        int,
+        typer.Option(
+            "--port", help="Port of the first broker; the others use the next ports.", min=1
+        ),
     ] = 9092,
     override: Annotated[
         list[str] | None,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ottla.cli.health import Unhealthy
 from ottla.cli.healthcheck import request_metadata
-from ottla.cli.output import Failure, note
+from ottla.cli.output import Failure, note, usage
 from ottla.cli.zookeeper_server import free_port, server_command
 
 START_SECONDS = 60.0
@@ -27,15 +27,23 @@ _REQUEST_SECONDS = 5.0
 # Shorter than Kafka's 18 s: on one machine the failure of a broker is detected soon.
 SESSION_TIMEOUT_MS = 6000
 TICK_TIME_MS = 500
+MAX_PORT = 65_535
 
 
 def run_cluster(
     brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
 ) -> None:
     """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
-    # Also SIGINT: a script that starts a command in the background has it ignored.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _as_interrupt)
+    if port + brokers - 1 > MAX_PORT:
+        raise usage(f"--port {port}: the ports of {brokers} brokers end above {MAX_PORT}.")
+    # Also SIGINT: a script that starts a command in the background has it ignored. With SIGHUP a
+    # terminal is closed; nohup has that one ignored.
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, lambda received, _: _received.append(received))
+    _received.clear()
     try:
         with started_cluster(brokers, Path(directory), port, overrides, java=java) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")
@@ -48,8 +56,16 @@ def run_cluster(
         note("The cluster is stopped.")
 
 
-def _as_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+# Signals to stop. They raise nothing where they come: a process would be started without being
+# known, and a second Ctrl-C would leave those that are not stopped yet.
+_received: list[int] = []
+
+
+def _pause(seconds: float) -> None:
+    """Raises KeyboardInterrupt if a signal came."""
+    if _received:
+        raise KeyboardInterrupt
+    time.sleep(seconds)
 
 
 class Process:
@@ -92,7 +108,7 @@ class Process:
                         f"{self.name} did not open port {port} in {START_SECONDS:g} s; "
                         f"see {self.output}"
                     ) from None
-            time.sleep(_PROBE_SECONDS)
+            _pause(_PROBE_SECONDS)
 
     def stop(self, number: signal.Signals) -> None:
         """Sends a signal and waits; kills the process after STOP_SECONDS."""
@@ -123,7 +139,7 @@ class LocalCluster:
     def wait(self) -> None:
         """Raises Failure when all brokers have ended; a cluster that lost one broker continues."""
         while any(broker.popen.poll() is None for broker in self.brokers):
-            time.sleep(0.5)
+            _pause(0.5)
         raise Failure(f"all brokers have ended; their logs are in {self.directory}.")
 
 
@@ -176,7 +192,7 @@ def _wait_until_known(process: Process, port: int, brokers: int) -> None:
         except Unhealthy:
             if process.popen.poll() is not None:
                 break
-        time.sleep(_PROBE_SECONDS)
+        _pause(_PROBE_SECONDS)
     raise Failure(f"{process.name} has no metadata of the other brokers; see {process.output}")
 
 

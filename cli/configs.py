@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, print_json, print_rows, say, usage
+from ottla.cli.output import Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.cli.values import parse_settings
 from ottla.protocol.client.operations import Node, Route
@@ -211,6 +211,7 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
     changes: dict[str, str | None]
     if operation == DELETE:
         changes = dict.fromkeys(texts)
+        _check_names(session, kind, name, texts)
     else:
         changes = {**parse_settings(texts)}
     resource = AlterConfigsResource(
@@ -233,6 +234,21 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
         print_json({"kind": kind, "name": name, "changed": {} if validate else changes})
     else:
         say(f"{where}: {', '.join(texts)} {'would be accepted' if validate else 'done'}.")
+
+
+def _check_names(session: Session, kind: str, name: str, settings: list[str]) -> None:
+    """Brokers accept the removal of any name, and a mistyped one would seem to be removed."""
+    for text in settings:
+        if "=" in text:
+            raise usage(f"unset takes names only: {text.partition('=')[0]}, not {text}.")
+    if kind == "topic":  # brokers also have settings of plugins, which they do not describe
+        resource = DescribeConfigsResource(RESOURCE_TYPES[kind], name, settings)
+        result = session.call(DescribeConfigsResponse, DescribeConfigsRequest([resource])).results[
+            0
+        ]
+        check(result.error_code, f"topic {name}", result.error_message)
+        if unknown := sorted({*settings}.difference(row.name for row in result.configs)):
+            raise Failure(f"topics have no setting {unknown[0]}; see `ottla configs describe`.")
 
 
 def resource_of(kind: str, name: str) -> tuple[str, str]:

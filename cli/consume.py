@@ -12,7 +12,14 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.group_member import follow_as_member
 from ottla.cli.group_positions import commit, committed
-from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
+from ottla.cli.offsets import (
+    EARLIEST,
+    LATEST,
+    check_existence,
+    offsets_at,
+    parse_time,
+    partitions_of,
+)
 from ottla.cli.output import Failure, note, usage
 from ottla.cli.reader import TopicReader
 from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatter
@@ -121,20 +128,31 @@ def consume(
     )
     if sys.stdout.isatty() and format != "raw":
         show = for_terminal(show)
+    chosen = bool(partition or until_time) or find_key is not None
     if share_group or acknowledge != "accept":
-        if starts or group or partition or until_time or find_key is not None or zookeeper:
-            raise usage(
-                "a member of a share group gets the records that the group has not delivered; "
-                "leave out --group, --partition, --offset, --where-key, the times and ends."
-            )
+        _refuse(
+            bool(starts or group or chosen or zookeeper or read_committed),
+            "a member of a share group gets the records that the group has not delivered, at "
+            "the isolation level of the group; leave out --group, --partition, --offset, "
+            "--where-key, --read-committed, the times and ends.",
+        )
         kind = _acknowledge_type(share_group, acknowledge, follow)
         consume_shared(session, share_group, topic, show, limit, kind, follow=follow)
         return
     if zookeeper:
-        if not group:
-            raise usage("--zookeeper needs --group.")
+        _refuse(not group, "--zookeeper needs --group.")
+        _refuse(
+            starts > from_beginning + from_end or chosen or read_committed,
+            "a consumer of Kafka 0.8 reads its assigned partitions from the committed offsets; "
+            "leave out --partition, --offset, --where-key, --read-committed and the times.",
+        )
         consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
         return
+    _refuse(
+        bool(follow and until_time),
+        "--until-time ends at the records that exist, for which --follow does not wait; "
+        "leave out one of both.",
+    )
     wanted_key = None if find_key is None else typed_bytes(find_key)
 
     def is_wanted(record: Record) -> bool:
@@ -160,7 +178,7 @@ def consume(
     partitions = _chosen(session, topic, partition)
     positions = _starts(session, partitions, from_beginning, from_end or follow, offset, begin_ms)
     if group and not starts:
-        positions |= committed(session, group, partitions)
+        positions |= _committed(session, group, partitions)
     # With read_committed the end is the last stable offset.
     end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
     stops = None if follow else end()
@@ -190,6 +208,11 @@ def consume(
         commit(session, group, reader.positions)
 
 
+def _refuse(is_given: bool, why: str) -> None:
+    if is_given:
+        raise usage(why)
+
+
 def _acknowledge_type(share_group: str, name: str, follow: bool) -> AcknowledgeType:
     kinds = {kind.name.lower(): kind for kind in AcknowledgeType if kind != AcknowledgeType.GAP}
     if name not in kinds:
@@ -202,15 +225,27 @@ def _acknowledge_type(share_group: str, name: str, follow: bool) -> AcknowledgeT
 
 
 def _chosen(session: Session, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
-    there = partitions_of(session, topic)
     if not numbers:
-        return there
-    missing = sorted(set(numbers) - {item.partition for item in there})
-    if missing:
-        raise Failure(
-            f"{topic} has no partition {missing[0]}; it has {len(there)}, counted from 0."
-        )
-    return [item for item in there if item.partition in numbers]
+        return partitions_of(session, topic)
+    chosen = [TopicPartition(topic, number) for number in sorted(set(numbers))]
+    check_existence(session, chosen)
+    return chosen
+
+
+def _committed(
+    session: Session, group: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Raises Failure for one beyond the end of its log, as after the topic was created again:
+    nothing would be read, and later the records up to it would be left out."""
+    found = committed(session, group, partitions)
+    ends = offsets_at(session, found, LATEST)
+    for item, offset in found.items():
+        if offset > ends[item]:
+            raise Failure(
+                f"group {group} has committed offset {offset} of {item}, which ends at "
+                f"{ends[item]}; see `ottla groups reset-offsets`."
+            )
+    return found
 
 
 def _starts(

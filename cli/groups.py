@@ -13,7 +13,7 @@ from ottla.cli.group_events import group_events
 from ottla.cli.group_members import Member, described
 from ottla.cli.group_positions import all_committed
 from ottla.cli.group_reset import reset_offsets
-from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, without_leader
+from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, with_leader
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import CoordinatorOf, Node
@@ -129,14 +129,14 @@ def _lag_rows(
     owners = {item: member for member in members for item in member.partitions}
     partitions = sorted(item for item in {*offsets, *owners} if not topics or item.topic in topics)
     ends: dict[TopicPartition, int | None] = {}
-    leaderless = without_leader(session, (item.topic for item in partitions))
+    led = with_leader(session, (item.topic for item in partitions))
     for item in partitions:
-        if item in leaderless:
+        if item not in led:  # or its topic is deleted, and its offsets are not
             ends[item] = None
             continue
         try:
             ends |= offsets_at(session, [item], LATEST)
-        except KafkaError as error:  # the topic is deleted, its offsets are not
+        except KafkaError as error:  # it is deleted meanwhile
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             ends[item] = None
@@ -175,7 +175,7 @@ def delete_offsets(
     names: Annotated[list[str], typer.Argument(help="topic, topic:0 or topic:0,2")],
 ) -> None:
     """Delete the offsets of topics to which the group is not subscribed."""
-    partitions = parse_partitions(session, names)
+    partitions = parse_partitions(session, names, must_exist=False)
     if not partitions:
         raise usage("name at least one topic.")
     request = OffsetDeleteRequest(
@@ -194,10 +194,16 @@ def delete_offsets(
     )
     response = session.call(OffsetDeleteResponse, request, CoordinatorOf(group))
     check(response.error_code, f"group {group}")
-    for row in response.topics:
-        for item in row.partitions:
-            check(item.error_code, f"group {group}, {row.name}-{item.partition_index}")
+    problems = {
+        TopicPartition(row.name, item.partition_index): item.error_code
+        for row in response.topics
+        for item in row.partitions
+        if item.error_code != ErrorCode.NONE
+    }
+    deleted = [str(item) for item in partitions if item not in problems]
     if session.json:
-        print_json({"group": group, "deleted": [str(item) for item in partitions]})
-    else:
-        say(f"Offsets of {group} deleted for {', '.join(map(str, partitions))}.")
+        print_json({"group": group, "deleted": deleted})
+    elif deleted:
+        say(f"Offsets of {group} deleted for {', '.join(deleted)}.")
+    for item, code in problems.items():
+        check(code, f"group {group}, {item}")

@@ -159,6 +159,8 @@ def request_metadata(
         raise Unhealthy(
             f"no response from {host}:{port} in {timeout_seconds:g} s.", UNREACHABLE
         ) from None
+    except UnicodeError:  # for what cannot be a name
+        raise Unhealthy(f"--bootstrap {bootstrap} is not host:port.", USAGE_ERROR) from None
     except OSError as error:
         raise Unhealthy(
             f"cannot reach {host}:{port}: {error.strerror or error}; is the broker running?",

@@ -100,6 +100,8 @@ def _reported(address: str, timeout_seconds: float) -> Iterator[None]:
         raise Unhealthy(
             f"no response from {address} in {timeout_seconds:g} s.", UNREACHABLE
         ) from None
+    except UnicodeError:  # for what cannot be a name
+        raise Unhealthy(f"{address} is not host:port.", USAGE_ERROR) from None
     except OSError as error:
         raise Unhealthy(
             f"cannot reach {address}: {error.strerror or error}; is the broker running?",

@@ -59,7 +59,7 @@ def log_dirs(
     wanted: list[DescribableLogDirTopic] | None = None
     if topics:
         numbers: dict[str, list[int]] = defaultdict(list)
-        for partition in parse_partitions(session, topics):
+        for partition in parse_partitions(session, topics, must_exist=False):
             numbers[partition.topic].append(partition.partition)
         wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in numbers.items()]
     directories: list[dict[str, Cell]] = []

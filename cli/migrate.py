@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.cli.app import family
 from ottla.cli.output import Cell, Failure, print_json, print_rows, say
-from ottla.cli.session import Session, check, connected
+from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -134,7 +134,7 @@ def migrate(session: Session) -> None:
     else:
         print_rows((each.as_row() for each in findings), ["result", "what", "finding"])
         say("\n# server.properties of a new Ottla broker; other settings have Kafka's defaults")
-        say("\n".join(f"{name}={value}" for name, value in settings.items()))
+        say("\n".join(property_line(name, value) for name, value in settings.items()))
         for name in to_copy:
             say(f"# {name}=   copy it from a broker's file: brokers do not return its value")
     bad = sum(each.result == PROBLEM for each in findings)
@@ -327,6 +327,11 @@ def _check_moves(session: Session) -> list[Finding]:
     response = session.call(
         ListPartitionReassignmentsResponse, ListPartitionReassignmentsRequest(), Controller()
     )
+    if response.error_code:
+        why = explain(response.error_code, response.error_message)
+        return [
+            Finding(NOTE, "topics", f"it is not known whether a reassignment is going on: {why}")
+        ]
     if not response.topics:
         return []
     return [Finding(NOTE, "topics", "a reassignment is in progress; wait until it is complete")]
@@ -361,6 +366,12 @@ def check_zookeeper(connect: str) -> Finding:
             reasons.append(f"{server}: {error}")
     text = f"cannot be reached from here ({'; '.join(reasons)}); the new broker needs it"
     return Finding(NOTE, "ZooKeeper", text)
+
+
+def property_line(name: str, value: str) -> str:
+    """A setting as a file of properties has it, in which a backslash escapes what follows."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{name}={text}"
 
 
 def _common(brokers: list[BrokerFacts], name: str) -> str | None:

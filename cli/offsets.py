@@ -56,18 +56,35 @@ def existing(session: Session, partitions: Iterable[TopicPartition]) -> list[Top
     return [item for item in wanted if item in found]
 
 
-def without_leader(session: Session, topics: Iterable[str]) -> set[TopicPartition]:
-    """The partitions of topics that have no leader at the moment: no offset can be looked up."""
+def with_leader(session: Session, topics: Iterable[str]) -> set[TopicPartition]:
+    """The partitions of topics that have a leader. To look up an offset of another one, also of one
+    that does not exist, takes the whole timeout of a request."""
     names = list(dict.fromkeys(topics))
     return {
         TopicPartition(topic.name or "", row.partition_index)
         for topic in (session.client.metadata(names).topics if names else ())
         for row in topic.partitions
-        if row.leader_id < 0
+        if row.leader_id >= 0
     }
 
 
-def parse_partitions(session: Session, texts: Iterable[str]) -> list[TopicPartition]:
+def check_existence(session: Session, partitions: Iterable[TopicPartition]) -> None:
+    """Raises Failure for a partition that does not exist, at once."""
+    by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for item in partitions:
+        by_topic[item.topic].append(item)
+    for topic, wanted in by_topic.items():
+        there = partitions_of(session, topic)
+        if missing := sorted(set(wanted).difference(there)):
+            raise Failure(
+                f"{topic} has no partition {missing[0].partition}; it has {len(there)}, "
+                "counted from 0."
+            )
+
+
+def parse_partitions(
+    session: Session, texts: Iterable[str], *, must_exist: bool = True
+) -> list[TopicPartition]:
     """The partitions that `topic` (all of it), `topic:0` or `topic:0,2,5` name."""
     found: list[TopicPartition] = []
     for text in texts:
@@ -79,6 +96,8 @@ def parse_partitions(session: Session, texts: Iterable[str]) -> list[TopicPartit
             found.extend(TopicPartition(topic, int(number)) for number in numbers.split(","))
         except ValueError:
             raise usage(f"{text!r} is not topic, topic:partition or topic:0,1,2.") from None
+    if must_exist:
+        check_existence(session, found)
     return list(dict.fromkeys(found))
 
 
@@ -160,6 +179,7 @@ def offsets_since(
 
 def within_log(session: Session, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Limits offsets to those that exist, with a note, as Kafka's tools do."""
+    check_existence(session, wanted)
     first = offsets_at(session, wanted, EARLIEST)
     last = offsets_at(session, wanted, LATEST)
     found: dict[TopicPartition, int] = {}

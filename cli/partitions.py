@@ -11,7 +11,7 @@ from ottla.cli.app import family
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, print_json, print_rows, usage
 from ottla.cli.reassign import app as reassign
-from ottla.cli.session import Session, connected, explain
+from ottla.cli.session import Session, check, connected, explain
 from ottla.cli.values import read_json_file
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import ErrorCode
@@ -46,6 +46,9 @@ def under_replicated(
     ] = None,
 ) -> None:
     """List under-replicated and offline partitions. Exit code 1 if there are any."""
+    found = session.client.metadata(topics or None).topics
+    for topic in found if topics else ():
+        check(topic.error_code, f"topic {topic.name}")
     rows: list[dict[str, Cell]] = [
         {
             "topic": topic.name,
@@ -56,7 +59,7 @@ def under_replicated(
             "missing": [broker for broker in item.replica_nodes if broker not in item.isr_nodes],
             "offline": item.offline_replicas,
         }
-        for topic in session.client.metadata(topics or None).topics
+        for topic in found
         for item in topic.partitions
         if item.leader_id < 0 or len(item.isr_nodes) < len(item.replica_nodes)
     ]
@@ -91,7 +94,7 @@ def elect_leaders(
     if file:
         chosen: list[TopicPartition] | None = _from_file(file)
     else:
-        chosen = parse_partitions(session, names) if names else None
+        chosen = parse_partitions(session, names, must_exist=False) if names else None
     if unclean and chosen is None:
         raise usage("name the partitions for --unclean: it can lose records.")
     by_topic: dict[str, list[int]] = defaultdict(list)

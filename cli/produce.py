@@ -90,6 +90,13 @@ def produce(
     """
     if acks not in _ACKS:
         raise usage(f"--acks {acks} is not one of all, 1, 0.")
+    if json_lines and (key is not None or key_separator or header or null_value is not None):
+        raise usage(
+            "--json-lines has keys, headers and null values in the lines; leave out --key, "
+            "--key-separator, --header and --null."
+        )
+    if key is not None and key_separator:
+        raise usage("--key is one key for all records; leave out --key-separator.")
     headers = _headers(header)
     parser = _LineParser(key, key_separator, headers, null_value, json_lines)
     writer = Writer(session, topic, codec_id(codec), _ACKS[acks], partition)
@@ -119,12 +126,13 @@ def _report(session: Session, writer: Writer, topic: str) -> None:
 
 
 def _headers(texts: list[str] | None) -> Headers:
-    given = parse_settings(texts)
+    # One by one: a record can have several headers of one name.
+    given = [item for text in texts or () for item in parse_settings([text]).items()]
     try:
-        "".join(given).encode()
+        "".join(name for name, _ in given).encode()
     except UnicodeEncodeError:
         raise usage("the name of a header is not UTF-8 text.") from None
-    return [(name, typed_bytes(text)) for name, text in given.items()]
+    return [(name, typed_bytes(text)) for name, text in given]
 
 
 def _open(path: str) -> BinaryIO:

@@ -40,6 +40,13 @@ app = family("Describe and alter client quotas.", EXAMPLES)
 # Every client, user or address that has no quota of its own.
 DEFAULT = "<default>"
 _EXACT, _DEFAULT_ONLY, _ANY = 0, 1, 2
+QUOTAS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
 TYPES = {"user": "user", "client": "client-id", "ip": "ip"}
 
 UserOption = Annotated[str | None, typer.Option("--user", help="User.")]
@@ -122,6 +129,9 @@ def alter(
     entity = entity_of(user, client, ip, user_default, client_default, ip_default)
     if not entity:
         raise usage("name an entity: --user, --client, --ip, or one of the --...-default options.")
+    # Brokers accept the removal of any name, and a mistyped one would seem to be removed.
+    if unknown := [name for name in remove or () if name not in QUOTAS]:
+        raise usage(f"--remove {unknown[0]} is not one of {', '.join(QUOTAS)}.")
     operations = [_set_operation(text) for text in set_ or ()]
     operations += [OpData(key=name, value=0.0, remove=True) for name in remove or ()]
     if not operations:

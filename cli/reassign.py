@@ -16,6 +16,7 @@ from ottla.cli.reassign_throttle import remove_throttle, throttle
 from ottla.cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
 from ottla.cli.session import Session, check, connected, explain
 from ottla.controller.admin.placement import place
+from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition_reassignments import (
@@ -79,6 +80,8 @@ def generate(
     if not names:
         raise usage("name the topics to move, or --topics-file.")
     current = current_replicas(session, names)
+    before = _replicas_before(ongoing(session))
+    current |= {item: before[item] for item in current.keys() & before.keys()}
     alive = {row.node_id: row.rack for row in session.client.metadata([]).brokers}
     try:
         wanted = {int(text) for text in brokers.split(",")} if brokers else set(alive)
@@ -107,11 +110,15 @@ def generate(
         say(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
 
 
-def current_replicas(session: Session, topics: Iterable[str]) -> Plan:
-    """The replicas of every partition of topics."""
+def current_replicas(
+    session: Session, topics: Iterable[str], *, without_deleted: bool = False
+) -> Plan:
+    """The replicas of every partition of topics. Raises Failure for one that does not exist, or
+    leaves it out."""
     found: Plan = {}
     for topic in session.client.metadata(list(dict.fromkeys(topics))).topics:
-        check(topic.error_code, f"topic {topic.name}")
+        if not without_deleted or topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            check(topic.error_code, f"topic {topic.name}")
         for row in topic.partitions:
             found[TopicPartition(topic.name or "", row.partition_index)] = row.replica_nodes
     return found
@@ -141,31 +148,47 @@ def execute(
             "a reassignment is in progress: wait (`ottla partitions reassign list`), or add "
             "--additional."
         )
+    before |= _replicas_before(moving)
     old = {item: before[item] for item in plan}
     if throttled is not None:
-        # A throttle replaces the list of replicas of its topic: those that move already stay in it.
-        others = {item: row for item, row in moving.items() if item not in plan}
-        before |= {
-            item: _without(row.replicas, row.adding_replicas) for item, row in others.items()
-        }
+        # A throttle replaces the list of replicas of its topic: those that move already stay in it,
+        # also those that move by this plan.
         targets = {
-            item: _without(row.replicas, row.removing_replicas) for item, row in others.items()
+            item: _without(row.replicas, row.removing_replicas) for item, row in moving.items()
         }
         throttle(session, before, targets | plan, throttled)
-    _alter(session, plan)
-    if session.json:
-        print_json({"started": plan_document(plan), "before": plan_document(old)})
-    else:
-        say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
-        say(f"Reassignment of {len(plan)} partition(s) started.")
-        say("Check it with `ottla partitions reassign verify`.")
+    problems: dict[TopicPartition, str] = {}
+    started: Plan | None = None
+    try:
+        problems = _alter(session, plan)
+        started = {item: plan[item] for item in plan if item not in problems}
+    finally:
+        # Also if a part is refused, or the response is lost: some replicas may move.
+        if session.json:
+            known = None if started is None else plan_document(started)
+            print_json({"started": known, "before": plan_document(old)})
+        else:
+            say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
+            if started:
+                say(f"Reassignment of {len(started)} partition(s) started.")
+                say("Check it with `ottla partitions reassign verify`.")
+    if problems:
+        raise Failure(" ".join(problems.values()))
+
+
+def _replicas_before(moving: Mapping[TopicPartition, OngoingPartitionReassignment]) -> Plan:
+    """Metadata has those that are added among the replicas of a partition that moves."""
+    return {item: _without(row.replicas, row.adding_replicas) for item, row in moving.items()}
 
 
 def _without(replicas: list[int], others: list[int]) -> list[int]:
     return [broker for broker in replicas if broker not in others]
 
 
-def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None]) -> None:
+def _alter(
+    session: Session, targets: Mapping[TopicPartition, list[int] | None]
+) -> dict[TopicPartition, str]:
+    """Why some partitions were refused; the others move, or do not move any more."""
     by_topic: dict[str, list[ReassignablePartition]] = defaultdict(list)
     for item, replicas in targets.items():
         by_topic[item.topic].append(
@@ -177,14 +200,13 @@ def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None])
     )
     response = session.call(AlterPartitionReassignmentsResponse, request, Controller())
     check(response.error_code, "reassignment", response.error_message)
-    problems = [
-        f"{topic.name}-{row.partition_index}: {explain(row.error_code, row.error_message)}"
+    return {
+        TopicPartition(topic.name, row.partition_index): f"{topic.name}-{row.partition_index}: "
+        f"{explain(row.error_code, row.error_message)}"
         for topic in response.responses
         for row in topic.partitions
         if row.error_code != ErrorCode.NONE
-    ]
-    if problems:
-        raise Failure(" ".join(problems))
+    }
 
 
 def ongoing(session: Session) -> dict[TopicPartition, OngoingPartitionReassignment]:
@@ -227,9 +249,15 @@ def _progress(
     sizes = _sizes(session, moving)
     rows: list[dict[str, Cell]] = []
     for item, row in sorted(moving.items()):
-        there = [broker for broker in row.replicas if broker not in row.adding_replicas]
-        whole = max((sizes.get((broker, item), 0) for broker in there), default=0)
-        copied = [min(whole, sizes.get((broker, item), 0)) for broker in row.adding_replicas]
+        old = _without(row.replicas, row.adding_replicas)
+        there = [sizes[broker].get(item, 0) for broker in old if broker in sizes]
+        whole = max(there, default=0)
+        copied = [
+            min(whole, sizes[broker].get(item, 0))
+            for broker in row.adding_replicas
+            if broker in sizes
+        ]
+        is_known = bool(there) and len(copied) == len(row.adding_replicas)
         rows.append(
             {
                 "topic": item.topic,
@@ -237,8 +265,8 @@ def _progress(
                 "replicas": row.replicas,
                 "adding": row.adding_replicas,
                 "removing": row.removing_replicas,
-                "copied": sum(copied),
-                "left": whole * len(copied) - sum(copied),
+                "copied": sum(copied) if is_known else None,
+                "left": whole * len(copied) - sum(copied) if is_known else None,
             }
         )
     return rows
@@ -246,20 +274,27 @@ def _progress(
 
 def _sizes(
     session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
-) -> dict[tuple[int, TopicPartition], int]:
-    found: dict[tuple[int, TopicPartition], int] = {}
+) -> dict[int, dict[TopicPartition, int]]:
+    """By broker; without those that do not say, such as one that is down and is replaced."""
+    found: dict[int, dict[TopicPartition, int]] = {}
     by_topic: dict[str, list[int]] = defaultdict(list)
     for item in moving:
         by_topic[item.topic].append(item.partition)
     wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in by_topic.items()]
     for broker in sorted({broker for row in moving.values() for broker in row.replicas}):
         request = DescribeLogDirsRequest(topics=wanted)
-        response = session.call(DescribeLogDirsResponse, request, Node(broker))
+        try:
+            response = session.call(DescribeLogDirsResponse, request, Node(broker))
+        except ClientError:
+            continue
+        if response.error_code != ErrorCode.NONE:  # the user may not
+            continue
+        sizes = found.setdefault(broker, {})
         for directory in response.results:
             for topic in directory.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name, row.partition_index)
-                    found[broker, partition] = row.partition_size
+                    sizes[partition] = row.partition_size
     return found
 
 
@@ -280,13 +315,15 @@ def verify(
     if watch:
         _watch(session, plan)
     moving = ongoing(session)
-    now = current_replicas(session, [item.topic for item in plan])
+    now = current_replicas(session, [item.topic for item in plan], without_deleted=True)
     rows: list[dict[str, Cell]] = []
     for item, target in sorted(plan.items()):
         if item in moving:
             state = "in progress"
         elif now.get(item) == target:
             state = "complete"
+        elif item not in now:
+            state = "does not exist"
         else:
             state = "not as planned"
         rows.append(
@@ -344,7 +381,7 @@ def _watch(session: Session, plan: Plan) -> None:
         while moving := {k: v for k, v in ongoing(session).items() if k in plan}:
             for row in _progress(session, moving):
                 item = TopicPartition(str(row["topic"]), int(str(row["partition"])))
-                copied, left = int(str(row["copied"])), int(str(row["left"]))
+                copied, left = int(str(row["copied"] or 0)), int(str(row["left"] or 0))
                 if item not in bars:
                     bars[item] = progress.add_task(str(item), total=copied + left)
                 progress.update(bars[item], completed=copied, total=copied + left)
@@ -367,9 +404,12 @@ def cancel(
     if not chosen:
         note("No such reassignment is in progress.")
         return
-    _alter(session, dict.fromkeys(chosen))
-    _end_throttle(session, chosen, moving.keys() - set(chosen))
+    problems = _alter(session, dict.fromkeys(chosen))
+    cancelled = [item for item in chosen if item not in problems]
+    _end_throttle(session, chosen, moving.keys() - set(cancelled))
     if session.json:
-        print_json({"cancelled": [str(item) for item in chosen]})
-    else:
-        say(f"Cancelled: {', '.join(map(str, chosen))}.")
+        print_json({"cancelled": [str(item) for item in cancelled]})
+    elif cancelled:
+        say(f"Cancelled: {', '.join(map(str, cancelled))}.")
+    if problems:
+        raise Failure(" ".join(problems.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from ottla.cli.output import note
 from ottla.cli.reassignment_file import Plan
 from ottla.cli.session import Session, check
 from ottla.protocol.client.operations import Node
@@ -29,7 +30,10 @@ def throttle(
     plan: Plan,
     bytes_per_second: int,
 ) -> None:
-    """Limits the rate at which current replicas send and new replicas fetch."""
+    """Limits the rate at which current replicas send and new replicas fetch.
+
+    A broker takes only its own settings, so one that is down gets none, and is named.
+    """
     leaders: dict[str, list[str]] = defaultdict(list)
     followers: dict[str, list[str]] = defaultdict(list)
     brokers: set[int] = set()
@@ -42,7 +46,10 @@ def throttle(
     for topic, senders in leaders.items():
         values = (",".join(senders), ",".join(followers[topic]))
         _alter(session, _TOPIC, topic, dict(zip(_REPLICAS, values, strict=True)))
-    for broker in sorted(brokers):
+    alive = session.broker_ids()
+    for broker in sorted(brokers.difference(alive)):
+        note(f"Broker {broker} is not alive, and gets no throttle.")
+    for broker in sorted(brokers.intersection(alive)):
         _alter(session, _BROKER, str(broker), dict.fromkeys(_RATES, str(bytes_per_second)))
 
 

@@ -12,6 +12,7 @@ from ottla.cli.offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    check_existence,
     list_offsets,
     offsets_at,
     parse_partitions,
@@ -78,6 +79,7 @@ def delete(
         raise usage(
             f"the offset {min(targets.values())} is neither {ALL} (all) nor one of a record."
         )
+    check_existence(session, targets)
     text = ", ".join(
         f"{partition} below {'its end' if offset == ALL else offset}"
         for partition, offset in targets.items()

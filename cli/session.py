@@ -289,7 +289,10 @@ def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
     object, and an exit code."""
 
     def ended(message: str, code: int) -> typer.Exit:
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except OSError:  # why the command failed matters more than that its output is lost
+            _drop_output()
         print_error(message, code, as_json=as_json)
         return typer.Exit(code)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ottla.cli.offsets import LATEST, offsets_at, without_leader
+from ottla.cli.offsets import LATEST, offsets_at, with_leader
 from ottla.cli.output import Cell, Failure
 from ottla.cli.session import Session, check
 from ottla.protocol.client.errors import UnsupportedApiError
@@ -85,7 +85,7 @@ def start_offsets(session: Session, group: str) -> list[StartOffset]:
     found = response.groups[0]
     check(found.error_code, f"group {group}", found.error_message)
     rows = []
-    leaderless = without_leader(session, (topic.topic_name for topic in found.topics))
+    led = with_leader(session, (topic.topic_name for topic in found.topics))
     for topic in found.topics:
         for row in topic.partitions:
             partition = TopicPartition(topic.topic_name, row.partition_index)
@@ -96,7 +96,7 @@ def start_offsets(session: Session, group: str) -> list[StartOffset]:
                 StartOffset(
                     *partition,
                     _known(row.start_offset),
-                    None if partition in leaderless else _end_of(session, partition),
+                    _end_of(session, partition) if partition in led else None,
                     _known(row.lag),
                     row.leader_epoch,
                 )

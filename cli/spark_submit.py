@@ -171,8 +171,9 @@ def submit(
 def run_until_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Runs a program; returns its exit code, or that of a shell if a signal ends it.
 
-    SIGTERM is passed to the program, and SIGINT is sent to it by the terminal. This ends when the
-    program does, which may finish its work before. A second SIGINT kills it.
+    SIGTERM is passed to the program, and SIGINT is sent to it by the terminal, as is SIGHUP when
+    that is closed, unless nohup has it ignored. This ends when the program does, which may finish
+    its work before. A second SIGINT kills it.
     """
     process: subprocess.Popen[bytes] | None = None
     received: list[int] = []
@@ -183,7 +184,10 @@ def run_until_end(command: Sequence[str], environment: Mapping[str, str]) -> int
             _pass_on(process, received)
 
     # Before the start: a signal that comes meanwhile is passed on after it.
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+    handled = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        handled.remove(signal.SIGHUP)
+    before = {each: signal.signal(each, on_signal) for each in handled}
     try:
         process = subprocess.Popen(command, env=environment)
         _pass_on(process, received)
@@ -197,7 +201,7 @@ def run_until_end(command: Sequence[str], environment: Mapping[str, str]) -> int
 def _pass_on(process: subprocess.Popen[bytes], received: list[int]) -> None:
     if received.count(signal.SIGINT) > 1:
         process.kill()
-    elif signal.SIGTERM in received:
+    elif signal.SIGTERM in received or signal.SIGHUP in received:
         process.terminate()
 
 

@@ -19,7 +19,7 @@ from ottla.cli.output import (
     time_text,
     usage,
 )
-from ottla.cli.session import Session, check, connected
+from ottla.cli.session import Session, check, connected, explain
 from ottla.cli.values import ConfigOption, parse_settings
 from ottla.protocol.client.operations import Controller, Versions
 from ottla.protocol.errors import ErrorCode
@@ -313,8 +313,13 @@ def delete(
     else:
         for name in deleted:
             say(f"Topic {name} deleted.")
-    for result in problems:
-        check(result.error_code, f"topic {result.name}", result.error_message)
+    if problems:
+        raise Failure(
+            " ".join(
+                f"topic {result.name}: {explain(result.error_code, result.error_message)}"
+                for result in problems
+            )
+        )
 
 
 @app.command()

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     try:
         asyncio.run(_serve(options))
-    except (OSError, StoreError) as error:
+    except (OSError, StoreError, UnicodeError) as error:  # the last for what cannot be a name
         print(f"ottla: {_explained(error, options)}", file=sys.stderr)
         return 1
     return 0
@@ -94,7 +95,9 @@ def _tick_time_ms(text: str) -> int:
     return value
 
 
-def _explained(error: OSError | StoreError, options: argparse.Namespace) -> str:
+def _explained(error: OSError | StoreError | UnicodeError, options: argparse.Namespace) -> str:
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        return f"--host {options.host} does not resolve here; choose another."
     if isinstance(error, OSError):
         return (
             f"port {options.port} of {options.host} cannot be used "

@@ -218,7 +218,10 @@ class ZookeeperConsumer:
         data = self._tree.get(_topic_path(topic))
         if data is None:
             return []
-        return [int(number) for number in json.loads(data)["partitions"]]
+        try:
+            return [int(number) for number in json.loads(data)["partitions"]]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            raise Failure(f"the partitions of {topic} in ZooKeeper are damaged.") from None
 
     def _start_of(self, partition: TopicPartition) -> int:
         first, end = self._log.first_offset(partition), self._log.end_offset(partition)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from ottla.cli.offsets import EARLIEST, LATEST, offsets_at
-from ottla.cli.output import Failure
+from ottla.cli.output import Failure, note
 from ottla.cli.reader import TopicReader
 from ottla.cli.session import Session
 from ottla.cli.zookeeper_tree import Tree
@@ -15,25 +16,36 @@ from ottla.protocol.topics import TopicPartition
 
 
 def bootstrap_of(tree: Tree) -> str:
-    """The plaintext listeners of all registered brokers."""
+    """The plaintext listeners of all registered brokers; a damaged registration is left out."""
     addresses = []
-    for broker_id in sorted(tree.children("/brokers/ids"), key=int):
+    ids = filter(str.isdecimal, tree.children("/brokers/ids"))
+    for broker_id in sorted(ids, key=int):
         data = tree.get(f"/brokers/ids/{broker_id}")
         if data is None:
             continue
-        parsed = json.loads(data)
-        plain = [
-            endpoint.partition("://")[2]
-            for endpoint in parsed.get("endpoints", ())
-            if endpoint.startswith("PLAINTEXT://")
-        ]
-        if plain:
-            addresses.append(plain[0])
-        elif parsed.get("host"):
-            addresses.append(f"{parsed['host']}:{parsed['port']}")
+        try:
+            address = _address(json.loads(data))
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            note(f"ottla: the registration of broker {broker_id} in ZooKeeper is damaged.")
+            continue
+        if address:
+            addresses.append(address)
     if not addresses:
         raise Failure("no broker with a plaintext listener is registered in this ZooKeeper.")
     return ",".join(addresses)
+
+
+def _address(registration: Any) -> str | None:
+    plain = [
+        endpoint.partition("://")[2]
+        for endpoint in registration.get("endpoints", ())
+        if endpoint.startswith("PLAINTEXT://")
+    ]
+    if plain:
+        return str(plain[0])
+    if registration.get("host"):
+        return f"{registration['host']}:{registration['port']}"
+    return None
 
 
 class SessionLog:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.cli.output import Failure
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+REQUEST_TIMEOUT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
 
 
 class Tree(Protocol):
@@ -55,6 +58,7 @@ class KazooTree:
     def __init__(self, hosts: str, session_timeout_ms: int = 6_000) -> None:
         from kazoo.client import KazooClient
 
+        self._hosts = hosts
         self._client: KazooClient = KazooClient(hosts, timeout=session_timeout_ms / 1000)
         self._was_lost = False
         self._callbacks: list[Callable[[], None]] = []
@@ -74,11 +78,27 @@ class KazooTree:
             for callback in self._callbacks:
                 callback()
 
+    def _call(self, operation: str, *arguments: object, **options: object) -> Any:
+        """Waits for a new connection if there is none; raises Failure after
+        REQUEST_TIMEOUT_SECONDS, where kazoo waits without end."""
+        from kazoo.exceptions import ConnectionLoss, OperationTimeoutError, SessionExpiredError
+
+        timeout: type[Exception] = self._client.handler.timeout_exception
+        deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS
+        while True:
+            request = getattr(self._client, f"{operation}_async")(*arguments, **options)
+            try:
+                return request.get(timeout=max(0.0, deadline - time.monotonic()))
+            except (ConnectionLoss, OperationTimeoutError, SessionExpiredError, timeout):
+                if time.monotonic() >= deadline:
+                    raise Failure(f"ZooKeeper at {self._hosts} does not respond.") from None
+            time.sleep(_PAUSE_SECONDS)
+
     def get(self, path: str) -> bytes | None:
         from kazoo.exceptions import NoNodeError
 
         try:
-            data: bytes = self._client.retry(self._client.get, path)[0]
+            data: bytes = self._call("get", path)[0]
         except NoNodeError:
             return None
         return data
@@ -87,7 +107,7 @@ class KazooTree:
         from kazoo.exceptions import NoNodeError
 
         try:
-            return list(self._client.retry(self._client.get_children, path))
+            return list(self._call("get_children", path))
         except NoNodeError:
             return []
 
@@ -95,15 +115,15 @@ class KazooTree:
         from kazoo.exceptions import NoNodeError
 
         try:
-            self._client.retry(self._client.set, path, data)
+            self._call("set", path, data)
         except NoNodeError:
-            self._client.retry(self._client.create, path, data, makepath=True)
+            self._call("create", path, data, makepath=True)
 
     def claim(self, path: str, data: bytes) -> bool:
         from kazoo.exceptions import NodeExistsError
 
         try:
-            self._client.retry(self._client.create, path, data, ephemeral=True, makepath=True)
+            self._call("create", path, data, ephemeral=True, makepath=True)
         except NodeExistsError:
             return self.get(path) == data  # created by a request whose response was lost
         return True
@@ -112,14 +132,14 @@ class KazooTree:
         from kazoo.exceptions import NoNodeError
 
         with suppress(NoNodeError):
-            self._client.retry(self._client.delete, path)
+            self._call("delete", path)
 
     def watch(self, path: str, on_change: Callable[[], None]) -> None:
         def changed(*_: object) -> None:
             on_change()
 
         self._client.DataWatch(path, changed)
-        if self._client.exists(path):
+        if self._call("exists", path):
             self._client.ChildrenWatch(path, changed)
 
     def on_new_session(self, callback: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ helm nor Go ("not run").
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -57,7 +58,12 @@ def run(*command: str, text: str | None = None) -> subprocess.CompletedProcess[s
 
 
 def rendered(helm: str, *settings: str) -> Manifests:
-    flags = [word for setting in settings for word in ("--set", setting)]
+    # JSON has the types of a values file, --set others.
+    flags = [
+        word
+        for setting in settings
+        for word in ("--set-json" if setting.startswith("config=") else "--set", setting)
+    ]
     done = run(helm, "template", "demo", str(CHART), "--namespace", "apps", *VERSION, *flags)
     if done.returncode:
         raise Wrong(f"helm template {settings} failed: {done.stderr}")
@@ -161,6 +167,15 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[Manifests], None]]] = {
         ),
     ),
 }
+NUMBERS = {"log.retention.bytes": 1073741824, "log.cleaner.min.cleanable.ratio": 0.25}
+CASES["numbers"] = (
+    (f"config={json.dumps(NUMBERS)}",),
+    lambda manifests: expect(
+        {name: properties(manifests)[name] for name in NUMBERS}
+        == {name: str(value) for name, value in NUMBERS.items()},
+        f"numbers are written as {properties(manifests)}",
+    ),
+)
 REFUSED = {
     ("zookeeper.enabled=false",): "replicas > 1 needs zookeeper.enabled=true or zookeeper.connect",
     ("client.protocol=SSL",): "a listener with SSL or SASL_SSL needs tls.secretName",

@@ -44,3 +44,10 @@ def test_the_settings_are_those_of_a_broker() -> None:
     names |= set(re.findall(r'--override "([a-z.]+)=', text))
     assert {"log.dirs", "broker.id", "advertised.listeners"} <= names
     assert names <= set(broker_settings())
+
+
+def test_numbers_of_a_values_file_are_written_without_an_exponent() -> None:
+    """They are floats for helm, and {{ 1073741824.0 }} is 1.073741824e+09."""
+    template = (CHART / "templates" / "configmap.yaml").read_text()
+    [line] = re.findall(r"^ +(\{\{ \$name \}\}=.+)$", template, re.M)
+    assert 'kindIs "float64" $value }}{{ toJson $value }}' in line

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,30 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path, zookeeper: lis
     assert "stopped cleanly" in (tmp_path / "cluster" / "broker-0.log").read_text()
 
 
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGHUP,)], ids=["twice", "terminal closed"]
+)
+def test_no_process_is_left(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
+    options = ["--brokers", "2", "--directory", str(tmp_path), "--port", str(two_free_ports())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    banner = [process.stdout.readline() for _ in range(5)]
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.1)  # the first one has begun to stop the broker
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    zookeeper = int(banner[1].rpartition(":")[2])
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", zookeeper)) != 0
+    assert "stopped cleanly" in (tmp_path / "broker-0.log").read_text()
+
+
 def test_without_java_the_error_has_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", os.devnull)
@@ -88,10 +113,20 @@ def test_without_java_the_error_has_the_remedy(monkeypatch: pytest.MonkeyPatch) 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        before = signal.getsignal(signal.SIGTERM)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = [signal.getsignal(number) for number in numbers]
         try:
             with pytest.raises(Failure, match=f"port {port} cannot be used"):
                 run_cluster(1, str(tmp_path), port, [])
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("port", ["0", "-5", "65534", "99999"])
+def test_ports_that_cannot_be_are_wrong_usage(tmp_path: Path, port: str) -> None:
+    options = ["--port", port, "--brokers", "3", "--directory", str(tmp_path)]
+    done = CommandLine("127.0.0.1:1")("cluster", "start", *options)
+    assert (done.code, "Traceback" in done.errors) == (2, False)
     assert not list(tmp_path.iterdir())

@@ -75,3 +75,26 @@ def test_timestamps_of_json_lines_are_kept(broker: Broker) -> None:
         refused = ottla("produce", "timed", "--json-lines", text=f'{{"timestamp": {wrong}}}\n')
         assert refused.code == 2
         assert "is not a JSON object with key, value and headers" in refused.errors
+
+
+def test_headers_of_one_name_are_all_written(broker: Broker) -> None:
+    broker.create_topic("headed")
+    ottla = CommandLine(broker.bootstrap)
+    ottla.done("produce", "headed", "-H", "a=1", "-H", "a=2", "-H", "b=", text="v\n")
+    row = json.loads(ottla.done("consume", "headed", "--json").output)
+    assert row["headers"] == [["a", "1"], ["a", "2"], ["b", ""]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--json-lines", "-H", "source=import"],
+        ["--json-lines", "--key", "k"],
+        ["--json-lines", "--key-separator", ":"],
+        ["--json-lines", "--null", ""],
+        ["--key", "k", "--key-separator", ":"],
+    ],
+)
+def test_options_without_effect_are_wrong_usage(broker: Broker, options: list[str]) -> None:
+    refused = CommandLine(broker.bootstrap)("produce", "timed", *options, text='{"value": "v"}\n')
+    assert (refused.code, refused.output) == (2, "")

@@ -26,6 +26,24 @@ def test_a_topic_from_its_creation_to_its_end(ottla: CommandLine) -> None:
     assert gone.errors.startswith("ottla: topic life: UNKNOWN_TOPIC_OR_PARTITION: see `ottla ")
 
 
+def test_a_topic_that_does_not_exist_is_not_in_sync(ottla: CommandLine) -> None:
+    done = ottla("partitions", "under-replicated", "mistyped")
+    assert (done.code, done.output) == (1, "")
+    assert "topic mistyped: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+
+
+def test_a_setting_that_cannot_be_unset_is_reported(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "unsettled", "-c", "retention.ms=5000")
+    mistyped = ottla("configs", "unset", "topic", "unsettled", "retention.mss")
+    assert (mistyped.code, mistyped.output) == (1, "")
+    assert "topics have no setting retention.mss" in mistyped.errors
+    valued = ottla("configs", "unset", "topic", "unsettled", "retention.ms=5000")
+    assert (valued.code, valued.output) == (2, "")
+    assert "unset takes names only: retention.ms, not" in valued.errors
+    ottla.done("configs", "unset", "topic", "unsettled", "retention.ms")
+    ottla.done("configs", "unset", "topic", "unsettled", "retention.ms")
+
+
 def test_creating_a_topic_twice_says_how_to_mean_it(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "twice")
     again = ottla("topics", "create", "twice")
@@ -53,6 +71,14 @@ def test_deleting_asks_and_a_no_deletes_nothing(ottla: CommandLine) -> None:
     assert refused.code == 1
     assert refused.errors.endswith("ottla: nothing was deleted.\n")
     assert ottla("topics", "describe", "kept").code == 0
+
+
+def test_all_topics_that_are_not_deleted_are_named(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "doomed")
+    done = ottla("topics", "delete", "missing1", "doomed", "missing2", "--yes")
+    assert (done.code, done.output) == (1, "Topic doomed deleted.\n")
+    assert "topic missing1: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
+    assert "topic missing2: UNKNOWN_TOPIC_OR_PARTITION" in done.errors
 
 
 def test_settings_of_a_topic_are_set_and_taken_back(ottla: CommandLine) -> None:
@@ -164,3 +190,5 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     assert wrong.code == 1
     assert "speed" in wrong.errors
     assert ottla("quotas", "alter", "--set", "producer_byte_rate=1").code == 2
+    mistyped = ottla("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rates")
+    assert (mistyped.code, mistyped.output) == (2, "")

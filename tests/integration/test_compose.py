@@ -68,6 +68,15 @@ def test_every_variable_is_a_setting() -> None:
         assert setting in broker_settings() or f"ottla.{setting}" in broker_settings(), name
 
 
+def test_zookeeper_is_started_again_as_the_brokers_are() -> None:
+    """After a restart of the machine, Docker starts what has such a policy, and nothing else."""
+    policy = re.compile(r"^ *restart: unless-stopped$", re.MULTILINE)
+    brokers = re.search(r"^x-broker:.*?(?=^\S)", COMPOSE, re.MULTILINE | re.DOTALL)
+    assert brokers is not None
+    assert policy.search(brokers[0])
+    assert policy.search(service("zookeeper"))
+
+
 @pytest.mark.parametrize("broker", ["broker1", "broker2", "broker3"])
 def test_the_file_advertises_an_address_for_each_listener(broker: str) -> None:
     """No client gets one that the broker derives from the network of its container."""

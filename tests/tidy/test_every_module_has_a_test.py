@@ -36,7 +36,6 @@ EXCEPTIONS = {
         "tests/integration/test_embedded_cluster.py",
     ),
     "ottla.cli.group_members": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
-    "ottla.cli.tiered": (COMMAND_LINE, "tests/integration/test_cli_tiered.py"),
     "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
     "ottla.broker.coordination.znode_offsets": (
         BESIDE_KAFKA,
@@ -134,7 +133,6 @@ EXCEPTIONS = {
     ),
     "ottla.cli.acl_check": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.acl_words": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
-    "ottla.cli.acls": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.offline_users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.tokens": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),

@@ -14,6 +14,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.topics import TopicPartition
 
 LAST_STABLE_OFFSET, HIGH_WATERMARK = 8, 12
 
@@ -56,3 +57,35 @@ def test_until_time_ends_at_an_open_transaction(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
     done = CliRunner().invoke(app, ["t", "--read-committed", "--until-time", "1772359200000"])
     assert (done.exit_code, done.output) == (0, ""), done.exception
+
+
+@pytest.mark.parametrize("kind", ["--zookeeper=h:1 --group=g", "--share-group=g"])
+@pytest.mark.parametrize(
+    "option",
+    ["--partition=0", "--where-key=k", "--until-time=1", "--offset=1", "--read-committed"],
+)
+def test_options_without_effect_are_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, kind: str, option: str
+) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
+    for function in ("consume_in_group", "consume_shared"):
+        monkeypatch.setattr(f"ottla.cli.consume.{function}", lambda *_, **__: None)
+    assert CliRunner().invoke(app, ["t", *kind.split()]).exit_code == 0
+    done = CliRunner().invoke(app, ["t", *kind.split(), option])
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_to_follow_until_a_time_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended at once, at the records of now."""
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
+    done = CliRunner().invoke(app, ["t", "--follow", "--until-time", "9999-01-01"])
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_committed_offset_beyond_the_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
+    monkeypatch.setattr("ottla.cli.consume.committed", lambda *_: {TopicPartition("t", 0): 13})
+    monkeypatch.setattr("ottla.cli.consume.commit", lambda *_: None)
+    done = CliRunner().invoke(app, ["t", "--group", "g"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "group g has committed offset 13 of t-0, which ends at 12" in done.stderr

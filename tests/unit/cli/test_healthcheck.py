@@ -58,6 +58,10 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
         "ottla: healthcheck has no option --no; see `ottla healthcheck --help`.\n"
     )
     assert main(["-b", "nonsense"], {}) == 2
+    # What cannot be a name.
+    assert main(["-b", "a..b:9092"], {}) == 2
+    assert main(["--http", "a..b:9404"], {}) == 2
+    assert main([], {"KAFKA_LISTENERS": "SASL_SSL://a..b:9093"}) == 2
 
 
 def test_check_metadata() -> None:

@@ -22,7 +22,8 @@ class Leader(NamedTuple):
 
 
 class Cluster:
-    """The topic t: partition 0 has a leader and ends at 9, partition 1 has none."""
+    """The topic t: partition 0 has a leader and ends at 9, partition 1 has none, and there is no
+    partition 2."""
 
     def __init__(self) -> None:
         self.client = self
@@ -51,9 +52,9 @@ class Cluster:
 
 
 def test_lag_of_a_consumer_group() -> None:
-    offsets = {TopicPartition("t", number): (4, "") for number in (0, 1)}
+    offsets = {TopicPartition("t", number): (4, "") for number in (0, 1, 2)}
     rows = _lag_rows(cast(Session, Cluster()), [], offsets, [])
-    assert [(row["end"], row["lag"]) for row in rows] == [(9, 5), (None, None)]
+    assert [(row["end"], row["lag"]) for row in rows] == [(9, 5), (None, None), (None, None)]
 
 
 def test_ends_of_a_share_group() -> None:

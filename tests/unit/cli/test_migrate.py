@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from ottla.broker.config.properties_file import parse_properties
 from ottla.cli.migrate import (
     NOTE,
     OK,
     PROBLEM,
     BrokerFacts,
+    _check_moves,
     check_brokers,
     check_hidden,
     check_topics,
     check_zookeeper,
     new_settings,
+    property_line,
 )
+from ottla.cli.session import Session
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -121,6 +129,14 @@ def test_offline_and_under_replicated_partitions() -> None:
     assert [each.result for each in check_topics(cluster(-1, []))] == [PROBLEM, PROBLEM]
 
 
+def test_reassignments_that_the_user_may_not_list_are_not_known() -> None:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    response = ListPartitionReassignmentsResponse(error_code=code, error_message=None)
+    session = SimpleNamespace(call=lambda *_: response)
+    (finding,) = _check_moves(cast(Session, session))
+    assert (finding.result, "CLUSTER_AUTHORIZATION_FAILED" in finding.finding) == (NOTE, True)
+
+
 def test_whether_zookeeper_is_reachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -147,6 +163,12 @@ def test_the_settings_of_a_new_broker() -> None:
         "num.partitions": "6",
     }
     assert new_settings([]) == {}
+
+
+@pytest.mark.parametrize("value", [r"RULE:^CN=(\w+)\.example$/$1/L", "a=b:c", "two\nlines\r", ""])
+def test_settings_are_printed_as_a_file_has_them(value: str) -> None:
+    (found,) = parse_properties(property_line("ssl.principal.mapping.rules", value), "file")
+    assert found[:2] == ("ssl.principal.mapping.rules", value)
 
 
 def test_hidden_settings_are_listed_for_copying() -> None:

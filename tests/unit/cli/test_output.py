@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from ottla.cli.output import (
+    Failure,
     note,
     print_fields,
     print_json,
@@ -78,3 +79,18 @@ def test_json_keeps_the_name(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_time_beyond_the_calendar_is_its_number(timestamp: int) -> None:
     assert time_text(timestamp) == str(timestamp)
     assert (time_text(-1), str(time_text(86_400_000))[:7]) == (None, "1970-01")
+
+
+def test_why_a_command_fails_is_said_though_its_output_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run() -> None:
+        print("the results")
+        raise Failure("no such topic")
+
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(typer.Exit) as ended:
+            reported(run)
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == "ottla: no such topic\n"

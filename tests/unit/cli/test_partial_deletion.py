@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from ottla.cli.acls import app as acls
 from ottla.cli.groups import app as groups
 from ottla.cli.partitions import app as partitions
 from ottla.cli.records import app as records
 from ottla.protocol.client.errors import BrokerConnectionError
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import delete_groups, delete_records
+from ottla.protocol.messages import delete_acls, delete_groups, delete_records, offset_delete
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 
 class Cluster:
@@ -27,12 +33,30 @@ class Cluster:
         self.client = self
         self._failure = failure
 
+    def metadata(self, _names: list[str]) -> MetadataResponse:
+        rows = [MetadataResponsePartition(partition_index=number) for number in (0, 1)]
+        return MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=rows)])
+
     def call(self, kind: type, request: Any, to: Any) -> Any:
         if isinstance(request, delete_records.DeleteRecordsRequest):
             if to.partition.partition:
                 raise self._failure
             row = delete_records.DeleteRecordsPartitionResult(0, low_watermark=5)
             return kind(topics=[delete_records.DeleteRecordsTopicResult("t", [row])])
+        if isinstance(request, delete_acls.DeleteAclsRequest):
+            codes = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
+            found = [
+                delete_acls.DeleteAclsMatchingAcl(code, None, 2, f"t{code}", 3, "User:a", "*", 3, 3)
+                for code in codes
+            ]
+            return kind(filter_results=[delete_acls.DeleteAclsFilterResult(matching_acls=found)])
+        if isinstance(request, offset_delete.OffsetDeleteRequest):
+            codes = (ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            rows = [
+                offset_delete.OffsetDeleteResponsePartition(number, code)
+                for number, code in enumerate(codes)
+            ]
+            return kind(topics=[offset_delete.OffsetDeleteResponseTopic("t", rows)])
         if to.key != "a":
             raise self._failure
         return kind(results=[delete_groups.DeletableGroupResult("a")])
@@ -66,6 +90,21 @@ def test_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(groups, ["delete", "a", "b", "--yes"])
     assert (done.exit_code, json.loads(done.stdout)) == (1, {"deleted": ["a"]})
     assert "group b: COORDINATOR_NOT_AVAILABLE" in done.stderr
+
+
+def test_acls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster(NO_LEADER))
+    done = CliRunner().invoke(acls, ["remove", "--principal", "User:a", "--yes"])
+    assert done.exit_code == 1
+    assert [row["name"] for row in json.loads(done.stdout)["removed"]] == ["t0"]
+    assert "ACL on t-1: UNKNOWN_SERVER_ERROR" in done.stderr
+
+
+def test_offsets_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster(NO_LEADER))
+    done = CliRunner().invoke(groups, ["delete-offsets", "a", "t:0,1"])
+    assert (done.exit_code, json.loads(done.stdout)) == (1, {"group": "a", "deleted": ["t-0"]})
+    assert "group a, t-1: GROUP_SUBSCRIBED_TO_TOPIC" in done.stderr
 
 
 def test_an_offset_below_all_is_wrong_usage(

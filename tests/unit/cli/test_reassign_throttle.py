@@ -28,6 +28,9 @@ class Recorder:
         self.altered: dict[tuple[int, str], Values] = {}
         self._code = code
 
+    def broker_ids(self) -> list[int]:
+        return [1, 2, 3, 4]
+
     def call(self, kind: type, request: IncrementalAlterConfigsRequest, to: Any) -> Any:
         (resource,) = request.resources
         name = resource.resource_name

@@ -102,7 +102,7 @@ def test_whose_python_runs_where(submission: Submission, expected: set[str]) -> 
 # Ends with 7 when it is asked to end; it had the options file before.
 _SUBMIT = """#!/bin/sh
 sleep 60 &
-trap 'kill $!; exit 7' TERM INT
+trap 'kill $!; exit 7' TERM INT HUP
 for last; do :; done
 cat "$last" > "$SEEN"
 wait
@@ -114,7 +114,7 @@ raise SystemExit(submit(submission, "land.job", None, "secret options", ()))
 """
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_job_and_no_file_stays(
     spark_home: Path, tmp_path: Path, sent: signal.Signals
 ) -> None:
@@ -131,11 +131,11 @@ def test_a_signal_ends_the_job_and_no_file_stays(
     try:
         eventually(lambda: seen.exists() and seen.read_text() == "secret options")
         assert list(temporary.iterdir()) != []
-        # A terminal sends SIGINT to all processes of the job, a supervisor SIGTERM to the first.
-        if sent is signal.SIGINT:
-            os.killpg(process.pid, sent)
-        else:
+        # A terminal sends signals to all processes of the job, a supervisor SIGTERM to the first.
+        if sent is signal.SIGTERM:
             process.send_signal(sent)
+        else:
+            os.killpg(process.pid, sent)
         assert process.wait(30) == 7
     finally:
         process.kill()

@@ -74,3 +74,11 @@ def test_the_file_is_the_one_of_a_broker_without_zookeeper() -> None:
     from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
 
     assert FILE_NAME == EMBEDDED_STORE_FILE
+
+
+@pytest.mark.parametrize("host", ["a..b", "no-such-host.invalid"])
+def test_a_host_that_does_not_resolve(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--host", host, "--port", "0", "--in-memory"]) == 1
+    assert (
+        capsys.readouterr().err == f"ottla: --host {host} does not resolve here; choose another.\n"
+    )

@@ -247,6 +247,14 @@ def test_new_partitions_are_shared() -> None:
     assert indexes(consumer) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("data", [b"", b'{"parti', b"[]", b"{}", b'{"partitions": {"a": [0]}}'])
+def test_a_damaged_topic_is_said(data: bytes) -> None:
+    world = World()
+    world.zookeeper.put("/brokers/topics/t", data)
+    with pytest.raises(Failure, match="the partitions of t in ZooKeeper are damaged"):
+        world.consumer("a")
+
+
 def test_a_topic_that_is_not_there_yet() -> None:
     world = World()
     world.zookeeper.remove("/brokers/topics/t")

@@ -1,6 +1,7 @@
 """The brokers that a ZooKeeper consumer reads from are those that the znode tree names."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -13,19 +14,19 @@ from ottla.cli.zookeeper_tree import Tree
 class Registered:
     """A znode tree that holds brokers alone; None is one that goes while the tree is read."""
 
-    def __init__(self, brokers: dict[int, dict[str, Any] | None]) -> None:
+    def __init__(self, brokers: Mapping[int, dict[str, Any] | bytes | None]) -> None:
         self._brokers = brokers
 
     def children(self, path: str) -> list[str]:
         assert path == "/brokers/ids"
-        return [str(broker_id) for broker_id in self._brokers]
+        return ["no-id", *(str(broker_id) for broker_id in self._brokers)]
 
     def get(self, path: str) -> bytes | None:
         value = self._brokers[int(path.removeprefix("/brokers/ids/"))]
-        return None if value is None else json.dumps(value).encode()
+        return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
 
 
-def found(brokers: dict[int, dict[str, Any] | None]) -> str:
+def found(brokers: Mapping[int, dict[str, Any] | bytes | None]) -> str:
     return bootstrap_of(cast(Tree, Registered(brokers)))
 
 
@@ -46,3 +47,11 @@ def test_without_a_plain_listener_there_is_nothing_to_read(
 ) -> None:
     with pytest.raises(Failure, match="no broker with a plaintext listener"):
         found(brokers)
+
+
+@pytest.mark.parametrize("data", [b"", b'{"endpoi', b"[]", b'{"host": "h"}', b'{"endpoints": 1}'])
+def test_a_damaged_registration_is_left_out(
+    data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found({1: data, 2: {"endpoints": ["PLAINTEXT://plain:9092"]}}) == "plain:9092"
+    assert "broker 1 in ZooKeeper is damaged" in capsys.readouterr().err
