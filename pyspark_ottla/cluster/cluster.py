@@ -40,7 +40,7 @@ from pyspark_ottla.cluster.topic_metadata import (
     partitions_of,
     subscribed_partitions,
 )
-from pyspark_ottla.offsets import Offsets
+from pyspark_ottla.offsets import LATEST, Offsets
 from pyspark_ottla.options.client_options import ClientOptions
 from pyspark_ottla.options.options import Subscription
 
@@ -184,9 +184,13 @@ class KafkaCluster:
 
         Partitions that are not there any more are left out.
         """
-        found = look_up_offsets(self, wanted)
+        found = look_up_offsets(self, wanted, read_committed=self.options.read_committed)
         self._was_reached = True
         return found
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The ends of the logs, also behind open transactions."""
+        return look_up_offsets(self, dict.fromkeys(partitions, LATEST), read_committed=False)
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
         """The group's committed offsets; partitions without one are left out."""

@@ -38,8 +38,12 @@ class Leaders(NamedTuple):
     leaderless: bool
 
 
-def look_up_offsets(cluster: ClusterCalls, wanted: Mapping[TopicPartition, int]) -> Offsets:
+def look_up_offsets(
+    cluster: ClusterCalls, wanted: Mapping[TopicPartition, int], *, read_committed: bool
+) -> Offsets:
     """For each partition the first offset with at least that timestamp, or -1 if none.
+
+    With `read_committed` the end of a log is its last stable offset, else its high watermark.
 
     Repeated while leaders move, to the cluster's deadline. Partitions that are not there any more
     are left out. Raises ConnectorError.
@@ -56,7 +60,9 @@ def look_up_offsets(cluster: ClusterCalls, wanted: Mapping[TopicPartition, int])
         failure: ClientError | None = None
         for node_id, partitions in leaders.by_node.items():
             try:
-                responses = _request_offsets(cluster, node_id, partitions, deadline)
+                responses = _request_offsets(
+                    cluster, node_id, partitions, deadline, read_committed=read_committed
+                )
             except ClientError as error:  # one that is retriable
                 failure = error
                 continue
@@ -114,7 +120,12 @@ def _find_leaders(
 
 
 def _request_offsets(
-    cluster: ClusterCalls, node_id: int, wanted: Mapping[TopicPartition, int], deadline: float
+    cluster: ClusterCalls,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    deadline: float,
+    *,
+    read_committed: bool,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """(error code, offset) by partition; raises ConnectorError, and a ClientError to retry."""
     topics: dict[str, ListOffsetsTopic] = {}
@@ -126,7 +137,7 @@ def _request_offsets(
     options = cluster.options
     request = ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=int(options.read_committed),
+        isolation_level=int(read_committed),
         topics=list(topics.values()),
     )
     left_ms = max(1, int((deadline - time.monotonic()) * 1000))

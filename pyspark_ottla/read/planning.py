@@ -17,9 +17,6 @@ from pyspark_ottla.warnings_on_stderr import spark_logger
 
 logger = spark_logger()
 
-# Starts whose offsets were not found in the log just now.
-_GIVEN = ("offsets", "committed")
-
 
 class Cluster(Protocol):
     """The requests of planning. Every method has a deadline and raises ConnectorError."""
@@ -33,6 +30,9 @@ class Cluster(Protocol):
         The timestamps EARLIEST and LATEST stand for the ends of the log (as far as the isolation
         level lets one read). Partitions that no longer exist are not in the result.
         """
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The ends of the logs, also behind open transactions."""
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
         """The group's committed offsets; partitions without one are not in the result."""
@@ -176,15 +176,13 @@ def batch_ranges(
     # The end first: records that come in between the two look-ups belong to the next read.
     end = resolve(cluster, ending, partitions, group_id)
     start = resolve(cluster, starting, partitions, group_id)
-    end_is_given, start_is_given = ending.kind == "offsets", starting.kind in _GIVEN
-    if end_is_given or start_is_given:
-        latest = all_at(cluster, partitions, LATEST)
-        if end_is_given:
-            end = _check_not_beyond_log_end(end, latest, report)
-        if start_is_given:
-            start = _check_start_in_log(start, latest, report)
-            earliest = all_at(cluster, partitions, EARLIEST)
-            start = check_not_before_log_start(start, earliest, report)
+    if ending.kind == "offsets":
+        end = _check_not_beyond_log_end(end, all_at(cluster, partitions, LATEST), report)
+    if starting.kind in ("offsets", "committed"):
+        # A reader of all records may have committed offsets behind an open transaction.
+        start = _check_start_in_log(start, cluster.high_watermarks(partitions), report)
+        earliest = all_at(cluster, partitions, EARLIEST)
+        start = check_not_before_log_start(start, earliest, report)
     return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(partitions)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
@@ -19,6 +19,8 @@ class FakeCluster:
         self.earliest: Offsets = {TopicPartition(*place): 0 for place in ends}
         self.latest: Offsets = {TopicPartition(*place): end for place, end in ends.items()}
         self.by_timestamp: dict[tuple[TopicPartition, int], int] = {}
+        # High watermarks of partitions with open transactions.
+        self.unstable: Offsets = {}
         self.groups: dict[str, Offsets] = {}
         self.ids: dict[str, str] = {}
         self.record_bytes: dict[TopicPartition, float] = {}
@@ -55,6 +57,9 @@ class FakeCluster:
             ends = {EARLIEST: self.earliest[tp], LATEST: self.latest[tp]}
             found[tp] = ends.get(timestamp, self.by_timestamp.get((tp, timestamp), -1))
         return found
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return {tp: self.latest[tp] for tp in partitions if tp in self.latest} | self.unstable
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
         group = self.groups.get(group_id, {})

@@ -173,10 +173,10 @@ def test_one_request_to_each_leader(client: ScriptedClient) -> None:
 
 def test_read_committed_requests_the_stable_end(client: ScriptedClient) -> None:
     respond_with_offsets(client, {A: 10}, {})
-    cluster(client, isolation_level="read_committed").offsets_at({A: -1})
-    [(_, request)] = client.sent
-    assert isinstance(request, ListOffsetsRequest)
-    assert request.isolation_level == 1
+    committed = cluster(client, isolation_level="read_committed")
+    assert committed.offsets_at({A: -1}) == committed.high_watermarks([A])
+    requests = [each for _, each in client.sent if isinstance(each, ListOffsetsRequest)]
+    assert [each.isolation_level for each in requests] == [1, 0]
 
 
 def test_leaders_that_move_are_found_again(client: ScriptedClient) -> None:

@@ -100,6 +100,14 @@ def test_a_start_beyond_the_log_is_a_loss(cluster: FakeCluster, kind: str) -> No
     ]
 
 
+def test_a_start_behind_an_open_transaction_is_no_loss(cluster: FakeCluster) -> None:
+    """Committed by a reader of all records, while this one reads committed ones."""
+    cluster.groups["group"] = {A: 11, B: 20}
+    cluster.unstable = {A: 12}
+    found = ranges(cluster, Position("committed", "startingOffsets"))
+    assert [piece for piece in found if piece.end > piece.start] == []
+
+
 def test_an_end_beyond_the_log_is_a_loss(cluster: FakeCluster) -> None:
     end = Position("offsets", "endingOffsets", {A: 11, B: 20})
     with pytest.raises(ConnectorError, match="t-0 was to be read up to offset 11, but ends at 10"):
