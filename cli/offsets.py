@@ -44,12 +44,7 @@ def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
 def existing(session: Session, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Those of `partitions` that exist, sorted; names the others on standard error."""
     wanted = sorted(partitions)
-    names = list(dict.fromkeys(item.topic for item in wanted))
-    found = {
-        TopicPartition(topic.name or "", row.partition_index)
-        for topic in (session.metadata(names).topics if names else ())
-        for row in topic.partitions
-    }
+    found = _leaders(session, (item.topic for item in wanted))
     for item in wanted:
         if item not in found:
             note(f"ottla: {item} is left out: it does not exist any more.")
@@ -59,12 +54,16 @@ def existing(session: Session, partitions: Iterable[TopicPartition]) -> list[Top
 def with_leader(session: Session, topics: Iterable[str]) -> set[TopicPartition]:
     """The partitions of topics that have a leader. To look up an offset of another one, also of one
     that does not exist, takes the whole timeout of a request."""
+    return {item for item, leader in _leaders(session, topics).items() if leader >= 0}
+
+
+def _leaders(session: Session, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """The leader of each partition of those topics that exist, -1 for none."""
     names = list(dict.fromkeys(topics))
     return {
-        TopicPartition(topic.name or "", row.partition_index)
-        for topic in (session.client.metadata(names).topics if names else ())
+        TopicPartition(topic.name or "", row.partition_index): row.leader_id
+        for topic in (session.metadata(names).topics if names else ())
         for row in topic.partitions
-        if row.leader_id >= 0
     }
 
 

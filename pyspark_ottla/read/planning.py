@@ -177,42 +177,38 @@ def batch_ranges(
     end = resolve(cluster, ending, partitions, group_id)
     start = resolve(cluster, starting, partitions, group_id)
     if ending.kind == "offsets":
-        end = _check_not_beyond_log_end(end, all_at(cluster, partitions, LATEST), report)
+        latest = all_at(cluster, partitions, LATEST)
+        end = _check_not_beyond_log_end(end, latest, report, errors.DATA_LOSS_RANGE, "up to")
     if starting.kind in ("offsets", "committed"):
-        # A reader of all records may have committed offsets behind an open transaction.
-        start = _check_start_in_log(start, cluster.high_watermarks(partitions), report)
+        # A reader of all records may have committed offsets behind an open transaction. What is
+        # beyond these ends, too, was lost, or the topic was created again.
+        log_ends = cluster.high_watermarks(partitions)
+        start = _check_not_beyond_log_end(
+            start, log_ends, report, errors.DATA_LOSS_OFFSET_CHANGED, "from"
+        )
         earliest = all_at(cluster, partitions, EARLIEST)
         start = check_not_before_log_start(start, earliest, report)
     return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(partitions)]
 
 
 def _check_not_beyond_log_end(
-    end: Offsets, latest: Mapping[TopicPartition, int], report: LossReport
+    wanted: Offsets,
+    log_ends: Mapping[TopicPartition, int],
+    report: LossReport,
+    condition: str,
+    direction: str,
 ) -> Offsets:
-    """`end`, moved back to where a log ends now; such records are not there (yet, or any more)."""
-    moved = dict(end)
-    for tp, offset in end.items():
-        log_end = latest.get(tp, offset)
+    """`wanted`, moved back to where a log ends now; such records are not there (yet, or any more).
+
+    `direction` is "from" for starts and "up to" for ends.
+    """
+    moved = dict(wanted)
+    for tp, offset in wanted.items():
+        log_end = log_ends.get(tp, offset)
         if offset > log_end:
             report.lost(
-                errors.DATA_LOSS_RANGE,
-                f"{describe(tp)} was to be read up to offset {offset}, but ends at {log_end}",
-            )
-            moved[tp] = log_end
-    return moved
-
-
-def _check_start_in_log(
-    start: Offsets, latest: Mapping[TopicPartition, int], report: LossReport
-) -> Offsets:
-    """`start`, moved back to where a log ends now: the topic was created again, or lost records."""
-    moved = dict(start)
-    for tp, offset in start.items():
-        log_end = latest.get(tp, offset)
-        if offset > log_end:
-            report.lost(
-                errors.DATA_LOSS_OFFSET_CHANGED,
-                f"{describe(tp)} was to be read from offset {offset}, but ends at {log_end}",
+                condition,
+                f"{describe(tp)} was to be read {direction} offset {offset}, but ends at {log_end}",
             )
             moved[tp] = log_end
     return moved

@@ -255,11 +255,9 @@ class BatchCommit:
     def _report_lost(self, decision: Decision, lost: Sequence[Prepared]) -> None:
         if not lost:
             return
-        ids = ", ".join(transaction.transactional_id for transaction in lost[:5])
         sentence = (
-            f"{len(lost)} of {len(decision.transactions)} transactions of batch "
-            f"{decision.batch_id} of {self._write.name} were decided to be committed, but their "
-            f"coordinator has aborted them ({ids}): their records are lost"
+            f"{self._decided(decision, lost)}, but their coordinator has aborted them "
+            f"({_first_ids(lost)}): their records are lost"
         )
         hint = (
             "No EndTxn reached the coordinator within kafka.transaction.timeout.ms after the "
@@ -273,11 +271,9 @@ class BatchCommit:
         """Longer ago than transactional.id.expiration.ms they were committed, or timed out."""
         if not forgotten:
             return
-        ids = ", ".join(transaction.transactional_id for transaction in forgotten[:5])
         sentence = (
-            f"{len(forgotten)} of {len(decision.transactions)} transactions of batch "
-            f"{decision.batch_id} of {self._write.name} were decided to be committed, and ended so "
-            f"long ago that their coordinator has forgotten how ({ids})"
+            f"{self._decided(decision, forgotten)}, and ended so long ago that their coordinator "
+            f"has forgotten how ({_first_ids(forgotten)})"
         )
         if self._write.batch_id > decision.batch_id:
             # A batch is executed when the one before was committed.
@@ -292,6 +288,12 @@ class BatchCommit:
             f"delete the group {self._write.name} to write them again"
         )
         self._report(sentence, hint)
+
+    def _decided(self, decision: Decision, some: Sequence[Prepared]) -> str:
+        return (
+            f"{len(some)} of {len(decision.transactions)} transactions of batch "
+            f"{decision.batch_id} of {self._write.name} were decided to be committed"
+        )
 
     def _report(self, sentence: str, hint: str) -> None:
         error = ConnectorError(errors.DECIDED_TRANSACTION_LOST, sentence, hint)
@@ -368,6 +370,10 @@ def _end_some(tasks: Transactions, transactions: Sequence[Prepared]) -> list[Fai
         except FencedError as error:
             failed.append((transaction, error))
     return failed
+
+
+def _first_ids(transactions: Sequence[Prepared]) -> str:
+    return ", ".join(transaction.transactional_id for transaction in transactions[:5])
 
 
 def _is_forgotten(error: FencedError) -> bool:
