@@ -53,6 +53,10 @@ def run_cluster(
             print("Ctrl-C stops all of them.", flush=True)
             cluster.wait()
     except KeyboardInterrupt:
+        # The interpreter takes handlers away when it exits, but leaves what is ignored: one more
+        # Ctrl-C of an impatient operator would make this end look like a failure.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
         note("The cluster is stopped.")
 
 

@@ -103,6 +103,26 @@ def test_no_process_is_left(tmp_path: Path, signals: tuple[signal.Signals, ...])
     assert "stopped cleanly" in (tmp_path / "broker-0.log").read_text()
 
 
+def test_ctrl_c_while_the_command_exits_changes_nothing(tmp_path: Path) -> None:
+    options = ["--brokers", "1", "--directory", str(tmp_path), "--port", str(two_free_ports())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    [process.stdout.readline() for _ in range(5)]
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == "The cluster is stopped.\n"
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
 def test_without_java_the_error_has_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", os.devnull)
