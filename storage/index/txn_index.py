@@ -10,8 +10,10 @@ the first fetch with isolation level read_committed reads all of them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -82,13 +84,15 @@ class TransactionIndex:
                 self.path,
                 f"{len(content)} bytes is not a multiple of {TXN_ENTRY_BYTES}",
             )
-        found = []
+        found: list[AbortedTransaction] = []
         for version, *fields in _ENTRY.iter_unpack(content):
             entry = AbortedTransaction._make(fields)
             if version != _VERSION:
                 raise CorruptIndex(self.path, f"unknown entry version {version}")
             if not self.base_offset <= entry.last_offset or entry.first_offset > entry.last_offset:
                 raise CorruptIndex(self.path, f"{entry} does not belong to this segment")
+            if found and found[-1].last_offset >= entry.last_offset:
+                raise CorruptIndex(self.path, f"{entry} does not come after {found[-1]}")
             found.append(entry)
         return found
 
@@ -160,8 +164,12 @@ class TransactionIndex:
 
         True when later segments cannot contain more of them.
         """
-        for entry in self.entries():
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+        entries = self.entries()
+        # A reader at the end of the log passes all of them with each fetch otherwise.
+        first = bisect_left(entries, fetch_offset, key=attrgetter("last_offset"))
+        for index in range(first, len(entries)):
+            entry = entries[index]
+            if entry.first_offset < upper_bound:
                 into.append(entry)
             # Kafka's followers write a last stable offset above the marker, if what they fetched
             # at once has a transaction that begins behind it.

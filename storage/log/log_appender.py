@@ -380,8 +380,7 @@ class _ProducerChanges:
         if not self._appends:
             return False
         state = self._producers
-        for append in self._appends.values():
-            state.update(append)
+        state.update(self._appends.values())
         for producer_id in self._transactional:
             self._verifications.end(producer_id)
         for completed in self._completed:

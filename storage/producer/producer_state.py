@@ -134,20 +134,18 @@ class ProducerState:
         marker: a follower appends batches at once of which a later one begins a transaction.
         Changes nothing: `appends` need not be written yet.
         """
-        started = sorted(
-            (first, each.entry.producer_id) for each in appends for first in each.started
-        )
+        firsts = chain(self._ongoing, sorted(first for each in appends for first in each.started))
+        oldest = next(firsts, None)
         ended: set[int] = set()
         found = []
         for each in completed:
-            others = (
-                first
-                for first, producer_id in chain(self._ongoing.items(), started)
-                if producer_id != each.producer_id and first not in ended
-            )
-            end = each.last_offset + 1
-            found.append(min(next(others, end), end))
             ended.add(each.first_offset)
+            # Passes each one once: a follower appends thousands of transactions at once. One of the
+            # same producer begins behind the marker, so it changes nothing.
+            while oldest in ended:
+                oldest = next(firsts, None)
+            end = each.last_offset + 1
+            found.append(end if oldest is None else min(oldest, end))
         return found
 
     # --- changing ----------------------------------------------------------------------------
@@ -187,15 +185,15 @@ class ProducerState:
             )
         return None
 
-    def update(self, append: ProducerAppend) -> None:
-        """The batches of `append` have been written."""
-        entry = append.entry
-        self.producers[entry.producer_id] = entry
-        for first_offset in append.started:
-            newest = next(reversed(self._ongoing), first_offset)
-            self._ongoing[first_offset] = entry.producer_id
-            if newest > first_offset:  # two producers began transactions in one append
-                self._ongoing = dict(sorted(self._ongoing.items()))
+    def update(self, appends: Iterable[ProducerAppend]) -> None:
+        """The batches of `appends`, which are those of one write, have been written."""
+        started: list[tuple[int, int]] = []
+        for append in appends:
+            entry = append.entry
+            self.producers[entry.producer_id] = entry
+            started += [(first_offset, entry.producer_id) for first_offset in append.started]
+        if started:
+            self._ongoing.update(sorted(started))
 
     def complete(self, completed: CompletedTransaction) -> None:
         """The marker has been written. The transaction stays unstable until it is replicated."""
@@ -252,7 +250,7 @@ class ProducerState:
             return None
         append = self.begin_append(header.producer_id, AppendOrigin.REPLICATION)
         completed = self.check(append, header, batch, header.base_offset)
-        self.update(append)
+        self.update((append,))
         if completed is not None:
             self.complete(completed)
         return completed

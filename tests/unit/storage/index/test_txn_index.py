@@ -1,5 +1,7 @@
 """The index of aborted transactions."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from ottla.storage.errors import CorruptIndex
@@ -76,6 +78,31 @@ def test_a_stable_offset_above_the_marker_hides_no_later_transaction(
     assert found == [first]
 
 
+class CountedEntries(list[AbortedTransaction]):
+    """Counts how many of them are read."""
+
+    reads = 0
+
+    def __getitem__(self, index: int) -> AbortedTransaction:  # type: ignore[override]
+        self.reads += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        for index in range(len(self)):
+            yield self[index]
+
+
+def test_a_reader_at_the_end_does_not_pass_all_transactions(fs: MemoryFileSystem) -> None:
+    """Each fetch of each read_committed consumer collects, on the loop."""
+    index = TransactionIndex(fs, PATH, 0, 0)
+    index.append_all([AbortedTransaction(7, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(10_000)])
+    index._entries = entries = CountedEntries(index.entries())
+    found: list[AbortedTransaction] = []
+    assert index.collect(19_997, 30_000, found) is False
+    assert [entry.first_offset for entry in found] == [19_996, 19_998]
+    assert entries.reads < 20
+
+
 def test_truncation(fs: MemoryFileSystem) -> None:
     index = filled(fs)
     index.truncate_to(20)
@@ -92,6 +119,7 @@ def test_truncation(fs: MemoryFileSystem) -> None:
         (lambda content: content[:-1], "multiple"),
         (lambda content: b"\x00\x09" + content[2:], "version 9"),
         (lambda content: content[:18] + b"\xff" * 8 + content[26:], "does not belong"),
+        (lambda content: content[34:] + content[:34], "does not come after"),
     ],
 )
 def test_damage_is_noticed(fs: MemoryFileSystem, damage: object, reason: str) -> None:

@@ -271,6 +271,51 @@ def test_transactions_that_begin_in_one_append_are_kept_in_order() -> None:
     assert not log.producer_state.has_open_transaction(9)
 
 
+class Counted(int):
+    """An offset that counts comparisons and look-ups."""
+
+    steps = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.steps += 1
+        return int(self) < int(other)
+
+    def __eq__(self, other: object) -> bool:
+        Counted.steps += 1
+        return int(self) == other
+
+    def __hash__(self) -> int:
+        Counted.steps += 1
+        return hash(int(self))
+
+
+@pytest.mark.parametrize("producers", [1, 2, 50])
+def test_many_transactions_of_one_write_take_linear_time(
+    fs: MemoryFileSystem, producers: int
+) -> None:
+    """A follower appends thousands of them at once, on the loop."""
+    state = ProducerState(fs, "t-0", "/d")
+    appends = [state.begin_append(each, AppendOrigin.REPLICATION) for each in range(producers)]
+    completed = []
+    for number in range(4_000):
+        append = appends[number % producers]
+        append.started.append(Counted(2 * number))
+        completed.append(
+            CompletedTransaction(
+                number % producers, Counted(2 * number), 2 * number + 1, number % 1_000 == 0
+            )
+        )
+    Counted.steps = 0
+    state.update(appends)
+    for each in completed[:2_000]:
+        state.complete(each)
+    assert list(state.open_transactions()) == list(range(4_000, 8_000, 2))
+    state = ProducerState(fs, "t-0", "/d")
+    stable = state.last_stable_offsets_after(appends, completed)
+    assert stable == list(range(2, 8_002, 2))
+    assert Counted.steps < 4_000 * 60
+
+
 def test_an_empty_control_batch_changes_nothing() -> None:
     """Compaction leaves the header of a marker without its record."""
     from ottla.protocol.records.builder import rebuild_batch
