@@ -16,6 +16,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
+from ottla.broker.replication.follower_append import in_pieces
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import RecordsError
@@ -251,15 +252,21 @@ class LogDirMover:
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
         content = await self._workers.run(chunk.read)
-        if (
-            self._log_manager.get_future(*key) is future
-            and future.log_end_offset == start
-            # After a truncation the file may have other batches at the same offsets.
-            and self._log_manager.get(*key) is log
-            and log.truncations == truncations
-        ):
-            self._append(future, content)
-            self.throttle.record(len(content), now_ms)
+        for piece in in_pieces(content):
+            if (
+                self._log_manager.get_future(*key) is not future
+                or future.log_end_offset != start
+                # After a truncation the file may have other batches at the same offsets.
+                or self._log_manager.get(*key) is not log
+                or log.truncations != truncations
+            ):
+                return
+            self._append(future, piece)
+            # Or each transaction of the log stays in memory until the end of the move.
+            future.update_high_watermark(log.high_watermark)
+            self.throttle.record(len(piece), now_ms)
+            start = future.log_end_offset
+            await asyncio.sleep(0)
 
     async def _flush_copy(self, key: TopicPartition, future: Log) -> None:
         """What is on disk stays on disk: with `flush.messages` it was acknowledged for that."""
@@ -267,7 +274,7 @@ class LogDirMover:
         if error is not None and self._log_manager.get_future(*key) is future:
             raise error
 
-    def _append(self, future: Log, content: bytes) -> None:
+    def _append(self, future: Log, content: memoryview) -> None:
         now_ms = self._now_ms()
         try:
             future.append_as_follower(content, now_ms=now_ms)

@@ -27,8 +27,11 @@ def response() -> FetchResponse:
     return FetchResponse(session_id=1, responses=[topic])
 
 
-def test_a_response_is_processed_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetcher, "_PARTITIONS_PER_TURN", 1)
+@pytest.mark.parametrize("bound", ["_PARTITIONS_PER_TURN", "_BYTES_PER_TURN"])
+def test_a_response_is_processed_in_several_turns(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, bound, 1)
 
     async def body(pair: Pair) -> None:
         for index in range(PARTITIONS):

@@ -20,7 +20,6 @@ from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, StorageError
-from ottla.storage.files.fs import replace_file
 from ottla.storage.log.flush import LogFlusher
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -237,35 +236,6 @@ async def test_what_is_deleted_and_written_meanwhile_counts(scene: Scene) -> Non
     moved = await scene.move()
     assert (moved.log_start_offset, moved.log_end_offset) == (13, 25)
     assert moved.high_watermark == 25
-
-
-async def test_producers_whose_records_are_deleted_are_known_after_the_move(scene: Scene) -> None:
-    """Their last batches may also be in remote storage only: a retry must not be appended again."""
-    append(scene.log, 5, producer_id=7, producer_epoch=0, base_sequence=0)
-    append(scene.log, 5, producer_id=8, producer_epoch=0, base_sequence=0)
-    scene.log.roll(NOW_MS)
-    append(scene.log, 5, producer_id=8, producer_epoch=0, base_sequence=5)
-    delete_before(scene.log, 10)
-    moved = await scene.move()
-    assert moved.local_log_start_offset == moved.log_start_offset == 10
-    last = {
-        each.producer_id: each.last_sequence for each in moved.producer_state.producers.values()
-    }
-    assert last == {7: 4, 8: 9}
-    retried = batch_of(5, producer_id=7, producer_epoch=0, base_sequence=0)
-    info = moved.append(retried, leader_epoch=0, now_ms=NOW_MS)
-    assert (info.first_offset, moved.log_end_offset) == (0, 15)
-
-
-async def test_a_damaged_snapshot_of_producers_does_not_hold_a_move_up(scene: Scene) -> None:
-    append(scene.log, 5, producer_id=7, producer_epoch=0, base_sequence=0)
-    scene.log.roll(NOW_MS)
-    append(scene.log, 5)
-    delete_before(scene.log, 5)
-    path = scene.log.producer_state.snapshot_path(5)
-    replace_file(scene.logs.fs, path, b"damaged", sync=False)
-    moved = await scene.move()
-    assert (moved.log_start_offset, moved.log_end_offset) == (5, 10)
 
 
 async def test_uncommitted_records_move_too(scene: Scene) -> None:
