@@ -71,6 +71,10 @@ class ClusterState:
         self.topic_ids: dict[str, bytes] = {}
         self._partitions: dict[str, dict[int, Leader]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+        # Where the last response came from; None after a failure.
+        self.responder: Address | None = None
+        # As keys, the one that failed last at the end.
+        self._avoided: dict[Address, None] = {}
 
     def update(self, response: MetadataResponse) -> None:
         """Take over the brokers and topics of a Metadata response."""
@@ -121,6 +125,23 @@ class ClusterState:
     def forget_controller(self) -> None:
         self.controller_id = -1
 
+    def failed(self, address: Address) -> None:
+        """This broker did not respond: the next request to any broker tries all others first."""
+        self.responder = None
+        self._avoid(address)
+
+    def avoid_responder(self) -> None:
+        """The same for a broker whose response was of no use: others may know more."""
+        if self.responder is not None:
+            self._avoid(self.responder)
+
+    def _avoid(self, address: Address) -> None:
+        self._avoided.pop(address, None)
+        self._avoided[address] = None
+
     def candidates(self) -> list[Address]:
-        """The addresses for a request to any broker: known brokers, then bootstrap addresses."""
-        return list(dict.fromkeys([*self.brokers.values(), *self.bootstrap]))
+        """The addresses for a request to any broker: known brokers, then bootstrap addresses, then
+        those that failed, the last one at the end."""
+        known = dict.fromkeys([*self.brokers.values(), *self.bootstrap])
+        self._avoided = {each: None for each in self._avoided if each in known}
+        return [each for each in known if each not in self._avoided] + list(self._avoided)

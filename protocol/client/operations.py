@@ -82,6 +82,9 @@ class AnyBroker(Route):
         yield from ()
         return client.state.candidates()
 
+    def forget(self, state: ClusterState) -> None:
+        state.avoid_responder()
+
 
 class Node(Route):
     def __init__(self, node_id: int) -> None:
@@ -220,11 +223,13 @@ class Operations:
             try:
                 response = yield Send(address, request, versions, connect_limit_ms, limit_ms)
             except ClientError as failure:
+                self.state.failed(address)
                 if failure.sent or not failure.retriable or self.now_ms() >= deadline_ms:
                     raise
                 failures.append(failure)
             else:
                 assert response is not None
+                self.state.responder = address
                 return response
         if len(failures) == 1:
             raise failures[0]
@@ -317,6 +322,8 @@ class Operations:
             if leader is not None and leader.node_id in self.state.brokers:
                 return leader
             code = _why_no_leader(response, partition)
+            # The broker that responded may have started just now, or not hear of the controller.
+            self.state.avoid_responder()
             pause_ms = self._backoff_ms(attempt)
             attempt += 1
             if code not in RETRIABLE or self.now_ms() + pause_ms >= deadline_ms:
