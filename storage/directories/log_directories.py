@@ -149,4 +149,4 @@ class LogDirectories:
                 marker = f"{directory.path}/{CLEAN_SHUTDOWN_FILE}"
                 write_clean_shutdown(self.fs, marker, broker_epoch)
             except OSError as error:
-                directory.fail(error)
+                directory.write_failed(error)

@@ -97,3 +97,21 @@ def test_a_directory_with_a_log_that_was_not_synced_is_not_clean() -> None:
     again = shut_down(MemoryFileSystem(), "open", errno.EMFILE, "/a/t-0/leader-epoch-checkpoint")
     assert again.unclean_start
     assert recovery_points(again) == {"t-0": 0, "t-1": 6, "t-2": 6, "t-3": 6}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_log_is_closed_without_a_snapshot_if_space_or_descriptors_lack(code: int) -> None:
+    again = shut_down(MemoryFileSystem(), "open", code, ".snapshot.tmp")
+    assert not again.unclean_start
+    assert recovery_points(again) == dict.fromkeys(("t-0", "t-1", "t-2", "t-3"), 6)
+    assert [log.producer_state.producers[7].last_sequence for log in again.logs()] == [5] * 4
+
+
+@pytest.mark.parametrize(
+    ("operation", "path_part"), [("pwrite", "/a/t-0/"), ("open", "/a/.kafka_cleanshutdown")]
+)
+def test_a_full_disk_is_not_clean_but_no_failed_disk(operation: str, path_part: str) -> None:
+    again = shut_down(MemoryFileSystem(), operation, errno.ENOSPC, path_part)
+    assert again.unclean_start
+    points = recovery_points(again)
+    assert [points[name] for name in ("t-1", "t-2", "t-3")] == [6] * 3, "they are closed"
