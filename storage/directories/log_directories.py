@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from ottla.storage.directories.directory_lock import DirectoryLock
@@ -140,11 +140,13 @@ class LogDirectories:
         written = self._written.get(path)
         return key in written if written is not None else self.fs.exists(path)
 
-    def mark_clean(self, broker_epoch: int) -> None:
-        """Writes the clean shutdown file. Synced."""
+    def mark_clean(self, broker_epoch: int, unclean: Collection[LogDirectory] = ()) -> None:
+        """Writes the clean shutdown file into the online directories but `unclean`. Synced."""
         for directory in self.online():
+            if directory in unclean:
+                continue
             try:
                 marker = f"{directory.path}/{CLEAN_SHUTDOWN_FILE}"
                 write_clean_shutdown(self.fs, marker, broker_epoch)
             except OSError as error:
-                directory.fail(error)
+                directory.write_failed(error)

@@ -172,11 +172,11 @@ class LogManager:
         """Closes all logs, so that the next start needs no recovery.
 
         Syncing may take long, less with a `run_all` that runs in worker threads. Writes the clean
-        shutdown file into the directories that are online.
+        shutdown file into the directories that are online and whose logs could all be closed.
         """
-        close_logs(self._every_log(), run_all)
+        unclean = close_logs(self._every_log(), run_all)
         self.checkpoint_all()
-        self.directories.mark_clean(broker_epoch)
+        self.directories.mark_clean(broker_epoch, unclean)
         self.directories.unlock()
 
     def abandon(self) -> None:

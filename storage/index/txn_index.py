@@ -115,11 +115,11 @@ class TransactionIndex:
         undo = partial(self._keep, file, len(entries))
         try:
             write_fully(self._fs, file.descriptor, content, size)
-        except OSError:
+            entries += added
+        except BaseException:  # MemoryError, too
             undo()
             raise
         self._stored_bytes = size + len(content)
-        entries += added
         return undo
 
     def truncate_to(self, offset: int) -> None:

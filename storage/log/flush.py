@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import READ_ONLY
-from ottla.storage.files.log_directory import is_exhausted
+from ottla.storage.files.log_directory import NO_SPACE, is_exhausted
 from ottla.storage.files.open_files import OpenFile
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -268,14 +268,23 @@ class LogFlusher:
             return None
         try:
             self._finish_active()
-            self._producers.take_snapshot()
+            self._take_snapshot()
             return self.begin_flush()
         except OSError as error:
             local.release()
-            raise local.directory.log_directory.fail(error) from error
+            raise local.directory.log_directory.write_failed(error) from error
         except StorageError:
             local.release()
             raise
+
+    def _take_snapshot(self) -> None:
+        """A log can do without: the next start replays from an older one. Raises OSError."""
+        try:
+            self._producers.take_snapshot()
+        except OSError as error:
+            if error.errno not in NO_SPACE and not is_exhausted(error):
+                raise
+            logger.warning("%s: No producer snapshot is written: %s", self.name, error)
 
     def _finish_active(self) -> None:
         """The other segments were finished when they became inactive, and are not read again."""

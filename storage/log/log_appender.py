@@ -17,7 +17,6 @@ from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.errors import (
     BatchTooLargeForSegment,
     InvalidTransactionState,
-    StorageError,
     UnexpectedAppendOffset,
 )
 from ottla.storage.index.txn_index import AbortedTransaction
@@ -240,7 +239,7 @@ class LogAppender:
                 must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
             else:
                 must_flush = self._writer.write_many(accepted.buffer, batches, newest, now_ms)
-        except StorageError:
+        except BaseException:  # MemoryError, too: the marker has this offset again
             if undo is not None:
                 self._undo(undo)
             raise

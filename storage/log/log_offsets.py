@@ -143,8 +143,6 @@ class LogOffsets:
         self.log_end_offset = end
         self._truncated(end)
         self.recovery_point = min(self.recovery_point, end)
-        # Not before: a worker thread may write the checkpoint at any time.
-        self.checkpoint_limit = None
         self.log_start_offset = min(self.log_start_offset, end)
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self._forget_remote(end)

@@ -92,6 +92,14 @@ class LogTruncator:
 
     def truncate_to(self, offset: int) -> bool:
         """`Log.truncate_to`."""
+        try:
+            return self._truncate_to(offset)
+        finally:
+            # Not before: a worker thread may write the checkpoint at any time. Also after a
+            # failure: a replica that leads then does not truncate again.
+            self._offsets.checkpoint_limit = None
+
+    def _truncate_to(self, offset: int) -> bool:
         local, offsets, producers, epochs = (
             self._local,
             self._offsets,

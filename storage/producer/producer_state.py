@@ -314,8 +314,11 @@ class ProducerState:
         Its `end_offset` is that of the snapshot, or the log start. Raises OSError.
         """
         state = ProducerState(self._fs, self._name, self.directory, None, self.expiration_ms)
-        state._snapshots = [each for each in self._snapshots if log_start_offset < each <= offset]
+        found = [each for each in self._snapshots if log_start_offset < each <= offset]
+        state._snapshots = found.copy()
         state._load_newest(log_start_offset, now_ms=0)
+        for damaged in found[len(state._snapshots) :]:  # it has deleted them
+            self._snapshots.remove(damaged)
         return state
 
     def truncate_to(

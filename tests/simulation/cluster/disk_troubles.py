@@ -114,6 +114,21 @@ class DiskTroubles:
         await asyncio.sleep(self.random.uniform(1, 6))
         node.disk.heal()
 
+    async def short_stop(self, node: Node) -> None:
+        """A broker lacks descriptors or space while it stops. Its disks are well, and what the
+        next start takes for synced without reading it must be."""
+        code, operation = self.random.choice([(errno.EMFILE, "open"), (errno.ENOSPC, "pwrite")])
+        server: Any = node.server
+        if server is not None and node.ready:
+            logs = server.parts.base.logs
+            node.disk.faults = Faults({code: 200_000}, frozenset((operation,)))
+            await node.stop()
+            node.disk.heal()
+            for path in logs.offline_directories:
+                self.world.complain(f"{node.host}: {path} went offline in a stop")
+        if not node.is_up:
+            node.start()
+
     async def no_inodes(self, node: Node) -> None:
         """There is space, but no file can be created."""
         node.disk.room_for_files = node.disk.files + self.random.randint(0, 3)

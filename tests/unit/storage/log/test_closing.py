@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -69,3 +70,48 @@ def test_a_segment_that_is_damaged_does_not_stop_the_others(segment: int) -> Non
     again = manager_on(fs.after_kill(), ("/a", "/b"), segment_bytes=300)
     assert not again.unclean_start
     assert [len(fetched(each)) for each in again.logs() if each.name != log.name] == [20] * 3
+
+
+def shut_down(fs: MemoryFileSystem, operation: str, code: int, path_part: str) -> LogManager:
+    """Closes two logs in each of two directories while a call fails, and starts again."""
+    manager = manager_on(fs, ("/a", "/b"), index_interval_bytes=0)
+    for partition in range(4):
+        log = manager.get_or_create("t", partition, now_ms=NOW_MS)
+        for sequence in (0, 3):
+            append(log, 3, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    manager.checkpoint_all()
+    fault = fs.fail(operation, code, path_part=path_part)
+    manager.shutdown(NOW_MS)
+    assert fault.times == 0, "it was hit"
+    assert manager.offline_directories == []
+    assert fs.exists("/b/.kafka_cleanshutdown")
+    return manager_on(fs.after_kill(), ("/a", "/b"))
+
+
+def recovery_points(manager: LogManager) -> dict[str, int]:
+    return {log.name: log.recovery_point for log in manager.logs()}
+
+
+def test_a_directory_with_a_log_that_was_not_synced_is_not_clean() -> None:
+    """Else the next start takes records for synced that a power failure may damage."""
+    again = shut_down(MemoryFileSystem(), "open", errno.EMFILE, "/a/t-0/leader-epoch-checkpoint")
+    assert again.unclean_start
+    assert recovery_points(again) == {"t-0": 0, "t-1": 6, "t-2": 6, "t-3": 6}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_log_is_closed_without_a_snapshot_if_space_or_descriptors_lack(code: int) -> None:
+    again = shut_down(MemoryFileSystem(), "open", code, ".snapshot.tmp")
+    assert not again.unclean_start
+    assert recovery_points(again) == dict.fromkeys(("t-0", "t-1", "t-2", "t-3"), 6)
+    assert [log.producer_state.producers[7].last_sequence for log in again.logs()] == [5] * 4
+
+
+@pytest.mark.parametrize(
+    ("operation", "path_part"), [("pwrite", "/a/t-0/"), ("open", "/a/.kafka_cleanshutdown")]
+)
+def test_a_full_disk_is_not_clean_but_no_failed_disk(operation: str, path_part: str) -> None:
+    again = shut_down(MemoryFileSystem(), operation, errno.ENOSPC, path_part)
+    assert again.unclean_start
+    points = recovery_points(again)
+    assert [points[name] for name in ("t-1", "t-2", "t-3")] == [6] * 3, "they are closed"

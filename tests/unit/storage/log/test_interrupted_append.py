@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, StorageError
+from ottla.storage.files.fs import Buffer
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
@@ -203,6 +204,33 @@ def test_a_full_disk_interrupts_an_abort(operation: str, flush: int, clean: bool
     while abort_fails_at_call(name, number, errno.ENOSPC, clean=clean, short=short, flush=flush):
         number += 1
     assert number > 0
+
+
+@pytest.mark.parametrize("part", [".txnindex", ".log"])
+def test_a_marker_that_lacked_memory_is_written_by_the_retry(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    pwrite = fs.pwrite
+
+    def fails(descriptor: int, data: Buffer, position: int) -> int:
+        written = pwrite(descriptor, data, position)
+        if fs.calls[-1][1].endswith(part):
+            raise MemoryError
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "pwrite", fails)
+        with pytest.raises(MemoryError):
+            end_transaction(log, 7, committed=False)
+    assert aborted_of(log) == []
+    assert not fs.exists(log.active_segment.txn_index.path)
+    end_transaction(log, 7, committed=False)
+    assert aborted_of(log) == [(7, 0)]
+    assert log.last_stable_offset == log.log_end_offset == 2
+    assert [record.offset for record in records_in(log)] == [0, 1]
 
 
 @pytest.mark.parametrize("part", [".txnindex", ".log"])

@@ -1,8 +1,11 @@
 """The recovery point on disk is below every truncation, and lowered before it."""
 
+import errno
+
 import pytest
 
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.errors import DiskFull, ResourceExhausted
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -88,6 +91,31 @@ def test_a_truncation_that_is_given_up_leaves_the_recovery_point() -> None:
     steps.close()
     manager.checkpoint_recovery_points()
     assert checkpoint(fs) == log.recovery_point == 6
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "path_part"),
+    [("open", errno.EMFILE, ".log"), ("pwrite", errno.ENOSPC, "leader-epoch-checkpoint")],
+)
+def test_a_truncation_that_failed_does_not_keep_the_recovery_point_low(
+    operation: str, code: int, path_part: str
+) -> None:
+    """The replica may lead then, and never truncates again."""
+    fs = MemoryFileSystem()
+    manager, log = flushed(fs)
+    log.assign_epoch(1, 5)
+    for work in log.prepare_truncation(4):
+        assert work is not None
+        work()
+    log.active_segment.log.close()  # as if evicted: it must be opened again
+    fs.fail(operation, code, path_part=path_part)
+    with pytest.raises((DiskFull, ResourceExhausted)):
+        log.truncate_to(4)
+    manager.check_free_bytes()
+    append(log, 3)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    assert checkpoint(fs) == log.recovery_point == 9
 
 
 def test_a_preparation_that_was_not_written_is_made_up_for() -> None:

@@ -151,6 +151,24 @@ def test_another_state_as_of_a_snapshot(fs: MemoryFileSystem) -> None:
     assert sorted(state.producers) == state.snapshots == [2, 4, 6]
 
 
+def test_a_damaged_snapshot_that_a_truncation_finds_is_not_listed(fs: MemoryFileSystem) -> None:
+    """Else none is written there again, and the segment that ends there is not copied to
+    remote storage."""
+    log = new_log(fs)
+    state = log.producer_state
+    for sequence in (0, 2, 4, 6):
+        append(log, 2, producer_id=1, producer_epoch=0, base_sequence=sequence)
+        log.roll(NOW_MS)
+    for offset in (4, 6):
+        fs.overwrite(state.snapshot_path(offset), b"junk")
+    list(log.prepare_truncation(6))
+    assert state.snapshots == [2, 8]
+    log.truncate_to(6)
+    assert state.snapshots == [2]
+    assert state.producers[1].last_sequence == 5
+    assert state.take_snapshot() == state.snapshot_path(6)
+
+
 def test_without_a_snapshot_loading_begins_at_the_log_start(fs: MemoryFileSystem) -> None:
     state = ProducerState(fs, "t-0", "/d")
     state.reload(5, 9, NOW_MS)
