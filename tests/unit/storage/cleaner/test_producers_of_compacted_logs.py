@@ -197,3 +197,24 @@ def test_a_compaction_deletes_the_snapshots_of_what_it_leaves_out() -> None:
     assert run_at_once(log.delete_old_segments(NOW_MS)) == 1
     assert cleaner.finish(compaction, NOW_MS)
     assert log.producer_state.snapshots == [active]
+
+
+def test_a_compaction_that_runs_when_a_move_begins_is_dropped() -> None:
+    """The copy has the transaction, or a record, whose marker, or tombstone, it would remove."""
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    over_two_segments(log)
+    cleaner = Cleaner(
+        manager.logs, is_moving=lambda log: manager.get_future(log.topic, log.partition) is not None
+    )
+    compact(cleaner, log, 1)
+    there = next(each for each in DIRECTORIES if each != log.log_directory.path)
+    compaction = begun(cleaner, 1)
+    copy = manager.create_future("t", 0, there, NOW_MS)
+    copy.append_as_follower(bytearray(next(log.batches(0))), now_ms=NOW_MS)
+    batches = [bytes(each) for each in log.batches(0)]
+    assert not cleaner.finish(compaction, NOW_MS + DAY_MS)
+    assert [bytes(each) for each in log.batches(0)] == batches
+    assert not any(path.endswith(".cleaned") for path in fs.paths())
+    manager.abandon_future("t", 0, NOW_MS)
+    assert cleaner.finish(begun(cleaner, 1), NOW_MS + DAY_MS)
