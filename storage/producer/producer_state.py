@@ -375,6 +375,12 @@ class ProducerState:
             if offset not in wanted:
                 self.delete_snapshot(offset)
 
+    def delete_snapshots_below(self, offset: int) -> None:
+        """Deletes the snapshots as of offsets below `offset`. Raises OSError."""
+        for each in self.snapshots:
+            if each < offset:
+                self.delete_snapshot(each)
+
     def delete_snapshot(self, offset: int) -> None:
         """Deletes the snapshot as of `offset`, if there is one."""
         if offset in self._snapshots:

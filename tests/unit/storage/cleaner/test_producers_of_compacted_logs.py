@@ -180,6 +180,29 @@ def test_a_transaction_has_ended_after_a_kill_in_the_replacement() -> None:
         nothing_is_open(log)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_transaction_has_ended_in_a_log_that_kafka_compacted(clean: bool) -> None:
+    """Kafka keeps the snapshot of the first segment that a compaction replaces."""
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    over_two_segments(log)
+    path = log.producer_state.snapshot_path(2)
+    content = fs.content(path)
+    cleaner = Cleaner(manager.logs)
+    compact(cleaner, log, 5)
+    cleaner.write_checkpoints()
+    if clean:
+        manager.shutdown(NOW_MS)
+    fs = fs.after_kill()
+    fs._create(path)
+    fs.overwrite(path, content)
+    _, log = started(fs)
+    assert log.producer_state.snapshots[-1] >= log.active_segment.base_offset
+    nothing_is_open(log)
+    log.truncate_to(3)
+    nothing_is_open(log)
+
+
 def test_a_compaction_deletes_the_snapshots_of_what_it_leaves_out() -> None:
     """Retention deletes the first segment of a group meanwhile. The marker of a transaction that is
     open in the snapshot of the second one may be in a later group."""
