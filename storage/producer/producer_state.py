@@ -16,7 +16,7 @@ from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, Batch
 from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end_transaction_marker
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_batch
-from ottla.storage.errors import CorruptFile
+from ottla.storage.errors import CorruptFile, InvalidTransactionState
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 from ottla.storage.files.layout import (
     DELETED_SUFFIX,
@@ -25,6 +25,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.producer.producer_entry import (
+    NO_OFFSET,
     AppendedBatch,
     AppendOrigin,
     CompletedTransaction,
@@ -251,7 +252,16 @@ class ProducerState:
             entry.remember(header.producer_epoch, batch_done)
             return None
         append = self.begin_append(header.producer_id, AppendOrigin.REPLICATION)
-        completed = self.check(append, header, batch, header.base_offset)
+        try:
+            completed = self.check(append, header, batch, header.base_offset)
+        except InvalidTransactionState as error:
+            # A broker has accepted it that had forgotten the transaction, after all of its records
+            # were deleted. So it is not open.
+            logger.warning("%s", error)
+            assert entry is not None
+            del self._ongoing[entry.transaction_first_offset]
+            entry.transaction_first_offset = NO_OFFSET
+            return self.replay(header, batch)
         self.update(append)
         if completed is not None:
             self.complete(completed)

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.steps import run_at_once
-from ottla.storage.errors import InvalidTransactionState, ProducerError
+from ottla.storage.errors import ProducerError
 from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin, CompletedTransaction
 from ottla.storage.producer.producer_state import ProducerState
@@ -99,14 +99,17 @@ def test_a_truncated_marker_is_not_waited_for() -> None:
     assert log.last_stable_offset == log.high_watermark == 4
 
 
-def test_a_replayed_batch_outside_the_open_transaction_is_refused() -> None:
+def test_a_transaction_is_not_open_before_a_replayed_batch_outside_it() -> None:
+    """A broker has accepted it: the log must open."""
     state = new_log().producer_state
     for transactional in (True, False):
         content = batch_of(1, producer_id=1, producer_epoch=0, transactional=transactional)
         if transactional:
             state.replay(read_header(content), memoryview(content))
-    with pytest.raises(InvalidTransactionState):
-        state.replay(read_header(content), memoryview(content))
+            assert state.open_transactions() == {0: 1}
+    state.replay(read_header(content), memoryview(content))
+    assert state.open_transactions() == {}
+    assert len(state.producers[1].batches) == 2
 
 
 def test_a_snapshot_is_written_once_for_an_offset(fs: MemoryFileSystem) -> None:
