@@ -114,9 +114,9 @@ class _Loader:
             )
             self._delete(list(self.segments))
             self.epochs.clear()
-            self.producers.reset(start)
         if not len(self.segments):
             end = start
+            self.producers.reset(start)  # a snapshot that is left is of another history
             self._add_first_segment(start)
         local_start = start = max(start, self.segments.first.base_offset)
         if self.config.remote_storage_enable:
@@ -281,14 +281,12 @@ class _Loader:
         point = self.opening.recovery_point
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
-        start = self.opening.log_start_offset
-        if not self.config.remote_storage_enable:
-            start = max(start, self.segments.first.base_offset)
-        # Otherwise the snapshot at the first segment has the producers of the remote records.
         position, from_offset = self._known_valid(first, point)
         state = self.producers
-        state.reload(start, from_offset, self.opening.now_ms)
-        replay(state, self.segments, max(from_offset, state.end_offset))
+        # The snapshot at the first segment has the producers of the records that were deleted, or
+        # are in remote storage only.
+        state.reload(self.segments.first.base_offset, from_offset, self.opening.now_ms)
+        replay(state, self.segments, self.opening.log_start_offset, from_offset)
         end = from_offset
         for index, segment in enumerate(unflushed):
             if index:
