@@ -290,6 +290,10 @@ class Cleaner:
         if error is not None:
             self._mark_uncleanable(log, error)
             return False
+        if self._is_moving(log):
+            logger.info("%s: Compaction stopped: the log is being moved", log.name)
+            compaction.discard()
+            return False
         committed = compaction.commit(now_ms)
         if compaction.has_replaced:
             self._unsynced[key] = compaction

@@ -352,6 +352,7 @@ class Compaction:
                 cleaned, replaced = self._results[0]
                 if not all(id(segment) in present for segment in replaced):
                     _remove_files(log, cleaned)
+                    _delete_snapshots(log, replaced)
                 elif self._rename(cleaned):
                     self._swap(cleaned, replaced, now_ms)
                     self.error = finish_swap(log)
@@ -389,9 +390,8 @@ class Compaction:
         log = self.log
         self.has_replaced = True
         fresh = log.local.adopt_segment(cleaned)
-        log.local.retire_segments(
-            replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset
-        )
+        _delete_snapshots(log, replaced)
+        log.local.retire_segments(replaced, now_ms + log.config.file_delete_delay_ms)
         log.segments.add(fresh)
 
     def sync(self) -> None:
@@ -448,6 +448,21 @@ def _source(segment: Segment) -> Source:
         segment.offset_index.size_in_bytes,
         segment.time_index.size_in_bytes,
     )
+
+
+def _delete_snapshots(log: Log, segments: list[Segment]) -> None:
+    """Deletes the producer snapshots from the first of these segments to the end of the last one.
+
+    This compaction may remove the marker of a transaction that is open in one of them, also if the
+    marker is in a later segment. Loaded with the rest of the log, it would leave it open for ever.
+    What is replayed from an earlier point has no such transaction: a marker is removed after the
+    records. Raises OSError.
+    """
+    following = log.segments.after(segments[-1])
+    producers = log.producer_state
+    for offset in producers.snapshots_from(segments[0].base_offset):
+        if following is None or offset < following.base_offset:
+            producers.delete_snapshot(offset)
 
 
 def _remove_files(log: Log, segment: Segment) -> None:

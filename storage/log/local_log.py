@@ -202,23 +202,18 @@ class LocalLog:
 
     # --- removing and replacing --------------------------------------------------------------
 
-    def retire_segments(
-        self, segments: Sequence[Segment], due_ms: int, *, keep_snapshot_of: int = -1
-    ) -> None:
+    def retire_segments(self, segments: Sequence[Segment], due_ms: int) -> None:
         """Removes segments from the log. Renames their files to `.deleted`, deletes them later.
 
         Deletes them at once if there is no space for the longer names: a full disk takes no log
         directory offline, and what is being read now stays readable. The producer snapshots at
-        their base offsets are retired too, except for the one at `keep_snapshot_of`. Raises
-        OSError.
+        their base offsets are retired too. Raises OSError.
         """
         self.directory.changes += 1
         for segment in segments:
             self.segments.remove(segment)
             segment.release()
             self._retire_files(segment, due_ms)
-            if segment.base_offset == keep_snapshot_of:
-                continue
             try:
                 snapshot = self._producers.retire_snapshot(segment.base_offset)
             except OSError as error:

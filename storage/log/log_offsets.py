@@ -127,7 +127,6 @@ class LogOffsets:
         """Records below `offset`, which is at or below the high watermark, are deleted."""
         self.log_start_offset = offset
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
-        self._producers.on_log_start(offset)
         self.recovery_point = max(self.recovery_point, offset)
         self.refresh_first_unstable()
         self.check()

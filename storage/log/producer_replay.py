@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Iterator
 
 from ottla.protocol.records.errors import RecordsError
+from ottla.storage.errors import CorruptIndex
 from ottla.storage.log.batch_scan import CorruptLog, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -17,6 +18,8 @@ logger = logging.getLogger("ottla.storage")
 _STEP_BATCHES = 1000
 _STEP_BYTES = 4 << 20
 
+_DAMAGE = (CorruptIndex, CorruptLog, RecordsError)
+
 
 def rebuild_producers(
     state: ProducerState,
@@ -25,32 +28,36 @@ def rebuild_producers(
     log_end_offset: int,
     now_ms: int,
 ) -> None:
-    """Loads the newest snapshot at or below `log_end_offset` and replays the batches after it.
+    """Loads the newest snapshot at or below `log_end_offset` and replays the batches after it, also
+    those below the log start that are on this disk.
 
     Writes a snapshot at the start of each replayed segment, so that the next rebuild is short.
     Raises OSError.
     """
-    state.reload(log_start_offset, log_end_offset, now_ms)
-    replay(state, segments, log_end_offset)
+    state.reload(segments.first.base_offset, log_end_offset, now_ms)
+    replay(state, segments, log_start_offset, log_end_offset)
 
 
-def replay(state: ProducerState, segments: SegmentList, log_end_offset: int) -> None:
+def replay(
+    state: ProducerState, segments: SegmentList, log_start_offset: int, log_end_offset: int
+) -> None:
     """Replays the batches in [state.end_offset, log_end_offset) into `state`.
 
     Batches that cannot be read are logged and skipped: an incomplete producer state is better than
-    a log that cannot be opened.
+    a log that cannot be opened. If one is damaged or missing below the log start, only those above
+    it count.
     """
     for segment in segments.between(state.end_offset, log_end_offset):
-        state.end_offset = max(state.end_offset, segment.base_offset)
+        _begin_segment(state, segment, log_start_offset)
         if segment.base_offset == state.end_offset:
             state.take_snapshot()
-        for _ in _replay_segment(state, segment, log_end_offset):
+        for _ in _replay_segment(state, segment, log_start_offset, log_end_offset):
             pass
     state.end_offset = log_end_offset
 
 
 def replay_in_steps(
-    state: ProducerState, segments: SegmentList, log_end_offset: int
+    state: ProducerState, segments: SegmentList, log_start_offset: int, log_end_offset: int
 ) -> Generator[None, None, bool]:
     """`replay` with a yield every few milliseconds; writes no snapshots.
 
@@ -60,27 +67,61 @@ def replay_in_steps(
     for segment in segments.between(state.end_offset, log_end_offset):
         if segments.floor(segment.base_offset) is not segment:
             return False
-        state.end_offset = max(state.end_offset, segment.base_offset)
-        yield from _replay_segment(state, segment, log_end_offset)
+        _begin_segment(state, segment, log_start_offset)
+        yield from _replay_segment(state, segment, log_start_offset, log_end_offset)
     state.end_offset = log_end_offset
     return True
 
 
-def _replay_segment(state: ProducerState, segment: Segment, log_end_offset: int) -> Iterator[None]:
+def _begin_segment(state: ProducerState, segment: Segment, log_start_offset: int) -> None:
+    if state.end_offset < min(segment.base_offset, log_start_offset):
+        # The end of the segment before is lost, or compaction has left a gap.
+        state.forget(log_start_offset)
+    state.end_offset = max(state.end_offset, segment.base_offset)
+
+
+def _replay_segment(
+    state: ProducerState, segment: Segment, log_start_offset: int, log_end_offset: int
+) -> Iterator[None]:
     try:
-        start = segment.find_batch(state.end_offset)
+        if state.end_offset < log_start_offset:
+            try:
+                yield from _replay_batches(state, segment, log_end_offset, is_deleted=True)
+                return
+            except _DAMAGE:
+                if state.end_offset >= log_start_offset:
+                    raise
+            # Nothing has synced them: a new log start raises the recovery point. What they say
+            # before the damage is out of date: a transaction may have ended behind it.
+            state.forget(log_start_offset)
+        yield from _replay_batches(state, segment, log_end_offset)
+    except _DAMAGE as damage:
+        logger.warning("Producer state may be incomplete, a segment is corrupt: %s", damage)
+
+
+def _replay_batches(
+    state: ProducerState, segment: Segment, log_end_offset: int, *, is_deleted: bool = False
+) -> Iterator[None]:
+    """Raises CorruptIndex, CorruptLog, RecordsError.
+
+    `is_deleted`: the first ones are below the log start. If those are damaged, the indexes stay as
+    they are: rebuilt, they would end there, and nothing behind would be found.
+    """
+    position = 0
+    if state.end_offset > segment.base_offset:
+        find = segment.find_batch_by_index if is_deleted else segment.find_batch
+        start = find(state.end_offset)
         if start is None:
             return
-        file, begin = segment.log.pinned(), start.position
-        for number, (place, batch) in enumerate(walk_batches(file, begin, segment.size), 1):
-            if place.base_offset >= log_end_offset:
-                return
-            header = header_of(batch) if place.magic == 2 else None
-            if header is not None:
-                state.replay(header, batch)
-            state.end_offset = place.last_offset + 1
-            if number % _STEP_BATCHES == 0 or place.position - begin >= _STEP_BYTES:
-                begin = place.position
-                yield
-    except (CorruptLog, RecordsError) as damage:
-        logger.warning("Producer state may be incomplete, a segment is corrupt: %s", damage)
+        position = start.position
+    file, begin = segment.log.pinned(), position
+    for number, (place, batch) in enumerate(walk_batches(file, begin, segment.size), 1):
+        if place.base_offset >= log_end_offset:
+            return
+        header = header_of(batch) if place.magic == 2 else None
+        if header is not None:
+            state.replay(header, batch)
+        state.end_offset = place.last_offset + 1
+        if number % _STEP_BATCHES == 0 or place.position - begin >= _STEP_BYTES:
+            begin = place.position
+            yield

@@ -293,13 +293,14 @@ class Segment:
         is corrupt at that position.
         """
         try:
-            return self._find_batch(offset)
+            return self.find_batch_by_index(offset)
         except (CorruptIndex, CorruptLog) as damage:
             logger.warning("Rebuilding the indexes of %s: %s", self.log.path, damage)
             self.rebuild_indexes()
-            return self._find_batch(offset)
+            return self.find_batch_by_index(offset)
 
-    def _find_batch(self, offset: int) -> Place | None:
+    def find_batch_by_index(self, offset: int) -> Place | None:
+        """As `find_batch`, with the indexes as they are. Raises CorruptIndex, CorruptLog."""
         if offset > self._before_last_write:
             return find(self.log, self._last_write_position, self.log.size, offset)
         indexed, position = self.offset_index.lookup(offset)

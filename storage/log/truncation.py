@@ -80,8 +80,10 @@ class LogTruncator:
             stop = offset if place is None else place.base_offset
             if producers.is_empty:
                 return stop
-            state = producers.as_of_snapshot(offsets.log_start_offset, stop)
-            complete = yield from replay_in_steps(state, local.segments, stop)
+            state = producers.as_of_snapshot(local.segments.first.base_offset, stop)
+            complete = yield from replay_in_steps(
+                state, local.segments, offsets.log_start_offset, stop
+            )
         except CorruptLog:
             return None  # `truncate_to` finds it again
         except OSError as error:
@@ -135,7 +137,8 @@ class LogTruncator:
             local.use_as_active(segment)
             prepared, self._prepared = self._prepared, None
             offsets.lower_to(end)
-            producers.truncate_to(end, offsets.log_start_offset, prepared and prepared[2])
+            first = local.segments.first.base_offset
+            producers.truncate_to(end, first, prepared and prepared[2])
             producers.on_high_watermark(offsets.high_watermark)
         except OSError as error:
             raise directory.log_directory.fail(error) from error
@@ -247,6 +250,10 @@ class LogTruncator:
             if state is not None and state.producer_snapshot is not None:
                 self._producers.receive_snapshot(offset, state.producer_snapshot)
             self._epochs.replace([] if state is None else state.epochs)
+            if state is None or state.producer_snapshot is None:
+                # It is of another history. After a crash between the removal of the segments and
+                # `_reset_producers` it would be that of the first segment.
+                self._producers.delete_snapshot(offset)
         except (OSError, CorruptFile) as error:
             if segment is not None and empty is None:
                 local.remove_files(segment)

@@ -16,7 +16,7 @@ from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, Batch
 from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end_transaction_marker
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_batch
-from ottla.storage.errors import CorruptFile
+from ottla.storage.errors import CorruptFile, InvalidTransactionState
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 from ottla.storage.files.layout import (
     DELETED_SUFFIX,
@@ -25,6 +25,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.producer.producer_entry import (
+    NO_OFFSET,
     AppendedBatch,
     AppendOrigin,
     CompletedTransaction,
@@ -207,10 +208,6 @@ class ProducerState:
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
             }
 
-    def on_log_start(self, log_start_offset: int) -> None:
-        """Records below the new log start are deleted. Producers are kept."""
-        self.snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
-
     def remove_expired(self, now_ms: int) -> Generator[None, None, int]:
         """Removes producers that have been idle for `expiration_ms`. Returns their number.
 
@@ -249,7 +246,16 @@ class ProducerState:
             entry.remember(header.producer_epoch, batch_done)
             return None
         append = self.begin_append(header.producer_id, AppendOrigin.REPLICATION)
-        completed = self.check(append, header, batch, header.base_offset)
+        try:
+            completed = self.check(append, header, batch, header.base_offset)
+        except InvalidTransactionState as error:
+            # A broker has accepted it that had forgotten the transaction, after all of its records
+            # were deleted. So it is not open.
+            logger.warning("%s", error)
+            assert entry is not None
+            del self._ongoing[entry.transaction_first_offset]
+            entry.transaction_first_offset = NO_OFFSET
+            return self.replay(header, batch)
         self.update((append,))
         if completed is not None:
             self.complete(completed)
@@ -271,21 +277,29 @@ class ProducerState:
         self._snapshots.append(self.end_offset)
         return path
 
-    def reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Loads the newest snapshot in (log start, log end] and deletes those outside.
+    def reload(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Loads the newest snapshot in [first_offset, log end] and deletes those outside.
 
-        The caller replays the batches from `end_offset` on.
+        `first_offset` is where the first segment begins, which may be below the log start. Kafka
+        uses no snapshot at or below the log start, and so forgets producers of which every record
+        was deleted; but a retry of them is a duplicate all the same. The caller replays the batches
+        from `end_offset` on.
         """
-        self._delete_snapshots_outside(log_start_offset, log_end_offset)
+        self._delete_snapshots_outside(first_offset, log_end_offset)
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
-        self._load_newest(log_start_offset, now_ms)
+        self._load_newest(first_offset, now_ms)
 
-    def _delete_snapshots_outside(self, log_start_offset: int, log_end_offset: int) -> None:
+    def forget(self, offset: int) -> None:
+        """What is known below `offset` is not valid. The caller replays the batches from there."""
+        self.producers, self._ongoing, self._unreplicated = {}, {}, {}
+        self.end_offset = offset
+
+    def _delete_snapshots_outside(self, first_offset: int, log_end_offset: int) -> None:
         for offset in self.snapshots:
-            if not log_start_offset < offset <= log_end_offset:
+            if not first_offset <= offset <= log_end_offset:
                 self.delete_snapshot(offset)
 
-    def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
+    def _load_newest(self, first_offset: int, now_ms: int) -> None:
         while self._snapshots:
             offset = self._snapshots[-1]
             path = self.snapshot_path(offset)
@@ -298,7 +312,7 @@ class ProducerState:
             self._take(entries, now_ms)
             self.end_offset = self.snapshot_offset = offset
             return
-        self.end_offset = self.snapshot_offset = log_start_offset
+        self.end_offset = self.snapshot_offset = first_offset
 
     def _take(self, entries: list[ProducerEntry], now_ms: int) -> None:
         for entry in entries:
@@ -308,32 +322,32 @@ class ProducerState:
         for entry in sorted(opened, key=lambda e: e.transaction_first_offset):
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
 
-    def as_of_snapshot(self, log_start_offset: int, offset: int) -> ProducerState:
-        """Another state, as of the newest snapshot in (log start, offset], to replay batches on.
+    def as_of_snapshot(self, first_offset: int, offset: int) -> ProducerState:
+        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on.
 
-        Its `end_offset` is that of the snapshot, or the log start. Raises OSError.
+        Its `end_offset` is that of the snapshot, or `first_offset` (see `reload`). Raises OSError.
         """
         state = ProducerState(self._fs, self._name, self.directory, None, self.expiration_ms)
-        found = [each for each in self._snapshots if log_start_offset < each <= offset]
+        found = [each for each in self._snapshots if first_offset <= each <= offset]
         state._snapshots = found.copy()
-        state._load_newest(log_start_offset, now_ms=0)
+        state._load_newest(first_offset, now_ms=0)
         for damaged in found[len(state._snapshots) :]:  # it has deleted them
             self._snapshots.remove(damaged)
         return state
 
     def truncate_to(
-        self, log_end_offset: int, log_start_offset: int, state: ProducerState | None
+        self, log_end_offset: int, first_offset: int, state: ProducerState | None
     ) -> None:
         """The log was truncated. `state` has its producers as of the new end, None for the same.
 
-        Deletes the snapshots outside (log start, log end]. Raises OSError.
+        Deletes the snapshots outside [first_offset, log end]. Raises OSError.
         """
         if state is not None:
             self.producers, self._ongoing = state.producers, state._ongoing
             self._unreplicated = state._unreplicated
-        self._delete_snapshots_outside(log_start_offset, log_end_offset)
+        self._delete_snapshots_outside(first_offset, log_end_offset)
         self.end_offset = log_end_offset
-        self.on_log_start(log_start_offset)
+        self.snapshot_offset = self._snapshots[-1] if self._snapshots else first_offset
 
     def snapshot_content(self, offset: int) -> bytes | None:
         """The snapshot as of `offset`; None if there is none that is intact. Raises OSError."""
@@ -375,6 +389,12 @@ class ProducerState:
         for offset in self.snapshots:
             if offset not in wanted:
                 self.delete_snapshot(offset)
+
+    def delete_snapshots_below(self, offset: int) -> None:
+        """Deletes the snapshots as of offsets below `offset`. Raises OSError."""
+        for each in self.snapshots:
+            if each < offset:
+                self.delete_snapshot(each)
 
     def delete_snapshot(self, offset: int) -> None:
         """Deletes the snapshot as of `offset`, if there is one."""

@@ -97,6 +97,9 @@ class _Loader:
         names = clean_directory(self.fs, self.path)
         expiration_ms = self.opening.producer_expiration_ms
         self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
+        # One from before a compaction may have a transaction open whose marker is gone. Kafka keeps
+        # that of the first segment of each group; and a power failure may undo its deletion.
+        self.producers.delete_snapshots_below(self.opening.compacted_to)
         self._load_epochs(names)
         self._load_segments(names)
         self._repair_overlaps()
@@ -111,9 +114,9 @@ class _Loader:
             )
             self._delete(list(self.segments))
             self.epochs.clear()
-            self.producers.reset(start)
         if not len(self.segments):
             end = start
+            self.producers.reset(start)  # a snapshot that is left is of another history
             self._add_first_segment(start)
         local_start = start = max(start, self.segments.first.base_offset)
         if self.config.remote_storage_enable:
@@ -278,14 +281,12 @@ class _Loader:
         point = self.opening.recovery_point
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
-        start = self.opening.log_start_offset
-        if not self.config.remote_storage_enable:
-            start = max(start, self.segments.first.base_offset)
-        # Otherwise the snapshot at the first segment has the producers of the remote records.
         position, from_offset = self._known_valid(first, point)
         state = self.producers
-        state.reload(start, from_offset, self.opening.now_ms)
-        replay(state, self.segments, max(from_offset, state.end_offset))
+        # The snapshot at the first segment has the producers of the records that were deleted, or
+        # are in remote storage only.
+        state.reload(self.segments.first.base_offset, from_offset, self.opening.now_ms)
+        replay(state, self.segments, self.opening.log_start_offset, from_offset)
         end = from_offset
         for index, segment in enumerate(unflushed):
             if index:

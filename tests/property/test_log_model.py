@@ -112,7 +112,12 @@ class Machine:
         producer_id = self.random.randint(0, 4)
         transactional = producer_id < 3
         entry = self.log.producer_state.producers.get(producer_id)
-        if entry is not None and not entry.batches and self.model.next_sequence(producer_id):
+        if (
+            self.compacted
+            and entry is not None
+            and not entry.batches
+            and self.model.next_sequence(producer_id)
+        ):
             return  # only its marker is left of it: it would need a new epoch
         for _ in range(self.random.randint(1, 7)):
             records = self.records()
@@ -288,6 +293,11 @@ class Machine:
         state = log.producer_state
         opened = model.open_transactions()
         found = {producer_id: first for first, producer_id in state.open_transactions().items()}
+        if not self.compacted:
+            assert found == opened
+            assert {p for p, e in state.producers.items() if e.batches} == {
+                p for p in range(5) if model.last_batch(p) is not None
+            }
         # Of a transaction that began below the log start a restart knows only the rest, if any.
         whole = {p: first for p, first in opened.items() if first >= model.start}
         assert {p: found.get(p) for p in whole} == whole

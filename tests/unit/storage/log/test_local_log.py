@@ -43,9 +43,9 @@ def test_retired_segments_are_renamed_and_deleted_when_due() -> None:
     for number in range(3):
         append(log, producer_id=7, producer_epoch=0, base_sequence=number)
     assert log.segments.base_offsets == [0, 1, 2]
-    log.local.retire_segments(list(log.segments)[:2], NOW_MS + 10, keep_snapshot_of=1)
+    log.local.retire_segments(list(log.segments)[:2], NOW_MS + 10)
     assert log.segments.base_offsets == [2]
-    assert log.producer_state.snapshots == [1, 2]
+    assert log.producer_state.snapshots == [2]
     manager.purge(NOW_MS + 9)
     assert any(path.endswith(".deleted") for path in fs.paths())
     manager.purge(NOW_MS + 10)

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.steps import run_at_once
-from ottla.storage.errors import InvalidTransactionState, ProducerError
+from ottla.storage.errors import ProducerError
 from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin, CompletedTransaction
 from ottla.storage.producer.producer_state import ProducerState
@@ -99,14 +99,17 @@ def test_a_truncated_marker_is_not_waited_for() -> None:
     assert log.last_stable_offset == log.high_watermark == 4
 
 
-def test_a_replayed_batch_outside_the_open_transaction_is_refused() -> None:
+def test_a_transaction_is_not_open_before_a_replayed_batch_outside_it() -> None:
+    """A broker has accepted it: the log must open."""
     state = new_log().producer_state
     for transactional in (True, False):
         content = batch_of(1, producer_id=1, producer_epoch=0, transactional=transactional)
         if transactional:
             state.replay(read_header(content), memoryview(content))
-    with pytest.raises(InvalidTransactionState):
-        state.replay(read_header(content), memoryview(content))
+            assert state.open_transactions() == {0: 1}
+    state.replay(read_header(content), memoryview(content))
+    assert state.open_transactions() == {}
+    assert len(state.producers[1].batches) == 2
 
 
 def test_a_snapshot_is_written_once_for_an_offset(fs: MemoryFileSystem) -> None:
@@ -122,15 +125,15 @@ def test_a_snapshot_is_written_once_for_an_offset(fs: MemoryFileSystem) -> None:
     assert state.take_snapshot() is not None
 
 
-def test_no_snapshot_is_written_of_a_log_whose_records_were_all_deleted(
+def test_a_snapshot_is_written_of_a_log_whose_records_were_all_deleted(
     fs: MemoryFileSystem,
 ) -> None:
+    """Its producers go on, and retries of the last batches are duplicates."""
     log = new_log(fs)
     append(log, 3, producer_id=1, producer_epoch=0, base_sequence=0)
     log.delete_records_before(3)
-    assert log.producer_state.take_snapshot() is None
-    append(log)
     assert log.producer_state.take_snapshot() is not None
+    assert log.producer_state.take_snapshot() is None
 
 
 def test_another_state_as_of_a_snapshot(fs: MemoryFileSystem) -> None:
@@ -143,8 +146,9 @@ def test_another_state_as_of_a_snapshot(fs: MemoryFileSystem) -> None:
     for start, offset, end, producers in (
         (0, 4, 4, [2, 4]),
         (0, 5, 4, [2, 4]),
-        (2, 3, 2, []),
-        (6, 9, 6, []),
+        (2, 3, 2, [2]),
+        (3, 3, 3, []),
+        (7, 9, 7, []),
     ):
         other = state.as_of_snapshot(start, offset)
         assert (other.end_offset, sorted(other.producers)) == (end, producers)
@@ -169,7 +173,7 @@ def test_a_damaged_snapshot_that_a_truncation_finds_is_not_listed(fs: MemoryFile
     assert state.take_snapshot() == state.snapshot_path(6)
 
 
-def test_without_a_snapshot_loading_begins_at_the_log_start(fs: MemoryFileSystem) -> None:
+def test_without_a_snapshot_loading_begins_at_the_first_segment(fs: MemoryFileSystem) -> None:
     state = ProducerState(fs, "t-0", "/d")
     state.reload(5, 9, NOW_MS)
     assert (state.end_offset, state.producers) == (5, {})
@@ -184,7 +188,7 @@ def test_loading_goes_back_to_the_newest_snapshot_in_range(fs: MemoryFileSystem)
         state.take_snapshot()
     assert state.snapshots == [1, 2, 3, 4]
     again = ProducerState(fs, "t-0", log.path, fs.list_files(log.path))
-    again.reload(1, 3, NOW_MS)
+    again.reload(2, 3, NOW_MS)
     assert again.snapshots == [2, 3]
     assert again.end_offset == 3
     assert sorted(again.producers) == [0, 1, 2]

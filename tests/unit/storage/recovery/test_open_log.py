@@ -371,13 +371,15 @@ def test_a_log_does_not_start_before_its_first_segment(clean: bool) -> None:
     assert log.producer_state.producers[7].last_sequence == 7
 
 
-def test_producers_below_the_log_start_are_not_taken_in() -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_below_the_log_start_are_known(clean: bool) -> None:
+    """As long as their records are on this disk."""
     fs = MemoryFileSystem()
     segments_of(fs, (0, 2))
     other = batch_of(1, base_offset=2, producer_id=8, producer_epoch=0, base_sequence=0)
     write(fs, file_of(2), bytes(other) + b"".join(batches(3, 5)))
-    log = opened(fs, log_start_offset=3)
-    assert sorted(log.producer_state.producers) == [7]
+    log = opened(fs, clean=clean, log_start_offset=3)
+    assert sorted(log.producer_state.producers) == [7, 8]
 
 
 @pytest.mark.parametrize("clean", [True, False])

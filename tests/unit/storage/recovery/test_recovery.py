@@ -324,14 +324,14 @@ def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) 
     ("settings", "start", "producers"),
     [
         ({"remote_storage_enable": True, "local_retention_bytes": 1}, 0, [7, 8]),
-        ({"retention_bytes": 1}, 28, [8]),
+        ({"retention_bytes": 1}, 28, [7, 8]),
     ],
 )
 def test_the_producers_of_records_in_remote_storage_are_known_after_a_crash(
     settings: dict[str, int], start: int, producers: list[int]
 ) -> None:
-    """The snapshot at the first local segment has them; without tiered storage their records are
-    deleted."""
+    """The snapshot at the first segment has them, also without tiered storage, where their records
+    are deleted."""
     fs = MemoryFileSystem()
     wanted = {**SETTINGS, **settings}
     manager = manager_on(fs, **wanted)

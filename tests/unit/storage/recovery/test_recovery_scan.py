@@ -12,7 +12,6 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.record import Record
 from ottla.storage.config import LogConfig
-from ottla.storage.errors import InvalidTransactionState
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -101,8 +100,10 @@ def test_the_next_batches_of_a_producer_are_applied_in_the_loop(slow_ways: list[
 def test_a_batch_outside_the_open_transaction_of_its_producer() -> None:
     outside = batch_of(1, base_offset=1, producer_id=9, producer_epoch=0, base_sequence=1)
     scan = scan_of(transactional(0, 9), outside)
-    with pytest.raises(InvalidTransactionState):
-        scan.run()
+    scan.run()
+    assert scan.next_offset == 2
+    assert scan._producers.open_transactions() == {}
+    assert scan._producers.producers[9].last_sequence == 1
 
 
 @pytest.mark.parametrize("chunk", [61, 200, 700, 5000, 1 << 20])
