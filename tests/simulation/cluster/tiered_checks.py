@@ -184,16 +184,11 @@ class TieredChecks:
     def _check_producers(
         self, storage: ObjectRemoteStorage, where: TopicPartition, segment: RemoteLogSegmentMetadata
     ) -> None:
-        """A follower that begins behind the segment knows the producers of all that is before.
-
-        A truncation forgets those that have written nothing since the log start, as in Kafka.
-        """
-        leader = self._leader(where)
-        log_start_offset = 0 if leader is None else leader.log_start_offset
+        """A follower that begins behind the segment knows the producers of all that is before."""
         before = {
             struct.unpack_from(">q", data, 43)[0]
             for base, data in self.world.watch.batches(*where)
-            if log_start_offset <= base <= segment.end_offset
+            if base <= segment.end_offset
         } - {-1}
         if not before:
             return
