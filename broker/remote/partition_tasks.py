@@ -126,15 +126,24 @@ class PartitionTasks:
         log.offsets.highest_remote_offset = highest_remote_offset(cache, epochs, end)
 
     def _complete_epochs(self, log: Log) -> None:
-        """After its checkpoint was lost, a log knows the leader epochs of local batches only."""
+        """After its checkpoint was lost, a log knows the leader epochs of local batches only.
+
+        Or the log start was lost: a log that had advanced it when it copied a segment knows the
+        epochs from there on only, and what is below was deleted.
+        """
         epochs, start = log.leader_epochs.entries, log.log_start_offset
         if is_complete(epochs, start) or start == log.log_end_offset:
             return
         segments = _readable(self._copying.metadata.cache(self.partition))
         found = completed(segments, epochs, start, log.log_end_offset)
-        if found is not None:
+        if found is None:
+            return
+        if found != epochs:
             logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)
             log.replace_epochs(found)
+        first = min(found[0][1], log.high_watermark)
+        if start < first:
+            log.delete_records_before(first)
 
     def _advance_log_start(self, log: Log) -> None:
         """To the first record that is left, in remote storage or on the local disk.

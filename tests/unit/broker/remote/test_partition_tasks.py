@@ -139,6 +139,29 @@ async def test_epochs_that_were_lost_are_restored_and_nothing_is_deleted(scene: 
     assert len(scene.storage.objects) == 3
 
 
+@pytest.mark.parametrize("epochs_are_lost", [False, True])
+async def test_a_log_start_inside_a_remote_segment_that_was_lost_comes_back(
+    scene: Scene, epochs_are_lost: bool
+) -> None:
+    """DeleteRecords, and a kill before the log start is written. No epoch of the first offset is
+    known, which made it unreadable for good."""
+    scene.append(4)
+    scene.log.delete_records_before(3)
+    await scene.copy()
+    scene.expire_locally()
+    copied = set(scene.storage.objects)
+    assert scene.log.leader_epochs.entries == [(0, 3)]
+    scene.log.offsets.log_start_offset = 0
+    if epochs_are_lost:
+        scene.log.leader_epochs.replace([(0, 6)])
+    await scene.tasks().expire()
+    assert scene.log.log_start_offset == 2  # the first segment that is left
+    await scene.tasks().copy()
+    assert scene.log.log_start_offset == 3
+    assert scene.log.leader_epochs.entries == [(0, 3)]
+    assert copied <= set(scene.storage.objects)
+
+
 @pytest.mark.parametrize("epoch", [0, 2])
 async def test_nothing_is_deleted_while_the_history_is_not_known(scene: Scene, epoch: int) -> None:
     scene.append(4)
