@@ -80,8 +80,8 @@ bench-protocol: $(STAMP) ## codecs beside kio and kafka-python
 	@$(RUN) -m benchmarks.bench_protocol
 	@$(RUN) -m benchmarks.bench_records
 
-bench-storage: $(STAMP) ## the log beside a bare write loop
-	@$(RUN) -m benchmarks.bench_storage
+bench-storage: $(STAMP) ## the log beside a bare write loop; ARGUMENTS="--only transactions"
+	@$(RUN) -m benchmarks.bench_storage $(ARGUMENTS)
 
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)

@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendOrigin
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
@@ -225,6 +227,7 @@ _USE = """
 import sys
 from benchmarks.bench_storage import NOW_MS, ZERO_OFFSET, opened, resident_mib
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import end_transaction_marker
 manager = opened(sys.argv[1])
 batch = bytearray(build_batch([(NOW_MS, b"k", bytes(1000), []) for _ in range(10)]))
 logs = [manager.get_or_create("t", p, now_ms=NOW_MS) for p in range(int(sys.argv[2]))]
@@ -393,6 +396,50 @@ def missing_for_kafka() -> str:
     return "" if apache_kafka.is_available() else "that needs Java, and its jars or Maven"
 
 
+# --- transactions --------------------------------------------------------------------------------
+
+
+def transactions(log: Log, count: int, producers: int, aborted: Callable[[int], bool]) -> None:
+    """Transactions with one record of 100 bytes, of each producer in turn."""
+    record = [(NOW_MS, b"k", bytes(100), [])]
+    for number in range(count):
+        producer: dict[str, int] = {"producer_id": number % producers, "producer_epoch": 0}
+        sequence = number // producers
+        data = build_batch(record, base_sequence=sequence, transactional=True, **producer)
+        log.append(bytearray(data), leader_epoch=0, now_ms=NOW_MS)
+        marker = end_transaction_marker(
+            committed=not aborted(number), coordinator_epoch=0, timestamp_ms=NOW_MS, **producer
+        )
+        origin = AppendOrigin.COORDINATOR
+        log.append(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=origin)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def bench_transactions(directory: Path, scale: int) -> None:
+    manager = opened(directory / "transactions")
+    for partition, producers in enumerate((1, 2, 50)):
+        log = manager.get_or_create("leader", partition, now_ms=NOW_MS)
+        transactions(log, 5_000, producers, lambda number: number == 100)
+        part = log.read(0, MIB, up_to=log.log_end_offset).slice
+        assert part is not None
+        content = part.read()
+        follower = manager.get_or_create("follower", partition, now_ms=NOW_MS)
+        start = now()
+        follower.append_as_follower(content, now_ms=NOW_MS)
+        taken = now() - start
+        name = f"follower, 1 MiB of {producers} producer(s)"
+        say(name, taken.wall * 1e3, "ms", processor(taken.processor))
+    for count in (1_000, 100_000 // scale):
+        log = manager.get_or_create("aborted", count, now_ms=NOW_MS)
+        transactions(log, count, 1, lambda _: True)
+        start = now()
+        for _ in range(10):
+            log.read(log.log_end_offset - 1, MIB, up_to=log.last_stable_offset, read_committed=True)
+        taken = now() - start
+        each, note = taken.wall / 10, processor(taken.processor / 10, "us")
+        say(f"read_committed behind {count:,} aborted", each * 1e6, "us each", note)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("directory", nargs="?", help="where to write (default: a temporary one)")
@@ -438,6 +485,7 @@ def main() -> None:
         "memory": lambda: bench_memory(place, 1000 // scale),
         "recovery": recovery,
         "compaction": compaction,
+        "transactions": lambda: bench_transactions(place, scale),
     }
     try:
         for name, work in works.items():
