@@ -108,6 +108,8 @@ class PartitionTasks:
         if not self._has_caught_up:
             await self._copying.metadata.catch_up(self.partition)
             self._has_caught_up = True
+            if not self._is_current_leader() or log.is_closed or self.replica.log is not log:
+                return None  # it took a while
         self._complete_epochs(log)
         await self._copier.run(log, self._is_current_leader)
         return _WAIT_SECONDS if self._copy_quota.is_exceeded(self._copying.now_ms()) else None
@@ -141,7 +143,8 @@ class PartitionTasks:
         if found != epochs:
             logger.info("%s: Leader epochs restored from remote storage: %s", log.name, found)
             log.replace_epochs(found)
-        first = min(found[0][1], log.high_watermark)
+        # What is on the local disk can be read without.
+        first = min(found[0][1], log.local_log_start_offset, log.high_watermark)
         if start < first:
             log.delete_records_before(first)
 

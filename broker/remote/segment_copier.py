@@ -9,7 +9,7 @@ if possible, and by `SegmentExpiration` otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.remote")
 
+_MAGIC_WITH_EPOCHS = 2
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
@@ -236,7 +237,8 @@ class SegmentCopier:
             size_bytes=segment.size,
             leader_epochs=epochs_between(epochs, segment.base_offset, end_offset),
         )
-        if not metadata.leader_epochs:
+        if _has_records_without_epoch(log, segment, metadata.leader_epochs):
+            # No client could read them there, and a new leader would take them for deleted.
             raise RemoteStorageError(
                 f"segment {segment.base_offset} of {log.name} has records from before Kafka 0.11,"
                 " which have no leader epoch, and cannot be copied to remote storage"
@@ -253,6 +255,17 @@ class SegmentCopier:
             leader_epoch_checkpoint=epoch_checkpoint(epochs, end_offset),
         )
         return metadata, data
+
+
+def _has_records_without_epoch(log: Log, segment: Segment, epochs: Mapping[int, int]) -> bool:
+    """Whether there are some before the first epoch. Raises CorruptLog, OSError."""
+    if not epochs:
+        return True
+    start = max(segment.base_offset, log.log_start_offset)
+    if min(epochs.values()) <= start:
+        return False
+    place = segment.find_batch(start)  # else the log start was lost in a crash, not the epochs
+    return place is not None and place.magic < _MAGIC_WITH_EPOCHS
 
 
 def copy_lag(log: Log, copied_offset: int) -> tuple[int, int]:

@@ -125,6 +125,11 @@ class ClusterState:
     def forget_controller(self) -> None:
         self.controller_id = -1
 
+    def responded(self, address: Address) -> None:
+        """This broker sent a response, whatever it says."""
+        self.responder = address
+        self._avoided.pop(address, None)
+
     def failed(self, address: Address) -> None:
         """This broker did not respond: the next request to any broker tries all others first."""
         self.responder = None
@@ -140,8 +145,14 @@ class ClusterState:
         self._avoided[address] = None
 
     def candidates(self) -> list[Address]:
-        """The addresses for a request to any broker: known brokers, then bootstrap addresses, then
-        those that failed, the last one at the end."""
-        known = dict.fromkeys([*self.brokers.values(), *self.bootstrap])
-        self._avoided = {each: None for each in self._avoided if each in known}
-        return [each for each in known if each not in self._avoided] + list(self._avoided)
+        """The addresses for a request to any broker: known brokers, then bootstrap addresses, of
+        each those that failed at the end, the last one last."""
+        known = dict.fromkeys(self.brokers.values())
+        others = [each for each in dict.fromkeys(self.bootstrap) if each not in known]
+        all_addresses = {*known, *others}
+        self._avoided = {each: None for each in self._avoided if each in all_addresses}
+        order = {address: number for number, address in enumerate(self._avoided, 1)}
+        return [
+            *sorted(known, key=lambda each: order.get(each, 0)),
+            *sorted(others, key=lambda each: order.get(each, 0)),
+        ]

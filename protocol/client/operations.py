@@ -223,13 +223,14 @@ class Operations:
             try:
                 response = yield Send(address, request, versions, connect_limit_ms, limit_ms)
             except ClientError as failure:
-                self.state.failed(address)
+                if failure.retriable:
+                    self.state.failed(address)
                 if failure.sent or not failure.retriable or self.now_ms() >= deadline_ms:
                     raise
                 failures.append(failure)
             else:
                 assert response is not None
-                self.state.responder = address
+                self.state.responded(address)
                 return response
         if len(failures) == 1:
             raise failures[0]
@@ -335,6 +336,7 @@ class Operations:
         response = yield from self._find_coordinator(key, key_type, deadline_ms)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code != ErrorCode.NONE:
+            self.state.avoid_responder()
             raise KafkaError(found.error_code, found.error_message or f"no coordinator of {key!r}")
         self.state.set_coordinator(key, key_type, found.node_id, Address(found.host, found.port))
         return found.node_id

@@ -197,19 +197,18 @@ class Cleaner:
             if not self._finish_names(log):
                 return None
             dirt = self.cleanable_range(log, now_ms)
-        except LogDirectoryOffline:
-            return None
-        except OSError as error:
-            if is_exhausted(error):
-                log.log_directory.exhausted(error)  # the log is checked again later
-            else:
-                self._mark_uncleanable(log, error)
-            return None
-        except Exception as error:  # an error in one log must not stop the others
-            self._mark_uncleanable(log, error)
+        except Exception as error:
+            self._cannot_begin(log, error)
             return None
         wanted = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
         return dirt if dirt.cleanable_bytes and wanted else None
+
+    def _cannot_begin(self, log: Log, error: Exception) -> None:
+        """An error in one log must not stop the others."""
+        if isinstance(error, OSError) and is_exhausted(error):
+            log.log_directory.exhausted(error)  # the log is checked again later
+        elif not isinstance(error, LogDirectoryOffline):
+            self._mark_uncleanable(log, error)
 
     def begin(self, log: Log, now_ms: int) -> Compaction | None:
         """A compaction of one of the `dirty_logs`; None if it needs none any more."""
@@ -222,15 +221,19 @@ class Cleaner:
             # was never compacted.
             self._set_checkpoint(log, dirt.first_dirty_offset)
             prepare = partial(self._write_first_checkpoint, log.log_directory)
-        compaction = Compaction(
-            log,
-            first_dirty_offset=dirt.first_dirty_offset,
-            uncleanable_offset=dirt.uncleanable_offset,
-            memory_bytes=self.memory_bytes,
-            now_ms=now_ms,
-            throttle=self._throttle,
-            prepare=prepare,
-        )
+        try:
+            compaction = Compaction(
+                log,
+                first_dirty_offset=dirt.first_dirty_offset,
+                uncleanable_offset=dirt.uncleanable_offset,
+                memory_bytes=self.memory_bytes,
+                now_ms=now_ms,
+                throttle=self._throttle,
+                prepare=prepare,
+            )
+        except Exception as error:
+            self._cannot_begin(log, error)
+            return None
         self._running[log.topic, log.partition] = compaction
         return compaction
 

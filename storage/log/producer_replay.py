@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Iterator
 
 from ottla.protocol.records.errors import RecordsError
-from ottla.storage.errors import CorruptIndex
+from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
 from ottla.storage.log.batch_scan import CorruptLog, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -18,7 +18,7 @@ logger = logging.getLogger("ottla.storage")
 _STEP_BATCHES = 1000
 _STEP_BYTES = 4 << 20
 
-_DAMAGE = (CorruptIndex, CorruptLog, RecordsError)
+_DAMAGE = (CorruptIndex, CorruptLog, RecordsError, SegmentOffsetOverflow)
 
 
 def rebuild_producers(

@@ -162,6 +162,43 @@ async def test_a_log_start_inside_a_remote_segment_that_was_lost_comes_back(
     assert copied <= set(scene.storage.objects)
 
 
+async def test_records_on_the_local_disk_are_not_taken_for_deleted(scene: Scene) -> None:
+    """Those of an old format have no epoch, and may be in a segment that Kafka has copied."""
+    scene.append(4)
+    scene.log.leader_epochs.replace([(0, 1)])
+    scene.log.offsets.log_start_offset = 1  # or the segment is not copied
+    await scene.copy()
+    scene.log.offsets.log_start_offset = 0
+    await scene.tasks().copy()
+    assert scene.log.log_start_offset == 0
+
+
+async def test_a_segment_is_copied_after_the_log_start_inside_it_was_lost(scene: Scene) -> None:
+    scene.append(4)
+    scene.log.delete_records_before(3)
+    scene.log.offsets.log_start_offset = 2  # it was 3, and epochs are known from there on
+    await scene.tasks().copy()
+    segments = scene.metadata.cache(PARTITION).segments()
+    assert sorted(each.start_offset for each in segments) == [2, 4]
+
+
+async def test_a_segment_that_begins_without_leader_epochs_is_not_copied(scene: Scene) -> None:
+    """No client could find the segment by its first records, and local retention deletes them."""
+    config = scene.log.config
+    old = {"remote_storage_enable": False, "message_format_version": "0.10.2"}
+    scene.log.update_config(config.replace(segment_ms=1 << 50, **old))
+    scene.append(2)
+    scene.log.update_config(config.replace(segment_ms=1 << 50))
+    scene.append(2, epoch=7)
+    scene.log.update_config(config)
+    scene.append(1, epoch=7)
+    assert scene.log.leader_epochs.entries == [(7, 4)]
+    assert await scene.tasks().copy() == 0.5
+    assert scene.storage.objects == {}
+    assert scene.expire_locally() == 0
+    assert scene.log.log_start_offset == 0
+
+
 @pytest.mark.parametrize("epoch", [0, 2])
 async def test_nothing_is_deleted_while_the_history_is_not_known(scene: Scene, epoch: int) -> None:
     scene.append(4)

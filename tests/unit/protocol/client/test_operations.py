@@ -188,8 +188,11 @@ def test_any_broker_is_another_one_after_a_failure() -> None:
     shell.replies["ListGroupsRequest"] = [broken(), useless, ListGroupsResponse()]
     shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
     shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
-    assert [host for host, _ in shell.went()] == ["one", "two", "boot", "boot"]
-    assert shell.state.candidates() == [BOOT, ONE, TWO]
+    assert [host for host, _ in shell.went()] == ["one", "two", "one", "one"]
+    assert shell.state.candidates() == [ONE, TWO, BOOT]
+    shell.replies["FindCoordinatorRequest"] = [coordinator_response(1, 15), coordinator_response(2)]
+    shell.run(shell.operations.call(ListGroupsRequest(), CoordinatorOf("g"), 1000))
+    assert [host for host, _ in shell.went()][4:] == ["one", "two", "two"]
 
 
 def test_all_brokers_gone_says_why_for_each() -> None:

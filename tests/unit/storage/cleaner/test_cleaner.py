@@ -13,7 +13,7 @@ from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.log import Log
 from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
+from tests.doubles.storage_logs import NOW_MS, append, end_transaction, manager_on, records_in
 
 HOUR = 3_600_000
 
@@ -158,6 +158,26 @@ def test_a_log_that_cannot_be_compacted_is_marked_and_others_go_on(
     assert caplog.text.count("is uncleanable until the next start") == 1
     cleaner.forget("t", 0)
     assert cleaner.uncleanable == {}
+
+
+def test_a_damaged_transaction_index_does_not_stop_other_logs() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs, 2)
+    bad, good = manager.logs()
+    append(bad, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(bad, 7, committed=False)
+    fill(bad, 41)
+    fill(good, 40)
+    manager.shutdown(NOW_MS)
+    path = bad.segments.first.txn_index.path
+    fs.overwrite(path, b"\xff" + fs.content(path)[1:])
+    manager = manager_with(fs.after_kill(), 2)
+    for log in manager.logs():
+        log.update_high_watermark(log.log_end_offset)
+    cleaner = Cleaner(manager.logs)
+    assert clean(cleaner)
+    assert not clean(cleaner)
+    assert list(cleaner.uncleanable) == [("t", 0)]
 
 
 def test_the_files_of_a_new_log_are_no_reason_against_its_compaction() -> None:
