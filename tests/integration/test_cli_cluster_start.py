@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,9 +80,18 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path, zookeeper: lis
     assert "stopped cleanly" in (tmp_path / "cluster" / "broker-0.log").read_text()
 
 
+@pytest.fixture
+def hang_up_is_not_ignored() -> Iterator[None]:
+    """Tests that nohup started have it ignored, and what they start as well."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     "signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGHUP,)], ids=["twice", "terminal closed"]
 )
+@pytest.mark.usefixtures("hang_up_is_not_ignored")
 def test_no_process_is_left(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
     options = ["--brokers", "2", "--directory", str(tmp_path), "--port", str(two_free_ports())]
     process = subprocess.Popen(
