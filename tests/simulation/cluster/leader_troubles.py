@@ -203,7 +203,9 @@ class LeaderTroubles:
         if state is None or state.leader != leader.broker_id or controller in (None, follower):
             return
         alive = follower.ready and leader.ready
-        if alive and follower.broker_id in state.isr:
+        # With all records of the leader it stays, as in Kafka.
+        lacks_records = self._end_offset(leader, index) > self._end_offset(follower, index)
+        if alive and lacks_records and follower.broker_id in state.isr:
             self.world.complain(
                 f"{follower.host} could not fetch from {leader.host} for 11 s and is in the ISR "
                 f"{list(state.isr)} of {TOPIC}-{index}"
