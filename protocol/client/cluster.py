@@ -71,10 +71,6 @@ class ClusterState:
         self.topic_ids: dict[str, bytes] = {}
         self._partitions: dict[str, dict[int, Leader]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
-        # Where the last response came from; None after a failure.
-        self.responder: Address | None = None
-        # As keys, the one that failed last at the end.
-        self._avoided: dict[Address, None] = {}
 
     def update(self, response: MetadataResponse) -> None:
         """Take over the brokers and topics of a Metadata response."""
@@ -125,34 +121,6 @@ class ClusterState:
     def forget_controller(self) -> None:
         self.controller_id = -1
 
-    def responded(self, address: Address) -> None:
-        """This broker sent a response, whatever it says."""
-        self.responder = address
-        self._avoided.pop(address, None)
-
-    def failed(self, address: Address) -> None:
-        """This broker did not respond: the next request to any broker tries all others first."""
-        self.responder = None
-        self._avoid(address)
-
-    def avoid_responder(self) -> None:
-        """The same for a broker whose response was of no use: others may know more."""
-        if self.responder is not None:
-            self._avoid(self.responder)
-
-    def _avoid(self, address: Address) -> None:
-        self._avoided.pop(address, None)
-        self._avoided[address] = None
-
     def candidates(self) -> list[Address]:
-        """The addresses for a request to any broker: known brokers, then bootstrap addresses, of
-        each those that failed at the end, the last one last."""
-        known = dict.fromkeys(self.brokers.values())
-        others = [each for each in dict.fromkeys(self.bootstrap) if each not in known]
-        all_addresses = {*known, *others}
-        self._avoided = {each: None for each in self._avoided if each in all_addresses}
-        order = {address: number for number, address in enumerate(self._avoided, 1)}
-        return [
-            *sorted(known, key=lambda each: order.get(each, 0)),
-            *sorted(others, key=lambda each: order.get(each, 0)),
-        ]
+        """The addresses for a request to any broker: known brokers, then bootstrap addresses."""
+        return list(dict.fromkeys([*self.brokers.values(), *self.bootstrap]))

@@ -82,9 +82,6 @@ class AnyBroker(Route):
         yield from ()
         return client.state.candidates()
 
-    def forget(self, state: ClusterState) -> None:
-        state.avoid_responder()
-
 
 class Node(Route):
     def __init__(self, node_id: int) -> None:
@@ -223,14 +220,11 @@ class Operations:
             try:
                 response = yield Send(address, request, versions, connect_limit_ms, limit_ms)
             except ClientError as failure:
-                if failure.retriable:
-                    self.state.failed(address)
                 if failure.sent or not failure.retriable or self.now_ms() >= deadline_ms:
                     raise
                 failures.append(failure)
             else:
                 assert response is not None
-                self.state.responded(address)
                 return response
         if len(failures) == 1:
             raise failures[0]
@@ -323,8 +317,6 @@ class Operations:
             if leader is not None and leader.node_id in self.state.brokers:
                 return leader
             code = _why_no_leader(response, partition)
-            # The broker that responded may have started just now, or not hear of the controller.
-            self.state.avoid_responder()
             pause_ms = self._backoff_ms(attempt)
             attempt += 1
             if code not in RETRIABLE or self.now_ms() + pause_ms >= deadline_ms:
@@ -336,7 +328,6 @@ class Operations:
         response = yield from self._find_coordinator(key, key_type, deadline_ms)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code != ErrorCode.NONE:
-            self.state.avoid_responder()
             raise KafkaError(found.error_code, found.error_message or f"no coordinator of {key!r}")
         self.state.set_coordinator(key, key_type, found.node_id, Address(found.host, found.port))
         return found.node_id

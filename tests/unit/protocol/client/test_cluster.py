@@ -56,23 +56,6 @@ def test_update_takes_everything_over() -> None:
     assert state.candidates() == [A, B, Address("boot", 9)]
 
 
-def test_brokers_that_failed_come_after_others_and_bootstrap_addresses_last() -> None:
-    state = filled()
-    boot = Address("boot", 9)
-    state.failed(Address(*A))
-    assert state.candidates() == [B, A, boot]
-    state.failed(Address(*B))
-    assert state.candidates() == [A, B, boot]
-    state.responded(Address(*B))
-    assert state.candidates() == [B, A, boot]
-    state.avoid_responder()
-    state.failed(boot)
-    assert state.candidates() == [A, B, boot]
-    state.failed(Address(*A))
-    state.avoid_responder()  # not known after a failure
-    assert state.candidates() == [B, A, boot]
-
-
 def test_update_without_topics_leaves_the_leaders() -> None:
     state = filled()
     state.update(metadata_response({3: ("c", 3)}))
