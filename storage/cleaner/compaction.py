@@ -459,10 +459,8 @@ def _delete_snapshots(log: Log, segments: list[Segment]) -> None:
     records. Raises OSError.
     """
     following = log.segments.after(segments[-1])
-    producers = log.producer_state
-    for offset in producers.snapshots_from(segments[0].base_offset):
-        if following is None or offset < following.base_offset:
-            producers.delete_snapshot(offset)
+    end = None if following is None else following.base_offset
+    log.producer_state.delete_snapshots(segments[0].base_offset, end)
 
 
 def _remove_files(log: Log, segment: Segment) -> None:

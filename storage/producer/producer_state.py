@@ -295,9 +295,8 @@ class ProducerState:
         self.end_offset = offset
 
     def _delete_snapshots_outside(self, first_offset: int, log_end_offset: int) -> None:
-        for offset in self.snapshots:
-            if not first_offset <= offset <= log_end_offset:
-                self.delete_snapshot(offset)
+        self.delete_snapshots(0, first_offset)
+        self.delete_snapshots(log_end_offset + 1)
 
     def _load_newest(self, first_offset: int, now_ms: int) -> None:
         while self._snapshots:
@@ -390,11 +389,12 @@ class ProducerState:
             if offset not in wanted:
                 self.delete_snapshot(offset)
 
-    def delete_snapshots_below(self, offset: int) -> None:
-        """Deletes the snapshots as of offsets below `offset`. Raises OSError."""
-        for each in self.snapshots:
-            if each < offset:
-                self.delete_snapshot(each)
+    def delete_snapshots(self, start: int, end: int | None = None) -> None:
+        """Deletes the snapshots as of offsets in [start, end), None for all from `start` on. Raises
+        OSError."""
+        for offset in self.snapshots_from(start):
+            if end is None or offset < end:
+                self.delete_snapshot(offset)
 
     def delete_snapshot(self, offset: int) -> None:
         """Deletes the snapshot as of `offset`, if there is one."""

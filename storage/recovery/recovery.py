@@ -99,7 +99,7 @@ class _Loader:
         self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
         # One from before a compaction may have a transaction open whose marker is gone. Kafka keeps
         # that of the first segment of each group; and a power failure may undo its deletion.
-        self.producers.delete_snapshots_below(self.opening.compacted_to)
+        self.producers.delete_snapshots(0, self.opening.compacted_to)
         self._load_epochs(names)
         self._load_segments(names)
         self._repair_overlaps()

@@ -9,7 +9,6 @@ import pytest
 
 from ottla.cli import session as session_module
 from ottla.cli.session import Session
-from ottla.protocol.client.cluster import ClusterState
 from ottla.protocol.client.errors import AuthenticationError, BrokerConnectionError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -25,7 +24,7 @@ RESPONSE = HeartbeatResponse()
 class Client:
     """Raises or returns what it was given, one after the other."""
 
-    state = ClusterState([])
+    state = None
 
     def __init__(self, *results: object) -> None:
         self._results = list(results)
