@@ -215,12 +215,10 @@ class Cleaner:
         dirt = self._needed(log, now_ms)
         if dirt is None:
             return None
-        prepare = None
-        if self.checkpoint_of(log) is None:
-            # Before the first gap in the log: recovery takes gaps for lost records in a log that
-            # was never compacted.
-            self._set_checkpoint(log, dirt.first_dirty_offset)
-            prepare = partial(self._write_first_checkpoint, log.log_directory)
+        # Before the first gap in the log: recovery takes gaps for lost records in a log that was
+        # never compacted.
+        is_first = self.checkpoint_of(log) is None
+        prepare = partial(self._write_first_checkpoint, log.log_directory) if is_first else None
         try:
             compaction = Compaction(
                 log,
@@ -234,6 +232,8 @@ class Cleaner:
         except Exception as error:
             self._cannot_begin(log, error)
             return None
+        if is_first:
+            self._set_checkpoint(log, dirt.first_dirty_offset)
         self._running[log.topic, log.partition] = compaction
         return compaction
 

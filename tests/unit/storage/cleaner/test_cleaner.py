@@ -316,6 +316,30 @@ def test_nothing_is_compacted_before_the_first_checkpoint_is_written() -> None:
     assert fs.exists(f"/disk/{CLEANER_CHECKPOINT}")
 
 
+def test_a_compaction_that_could_not_begin_leaves_the_first_checkpoint_to_the_next() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    (log,) = manager.logs()
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 7, committed=False)
+    fill(log, 40)
+    manager.shutdown(NOW_MS)
+    manager = manager_with(fs.after_kill())
+    fs = manager.fs
+    (log,) = manager.logs()
+    log.update_high_watermark(log.log_end_offset)
+    cleaner = Cleaner(manager.logs)
+    fs.fail("open", errno.EMFILE, path_part=".txnindex")
+    assert not clean(cleaner)
+    assert cleaner.uncleanable == {}
+    assert cleaner.checkpoint_of(log) is None
+    fs.heal()
+    log.log_directory.check_free_bytes(0)
+    compaction = next_compaction(cleaner, NOW_MS)
+    assert compaction is not None
+    assert compaction.is_first
+
+
 def test_two_threads_do_not_write_a_checkpoint_file_at_once() -> None:
     """Both would write the same temporary file, and the second one would not find it."""
     other_done = []
