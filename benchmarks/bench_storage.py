@@ -227,7 +227,6 @@ _USE = """
 import sys
 from benchmarks.bench_storage import NOW_MS, ZERO_OFFSET, opened, resident_mib
 from ottla.protocol.records.builder import build_batch
-from ottla.protocol.records.control import end_transaction_marker
 manager = opened(sys.argv[1])
 batch = bytearray(build_batch([(NOW_MS, b"k", bytes(1000), []) for _ in range(10)]))
 logs = [manager.get_or_create("t", p, now_ms=NOW_MS) for p in range(int(sys.argv[2]))]

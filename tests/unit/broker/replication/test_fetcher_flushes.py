@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, run
@@ -12,14 +11,7 @@ from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, run
 
 def test_the_leader_learns_of_records_after_their_flush() -> None:
     async def body(pair: Pair) -> None:
-        pair.following.commit_in_groups()
-        released = asyncio.Event()
-
-        async def run_later(job: Callable[[], None]) -> None:
-            await released.wait()
-            job()
-
-        pair.following.group_commit.run = run_later
+        released = pair.hold_flushes()
         pair.begin()
         pair.leading.append(3)
         await pair.leader.response()

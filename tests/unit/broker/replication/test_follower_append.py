@@ -112,14 +112,7 @@ def test_what_was_appended_before_an_error_is_flushed_before_it_is_reported(
     monkeypatch.setattr(Log, "append_as_follower", full)
 
     async def body(pair: Pair) -> None:
-        pair.following.commit_in_groups()
-        released = asyncio.Event()
-
-        async def run_later(job: Callable[[], None]) -> None:
-            await released.wait()
-            job()
-
-        pair.following.group_commit.run = run_later
+        released = pair.hold_flushes()
         pair.leading.lead(1, replicas=BOTH, isr=[LEADER])
         other = pair.following.follow(LEADER, 1, isr=[LEADER])
         log = await in_the_middle(pair, lambda: pair.fetcher.add(other))

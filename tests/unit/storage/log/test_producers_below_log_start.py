@@ -83,6 +83,14 @@ def knows_both(log: Log, busy_sequence: int) -> None:
     assert log.append(again, leader_epoch=0, now_ms=NOW_MS).duplicate
 
 
+def knows_what_is_above(log_start_offset: int, log: Log) -> None:
+    """The producers and transactions above it only, and all records can be read."""
+    log.update_high_watermark(log.log_end_offset)
+    assert list(log.producer_state.producers) == [BUSY]
+    assert log.last_stable_offset == log.log_end_offset
+    assert len(fetched(log)) == log.log_end_offset - log_start_offset
+
+
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("prepared", [True, False])
 def test_after_a_truncation(first: int, prepared: bool) -> None:
@@ -231,10 +239,7 @@ def test_damage_below_the_log_start_leaves_what_is_above(damaged: int, then: str
     else:
         fs.overwrite(path, bytes(content))
         log.truncate_to(6)
-    log.update_high_watermark(log.log_end_offset)
-    assert list(log.producer_state.producers) == [BUSY]
-    assert log.last_stable_offset == log.log_end_offset
-    assert len(fetched(log)) == log.log_end_offset - 3
+    knows_what_is_above(3, log)
 
 
 def test_damage_behind_a_snapshot_below_the_log_start_leaves_the_indexes() -> None:
@@ -305,10 +310,7 @@ def test_records_that_are_lost_below_the_log_start(lost: str, then: str) -> None
         if lost == "segment":
             log.segments.remove(segment)
         log.truncate_to(6)
-    log.update_high_watermark(log.log_end_offset)
-    assert list(log.producer_state.producers) == [BUSY]
-    assert log.last_stable_offset == log.log_end_offset
-    assert len(fetched(log)) == log.log_end_offset - 4
+    knows_what_is_above(4, log)
 
 
 def test_a_snapshot_without_segments_is_not_used() -> None:
