@@ -52,18 +52,6 @@ class Pair:
         self.fetcher.add(followed)
         return followed
 
-    def hold_flushes(self) -> asyncio.Event:
-        """The follower waits for flushes of its logs, and they wait for the event."""
-        self.following.commit_in_groups()
-        released = asyncio.Event()
-
-        async def run_later(job: Callable[[], None]) -> None:
-            await released.wait()
-            job()
-
-        self.following.group_commit.run = run_later
-        return released
-
     async def next_fetch(self) -> tuple[FetchRequest, int]:
         request, version = await self.leader.next_request()
         return cast(FetchRequest, request), version

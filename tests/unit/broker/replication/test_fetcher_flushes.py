@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, run
 
 
+def hold_flushes(pair: Pair) -> asyncio.Event:
+    """The follower waits for flushes of its logs, and they wait for the event."""
+    pair.following.commit_in_groups()
+    released = asyncio.Event()
+
+    async def run_later(job: Callable[[], None]) -> None:
+        await released.wait()
+        job()
+
+    pair.following.group_commit.run = run_later
+    return released
+
+
 def test_the_leader_learns_of_records_after_their_flush() -> None:
     async def body(pair: Pair) -> None:
-        released = pair.hold_flushes()
+        released = hold_flushes(pair)
         pair.begin()
         pair.leading.append(3)
         await pair.leader.response()

@@ -15,6 +15,7 @@ from ottla.storage.log.log import Log
 from tests.doubles.replicas import TOPIC_ID
 from tests.doubles.storage_logs import append, batch_of, records_in
 from tests.unit.broker.replication.test_fetcher import BOTH, FOLLOWER, LEADER, Pair, run
+from tests.unit.broker.replication.test_fetcher_flushes import hold_flushes
 from tests.unit.broker.replication.test_log_dir_mover import KEY, Scene
 
 BATCHES = [bytes(batch_of(base_offset=offset, leader_epoch=0)) for offset in range(7)]
@@ -112,7 +113,7 @@ def test_what_was_appended_before_an_error_is_flushed_before_it_is_reported(
     monkeypatch.setattr(Log, "append_as_follower", full)
 
     async def body(pair: Pair) -> None:
-        released = pair.hold_flushes()
+        released = hold_flushes(pair)
         pair.leading.lead(1, replicas=BOTH, isr=[LEADER])
         other = pair.following.follow(LEADER, 1, isr=[LEADER])
         log = await in_the_middle(pair, lambda: pair.fetcher.add(other))
