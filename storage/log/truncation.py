@@ -80,7 +80,8 @@ class LogTruncator:
             stop = offset if place is None else place.base_offset
             if producers.is_empty:
                 return stop
-            state = producers.as_of_snapshot(local.segments.first.base_offset, stop)
+            first = local.segments.first.base_offset
+            state = yield from producers.as_of_snapshot(first, stop)
             complete = yield from replay_in_steps(
                 state, local.segments, offsets.log_start_offset, stop
             )

@@ -12,7 +12,8 @@ only that one is recognised as a duplicate, as in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import starmap
 from struct import Struct
 
 from ottla.protocol.records.batch import NO_SEQUENCE, decrement_sequence
@@ -49,8 +50,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     return bytes(content)
 
 
-def decode_snapshot(path: str, content: bytes) -> list[ProducerEntry]:
-    """The entries of a snapshot file. Raises CorruptFile."""
+def decode_snapshot(path: str, content: bytes) -> Iterator[ProducerEntry]:
+    """The entries of a snapshot file, which is checked first as a whole. Raises CorruptFile."""
     if len(content) < _HEAD.size:
         raise CorruptFile(path, f"{len(content)} bytes are too short for a producer snapshot")
     version, crc, count = _HEAD.unpack_from(content)
@@ -60,7 +61,7 @@ def decode_snapshot(path: str, content: bytes) -> list[ProducerEntry]:
         raise CorruptFile(path, "the checksum of the producer snapshot does not match")
     if len(content) != _HEAD.size + count * _ENTRY.size:
         raise CorruptFile(path, f"{len(content)} bytes do not match the count of {count} producers")
-    return [_entry(*fields) for fields in _ENTRY.iter_unpack(content[_HEAD.size :])]
+    return starmap(_entry, _ENTRY.iter_unpack(content[_HEAD.size :]))
 
 
 def _entry(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, read_header
@@ -287,7 +287,7 @@ class ProducerState:
         """
         self._delete_snapshots_outside(first_offset, log_end_offset)
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
-        self._load_newest(first_offset, now_ms)
+        self._take(self._newest(first_offset), now_ms)
 
     def forget(self, offset: int) -> None:
         """What is known below `offset` is not valid. The caller replays the batches from there."""
@@ -298,7 +298,8 @@ class ProducerState:
         self.delete_snapshots(0, first_offset)
         self.delete_snapshots(log_end_offset + 1)
 
-    def _load_newest(self, first_offset: int, now_ms: int) -> None:
+    def _newest(self, first_offset: int) -> Iterable[ProducerEntry]:
+        """The entries of the newest snapshot; deletes those that are damaged. Raises OSError."""
         while self._snapshots:
             offset = self._snapshots[-1]
             path = self.snapshot_path(offset)
@@ -308,30 +309,40 @@ class ProducerState:
                 logger.warning("%s: Ignoring producer snapshot: %s", self._name, damage)
                 self.delete_snapshot(offset)
                 continue
-            self._take(entries, now_ms)
             self.end_offset = self.snapshot_offset = offset
-            return
+            return entries
         self.end_offset = self.snapshot_offset = first_offset
+        return ()
 
-    def _take(self, entries: list[ProducerEntry], now_ms: int) -> None:
-        for entry in entries:
+    def _take(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
+        for _ in self._take_in_steps(entries, now_ms):
+            pass
+
+    def _take_in_steps(self, entries: Iterable[ProducerEntry], now_ms: int) -> Iterator[None]:
+        for number, entry in enumerate(entries, 1):
             if not entry.is_expired(now_ms, self.expiration_ms):
                 self.producers[entry.producer_id] = entry
+            if number % _PRODUCERS_PER_STEP == 0:
+                yield
         opened = (e for e in self.producers.values() if e.transaction_first_offset >= 0)
         for entry in sorted(opened, key=lambda e: e.transaction_first_offset):
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
 
-    def as_of_snapshot(self, first_offset: int, offset: int) -> ProducerState:
-        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on.
+    def as_of_snapshot(
+        self, first_offset: int, offset: int
+    ) -> Generator[None, None, ProducerState]:
+        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on;
+        in steps of a few milliseconds.
 
         Its `end_offset` is that of the snapshot, or `first_offset` (see `reload`). Raises OSError.
         """
         state = ProducerState(self._fs, self._name, self.directory, None, self.expiration_ms)
         found = [each for each in self._snapshots if first_offset <= each <= offset]
         state._snapshots = found.copy()
-        state._load_newest(first_offset, now_ms=0)
+        entries = state._newest(first_offset)
         for damaged in found[len(state._snapshots) :]:  # it has deleted them
             self._snapshots.remove(damaged)
+        yield from state._take_in_steps(entries, now_ms=0)
         return state
 
     def truncate_to(

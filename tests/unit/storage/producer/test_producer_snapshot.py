@@ -31,7 +31,7 @@ def test_entries_come_back() -> None:
     bare = ProducerEntry(7)  # only a marker was written for it
     bare.epoch = 1
     bare.last_timestamp = 5
-    found = decode_snapshot("x", encode_snapshot([entry(), bare]))
+    found = list(decode_snapshot("x", encode_snapshot([entry(), bare])))
     assert repr(found) == repr([entry(), bare])
 
 
@@ -65,4 +65,4 @@ def test_damage_is_noticed(damage: object, reason: str) -> None:
 
 
 def test_no_producers_are_a_snapshot_too() -> None:
-    assert decode_snapshot("x", encode_snapshot([])) == []
+    assert list(decode_snapshot("x", encode_snapshot([]))) == []

@@ -150,9 +150,22 @@ def test_another_state_as_of_a_snapshot(fs: MemoryFileSystem) -> None:
         (3, 3, 3, []),
         (7, 9, 7, []),
     ):
-        other = state.as_of_snapshot(start, offset)
+        other = run_at_once(state.as_of_snapshot(start, offset))
         assert (other.end_offset, sorted(other.producers)) == (end, producers)
     assert sorted(state.producers) == state.snapshots == [2, 4, 6]
+
+
+def test_many_producers_are_loaded_in_steps(fs: MemoryFileSystem) -> None:
+    """100,000 take a quarter of a second, and a truncation runs beside other requests."""
+    log = new_log(fs)
+    for producer_id in range(1_200):
+        append(log, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    log.roll(NOW_MS)
+    steps = log.producer_state.as_of_snapshot(0, 1_200)
+    assert len(list(steps)) == 2
+    assert len(list(log.prepare_truncation(1_200))) == 0
+    append(log)
+    assert len(list(log.prepare_truncation(1_200))) == 2
 
 
 def test_a_damaged_snapshot_that_a_truncation_finds_is_not_listed(fs: MemoryFileSystem) -> None:
