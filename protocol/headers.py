@@ -363,6 +363,24 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Mes
     return correlation_id, message
 
 
+def decode_response_in_steps(
+    frame: Buffer, api_key: int, version: int
+) -> tuple[int, Generator[int, None, Message]]:
+    """`decode_response`, but for ApiVersions; see `ottla.protocol.codec.sliced_decoder`."""
+    api = API[api_key]
+    correlation_id, position = _decode_response_header(frame, api, version)
+    return correlation_id, _decode_response_body(frame, api.response, version, position)
+
+
+def _decode_response_body(
+    frame: Buffer, cls: type[Message], version: int, position: int
+) -> Generator[int, None, Message]:
+    message, stop = yield from sliced_decoder(cls, version)(frame, position)
+    if stop != len(frame):
+        raise _trailing_bytes(len(frame) - stop, cls.NAME, version)
+    return message
+
+
 def _says_unsupported(frame: Buffer, position: int) -> bool:
     return bytes(frame[position : position + 2]) == b"\x00\x23"
 

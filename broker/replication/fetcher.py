@@ -107,16 +107,12 @@ class Fetcher:
         self._leader = LeaderEndpoint(self._connect, broker_id, timeout_ms)
         self._tiered: TieredFollowers | None = None
         if replica_manager.remote_logs is not None:
-            from ottla.broker.replication.tier_state_machine import (
-                TieredFollowers,
-                TierStateMachine,
-            )
+            from ottla.broker.replication import tier_state_machine as tier
 
             leader = LeaderEndpoint(self._usable_connection, broker_id, timeout_ms)
-            machine = TierStateMachine(
-                replica_manager.remote_logs, leader, now_ms, replica_manager.on_truncated
-            )
-            self._tiered = TieredFollowers(machine, self._build_ended)
+            remote_logs = replica_manager.remote_logs
+            machine = tier.TierStateMachine(remote_logs, leader, now_ms, self._truncation)
+            self._tiered = tier.TieredFollowers(machine, self._build_ended)
         # Partitions whose log continues behind remote segments: not fetched before that is done.
         self._building: Collection[TopicPartition] = self._tiered.building if self._tiered else ()
         self._session = FetchSessionHandler(settings.partition_max_bytes)
@@ -173,9 +169,9 @@ class Fetcher:
         while True:
             for key in list(self._truncate_first):
                 await self._truncate_to_high_watermark(key)
-            fetch_states = self._fetch_states()
+            self._changed.clear()
+            fetch_states = await self._fetch_states()
             if not fetch_states:
-                self._changed.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._settings.backoff_ms / 1000):
                         await self._changed.wait()
@@ -221,14 +217,15 @@ class Fetcher:
         self._delayed_until.pop(key, None)
         return False
 
-    def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
+    async def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
         known, lagging = self._session.known, self._lags.lagging
-        some_wait = self._building or self._truncate_first or self._delayed_until
-        for key, partition in self._partitions.items():
-            if some_wait and (
-                key in self._building or key in self._truncate_first or self._is_delayed(key)
-            ):
+        for count, (key, partition) in enumerate(list(self._partitions.items()), 1):
+            if count % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if self._delayed_until and self._is_delayed(key):
+                continue
+            if key in self._building or key in self._truncate_first:
                 continue
             log = partition.log
             if log is None or partition.offline or (offsets := log.offsets).flush_required:
@@ -263,10 +260,11 @@ class Fetcher:
         else:
             request.replica_id = settings.broker_id
         self._session.fill(request, fetch_states, version >= _IDS_SINCE)
+        if len(fetch_states) > _PARTITIONS_PER_TURN:
+            await asyncio.sleep(0)
         timeout_ms = settings.max_wait_ms + settings.timeout_ms
-        response = cast(
-            "FetchResponse", await connection.request(request, timeout_ms, version=version)
-        )
+        responded = connection.request(request, timeout_ms, version=version, in_slices=True)
+        response = cast("FetchResponse", await responded)
         if not self._session.handle_response(response.error_code, response.session_id):
             if response.error_code not in _SESSION_EVICTED:
                 raise ConnectionError(f"{error_name(response.error_code)} in the Fetch response")
@@ -461,7 +459,8 @@ class Fetcher:
                 earliest,
                 extra=partition.key._asdict(),
             )
-            self._truncation.truncate_fully_and_start_at(log, earliest)
+            if await self._truncation.prepare_full_truncation(partition, log):
+                self._truncation.truncate_fully_and_start_at(log, earliest)
         else:
             log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
 

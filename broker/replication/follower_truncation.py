@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from ottla.broker.replication.partition import Partition
     from ottla.storage.log.log import Log
+    from ottla.storage.log.log_info import RemoteLogState
 
 logger = logging.getLogger("ottla.replication")
 
@@ -55,27 +57,34 @@ class FollowerTruncation:
         self._run = run
 
     async def truncate_to(self, partition: Partition, log: Log, offset: int) -> bool:
-        """Removes the records from `offset` on; in steps, as it takes seconds for a large segment.
+        """Removes the records from `offset` on; in steps, as it takes seconds for a large segment,
+        and from the end, if there are hundreds of segments.
 
-        Does nothing and returns False if the leader epoch or the log of `partition` changes
+        Removes nothing more and returns False if the leader epoch or the log of `partition` changes
         meanwhile, or the log is deleted: another leader says where to truncate, or there is nothing
         to truncate. The same if the broker stops.
         """
+        return await self._truncate_in_parts(partition, log, log.truncation_parts(offset))
+
+    async def _truncate_in_parts(
+        self, partition: Partition, log: Log, offsets: Iterable[int]
+    ) -> bool:
         leader_epoch = partition.leader_epoch
-        with closing(log.prepare_truncation(offset)) as steps:
-            for work in steps:
-                if work is None:
-                    await asyncio.sleep(0)
-                elif not await self._worked(work):
-                    return False
-                is_same = partition.leader_epoch == leader_epoch and partition.log is log
-                # The files of a deleted log may be gone, which would look like a failed disk.
-                if not is_same or log.is_closed:
-                    return False
-        # Without a record to truncate there may still be an epoch to remove: that of a former
-        # leader that never appended anything in it.
-        if log.truncate_to(offset):
-            self._on_truncated(log)
+        for number, offset in enumerate(offsets):
+            with closing(log.prepare_truncation(offset)) as steps:
+                for work in chain((None,) if number else (), steps):
+                    if work is None:
+                        await asyncio.sleep(0)
+                    elif not await self._worked(work):
+                        return False
+                    is_same = partition.leader_epoch == leader_epoch and partition.log is log
+                    # The files of a deleted log may be gone, which would look like a failed disk.
+                    if not is_same or log.is_closed:
+                        return False
+            # Without a record to truncate there may still be an epoch to remove: that of a former
+            # leader that never appended anything in it.
+            if log.truncate_to(offset):
+                self._on_truncated(log)
         return True
 
     async def _worked(self, work: Callable[[], None]) -> bool:
@@ -108,7 +117,18 @@ class FollowerTruncation:
         )
         await self.truncate_to(partition, log, target)
 
-    def truncate_fully_and_start_at(self, log: Log, offset: int) -> None:
-        """Removes all records."""
-        log.truncate_fully_and_start_at(offset)
+    async def prepare_full_truncation(self, partition: Partition, log: Log) -> bool:
+        """Leaves so few segments that a turn can remove them all. False as for `truncate_to`."""
+        *parts, _ = log.truncation_parts(log.local_log_start_offset)
+        return await self._truncate_in_parts(partition, log, parts)
+
+    def truncate_fully_and_start_at(
+        self,
+        log: Log,
+        offset: int,
+        log_start_offset: int | None = None,
+        state: RemoteLogState | None = None,
+    ) -> None:
+        """`Log.truncate_fully_and_start_at`."""
+        log.truncate_fully_and_start_at(offset, log_start_offset, state)
         self._on_truncated(log)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
@@ -155,16 +156,18 @@ class LogDirMover:
     async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
         """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
         offset = self._untruncated[key]
-        with closing(future.prepare_truncation(offset)) as steps:
-            for work in steps:
-                if work is None:
-                    await asyncio.sleep(0)
-                else:
-                    await self._workers.run(work)
-                is_same = self._log_manager.get_future(*key) is future
-                if not is_same or self._untruncated.get(key) != offset:
-                    return
-        self._truncate_copy(key, future)
+        for part in future.truncation_parts(offset):
+            with closing(future.prepare_truncation(part)) as steps:
+                for work in chain(steps, (None,)):
+                    if work is None:
+                        await asyncio.sleep(0)
+                    else:
+                        await self._workers.run(work)
+                    is_same = self._log_manager.get_future(*key) is future
+                    if not is_same or self._untruncated.get(key) != offset:
+                        return
+            future.truncate_to(part)
+        del self._untruncated[key]
 
     def stop(self) -> None:
         """Stops copying; the copies stay and are resumed at the next start. So do moves that a

@@ -25,6 +25,7 @@ from ottla.storage.remote.remote_storage import (
 if TYPE_CHECKING:
     from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
     from ottla.broker.remote.statistics import RemoteStatistics
+    from ottla.broker.replication.follower_truncation import FollowerTruncation
     from ottla.broker.replication.leader_endpoint import LeaderEndpoint
     from ottla.broker.replication.partition import Partition
     from ottla.broker.runtime.tasks import WorkerPool
@@ -73,20 +74,20 @@ class TierStateMachine:
         remote: RemoteLogs,
         leader: LeaderEndpoint,
         now_ms: Callable[[], int],
-        on_truncated: Callable[[Log], None],
+        truncation: FollowerTruncation,
     ) -> None:
         """`now_ms` is the wall clock."""
         self._remote = remote
         self._leader = leader
         self._now_ms = now_ms
-        self._on_truncated = on_truncated
+        self._truncation = truncation
 
     async def start(self, partition: Partition, leader_log_start_offset: int) -> None:
         """Truncates the log of `partition` fully. It continues behind the remote segments.
 
         Does nothing if the leader changes meanwhile. The requests to the leader and to the store
         have deadlines. Raises RemoteStorageError, CorruptFile, KafkaError, LeaderUnreachable and
-        the errors of `Log.truncate_fully_and_start_at`: the log is as it was then.
+        the errors of `Log.truncate_fully_and_start_at`: the log is as it was then, or ends earlier.
         """
         statistics = self._remote.statistics.topic(partition.topic)
         statistics.state_builds += 1
@@ -106,6 +107,8 @@ class TierStateMachine:
         )
         if partition.leader_epoch != leader_epoch or partition.log is not log:
             return
+        if not await self._truncation.prepare_full_truncation(partition, log):
+            return
         log_start = min(max(leader_log_start_offset, 0), end_offset)
         logger.info(
             "[Partition %s] Truncate fully and start at offset %d: the leader has offsets from %d"
@@ -113,9 +116,8 @@ class TierStateMachine:
             *(partition.key, end_offset, log_start),
             extra=partition.key._asdict(),
         )
-        log.truncate_fully_and_start_at(end_offset, log_start, state)
+        self._truncation.truncate_fully_and_start_at(log, end_offset, log_start, state)
         log.offsets.highest_remote_offset = segment.end_offset
-        self._on_truncated(log)
 
     async def _segment_before_local_log(
         self, partition: Partition, log: Log, leader_epoch: int

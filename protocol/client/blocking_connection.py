@@ -3,7 +3,7 @@
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ottla.protocol.client.cluster import Address
 from ottla.protocol.client.connection import ClientConnection, ClientResponse
@@ -211,7 +211,8 @@ class BlockingConnection:
                         sent=True,
                     )
                 for response in self._receive(deadline_ms):
-                    self._responses[response.correlation_id] = response.message
+                    # No request of this class has `in_steps`.
+                    self._responses[response.correlation_id] = cast("Message", response.message)
         except BaseException:
             self.close()
             raise

@@ -8,8 +8,9 @@ Times are milliseconds of any clock that only goes forward; nothing here reads o
 """
 
 from collections import deque
+from collections.abc import Generator
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla import __version__
 from ottla.protocol.client.errors import (
@@ -23,7 +24,7 @@ from ottla.protocol.client.errors import (
 from ottla.protocol.client.sasl import SaslMechanism
 from ottla.protocol.errors import ErrorCode, ProtocolError, error_name
 from ottla.protocol.framing import FrameSplitter
-from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.headers import decode_response, decode_response_in_steps, encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.primitives import Buffer
@@ -42,6 +43,9 @@ _API_VERSIONS_VERSION = 3
 # responses far smaller. Memory is taken as bytes arrive, not when a size is announced.
 DEFAULT_MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 
+# A shorter one has some hundreds of elements at most, which are decoded in half a millisecond.
+_LONG_RESPONSE_BYTES = 16384
+
 
 class State(Enum):
     NEW = "new"
@@ -58,11 +62,16 @@ class Pending(NamedTuple):
     api_key: int
     version: int
     deadline_ms: int
+    in_steps: bool
 
 
 class ClientResponse(NamedTuple):
     correlation_id: int
-    message: Message
+    message: "Message | Decoding"
+
+
+# A response that the caller decodes: see `ottla.protocol.codec.sliced_decoder`.
+Decoding = Generator[int, None, Message]
 
 
 class ClientConnection:
@@ -156,10 +165,12 @@ class ClientConnection:
         version: int | None = None,
         min_version: int | None = None,
         max_version: int | None = None,
+        in_steps: bool = False,
     ) -> int | None:
         """Queue a request; its correlation id, or None if there will be no response (acks=0).
 
-        ``version`` is used as it is; otherwise the best one is chosen. Raises UnsupportedApiError,
+        ``version`` is used as it is; otherwise the best one is chosen. With ``in_steps`` a long
+        response is a `Decoding`, which may raise ProtocolError. Raises UnsupportedApiError,
         and ProtocolError when the message cannot be put into that version; both leave the
         connection as it was.
         """
@@ -171,15 +182,18 @@ class ClientConnection:
             )
         if version is None:
             version = self.choose_version(message.API_KEY, min_version, max_version)
-        return self._send(message, version, deadline_ms)
+        return self._send(message, version, deadline_ms, in_steps)
 
-    def _send(self, message: Message, version: int, deadline_ms: int) -> int | None:
+    def _send(
+        self, message: Message, version: int, deadline_ms: int, in_steps: bool = False
+    ) -> int | None:
         correlation_id = self._correlation_id
         self._output.append(encode_request(correlation_id, self.client_id, message, version))
         self._correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         if message.API_KEY == ApiKey.PRODUCE and getattr(message, "acks", None) == 0:
             return None
-        self._pending.append(Pending(correlation_id, message.API_KEY, version, deadline_ms))
+        pending = Pending(correlation_id, message.API_KEY, version, deadline_ms, in_steps)
+        self._pending.append(pending)
         return correlation_id
 
     # what comes in -------------------------------------------------------------------------
@@ -218,14 +232,18 @@ class ClientConnection:
                 if response is not None:
                     responses.append(response)
         except ProtocolError as error:
-            raise self._fail(
-                BadResponseError(
-                    f"broker {self.broker} sent something that cannot be read: {error}",
-                    broker=self.broker,
-                    sent=True,
-                )
-            ) from error
+            raise self.unreadable(error) from error
         return responses
+
+    def unreadable(self, error: ProtocolError) -> ClientError:
+        """The failure that a response with this error is, also if that is found in its steps."""
+        return self._fail(
+            BadResponseError(
+                f"broker {self.broker} sent something that cannot be read: {error}",
+                broker=self.broker,
+                sent=True,
+            )
+        )
 
     def end_of_stream(self) -> ClientError:
         """The broker has closed the connection: the error that requests in flight end with."""
@@ -301,7 +319,9 @@ class ClientConnection:
         if not self._pending:
             raise ProtocolError("a response came without a request")
         pending = self._pending[0]
-        correlation_id, message = decode_response(frame, pending.api_key, pending.version)
+        in_steps = pending.in_steps and len(frame) > _LONG_RESPONSE_BYTES
+        decode = decode_response_in_steps if in_steps else decode_response
+        correlation_id, message = decode(frame, pending.api_key, pending.version)
         if correlation_id != pending.correlation_id:
             raise ProtocolError(
                 f"a response has the correlation id {correlation_id}, that of "
@@ -310,7 +330,7 @@ class ClientConnection:
         self._pending.popleft()
         if self.state is State.READY:
             return ClientResponse(correlation_id, message)
-        self._continue_setup(pending, message)
+        self._continue_setup(pending, cast("Message", message))
         return None
 
     # setup ---------------------------------------------------------------------------------

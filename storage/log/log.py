@@ -327,14 +327,17 @@ class Log:
 
     # --- removing records --------------------------------------------------------------------
 
+    def truncation_parts(self, offset: int) -> list[int]:
+        """The offsets to truncate to, descending to `offset`, each in a turn of the event loop."""
+        return self._truncator.parts(offset)
+
     def prepare_truncation(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
         """Does most of the work of `truncate_to` before it, in steps of a few milliseconds.
 
-        Replays the producer state up to `offset`, which takes seconds for a large segment. A step
-        may give a function, which lowers the recovery point on disk and raises StorageError: the
-        caller runs it in a worker thread, or `truncate_to` syncs a file. Changes nothing in memory:
-        the log may be used between the steps, and `truncate_to` may be called without it, or for
-        another offset. Raises LogDirectoryOffline, ResourceExhausted.
+        Replays the producer state up to `offset`: seconds for a large segment. A step may give a
+        function, which lowers the recovery point on disk and raises StorageError: the caller runs
+        it in a worker, or `truncate_to` syncs a file. The log may be used between the steps, and
+        `truncate_to` be called for another offset. Raises LogDirectoryOffline, ResourceExhausted.
         """
         return self._truncator.prepare(offset)
 

@@ -24,6 +24,9 @@ from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
 
+# Segments that are removed in one turn: three files of each are renamed, 60 us together.
+SEGMENTS_PER_TURN = 100
+
 
 class LogTruncator:
     """Truncates one log, with its leader epochs and producer state."""
@@ -40,6 +43,12 @@ class LogTruncator:
         # (truncations, offset) that it was prepared for, and the producer state to be used then.
         # None after a preparation: no part of the log has a producer that has not expired.
         self._prepared: tuple[int, int, ProducerState] | None = None
+
+    def parts(self, offset: int) -> list[int]:
+        """`Log.truncation_parts`. None removes more than `SEGMENTS_PER_TURN`; what is left after
+        one is a log as well."""
+        above = [each for each in self._local.segments.base_offsets if each > offset]
+        return [*above[-SEGMENTS_PER_TURN - 1 :: -SEGMENTS_PER_TURN], offset]
 
     def prepare(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
         """`Log.prepare_truncation`."""

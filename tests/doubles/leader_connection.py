@@ -28,7 +28,9 @@ class LeaderConnection:
         self.is_usable = True
         self._leader = leader
 
-    async def request(self, request: Message, timeout_ms: int, *, version: int) -> Message:
+    async def request(
+        self, request: Message, timeout_ms: int, *, version: int, in_slices: bool = False
+    ) -> Message:
         responded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._leader.waiting.append((request, version, responded))
         return await responded

@@ -6,20 +6,23 @@ A broker that was away copies all that was written meanwhile, 10 MB with each re
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.replication.follower_truncation import FollowerTruncation
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.records.batch import LEADER_EPOCH_POSITION
-from tests.doubles.replicas import TOPIC_ID
+from tests.doubles.replicas import TOPIC_ID, Replicas
 from tests.doubles.storage_logs import NOW_MS, batch_of, marker
 from tests.hostile.turns import TurnMeter
-from tests.scale.test_turns import begin, meter
+from tests.scale.test_turns import begin, in_turns, meter
 from tests.unit.broker.replication.test_fetcher import Pair
 
 __all__ = ["meter"]
 
 PARTITIONS = 10
+SEGMENTS = 1_000
 RECORD = [(NOW_MS, None, b"", [])]
 
 
@@ -63,3 +66,21 @@ async def test_transactions_of_all_partitions(meter: TurnMeter, producers: int) 
         assert {pair.following.log(index).log_end_offset for index in range(PARTITIONS)} == {end}
     finally:
         pair.fetcher.stop()
+
+
+async def test_a_thousand_segments_are_truncated(meter: TurnMeter) -> None:
+    replicas = Replicas(broker_id=2)
+    replicas.lead(epoch=1, replicas=[1, 2], isr=[1, 2])
+    log = replicas.log()
+    for _ in range(SEGMENTS):
+        replicas.append(1)
+        log.roll(NOW_MS)
+    partition = replicas.follow(1, epoch=2, replicas=[1, 2], isr=[1])
+
+    async def run(work: Callable[[], None]) -> None:
+        work()
+
+    await begin(meter)
+    assert await in_turns(FollowerTruncation(lambda _: None, run).truncate_to(partition, log, 1))
+    assert log.log_end_offset == 1
+    assert meter.most_calls < meter.all_calls // 5  # of 100 segments

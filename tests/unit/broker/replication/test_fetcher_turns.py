@@ -80,3 +80,42 @@ def test_the_first_records_of_a_partition_wait_for_the_quota() -> None:
         await pair.leader.response()
 
     run(body)
+
+
+def test_offsets_of_many_partitions_are_collected_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition that comes or goes meanwhile is in the next request, or ignored."""
+    monkeypatch.setattr(fetcher, "_PARTITIONS_PER_TURN", 1)
+
+    async def body(pair: Pair) -> None:
+        for index in range(PARTITIONS):
+            pair.begin(index=index)
+        await asyncio.sleep(0)  # the fetcher begins
+        await asyncio.sleep(0)
+        pair.begin(index=PARTITIONS)
+        pair.fetcher.remove(pair.following.partition(PARTITIONS - 1).key)
+        request, _ = await pair.next_fetch()
+        assert {row.partition for row in request.topics[0].partitions} == set(range(PARTITIONS))
+        pair.leader.waiting.pop(0)[2].set_result(response())
+        request, _ = await pair.next_fetch()
+        assert {row.partition for row in request.topics[0].partitions} == {0, 1, 2, PARTITIONS}
+        assert pair.following.log(PARTITIONS - 1).log_end_offset == 0
+
+    run(body)
+
+
+def test_a_partition_that_is_added_while_none_is_found_is_fetched_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetcher, "_PARTITIONS_PER_TURN", 1)
+
+    async def body(pair: Pair) -> None:
+        pair.begin().offline = True
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        pair.begin(index=1)
+        request, _ = await pair.next_fetch()
+        assert [row.partition for row in request.topics[0].partitions] == [1]
+
+    run(body)

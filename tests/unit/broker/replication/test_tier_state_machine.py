@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from ottla.broker.remote.statistics import RemoteStatistics
+from ottla.broker.replication.follower_truncation import FollowerTruncation
 from ottla.broker.replication.leader_endpoint import EARLIEST_LOCAL, LeaderEndpoint
 from ottla.broker.replication.partition import Partition
 from ottla.broker.replication.tier_state_machine import TieredFollowers, TierStateMachine
@@ -23,6 +24,7 @@ from tests.doubles.eventually import eventually_async
 from tests.doubles.replicas import Replicas
 from tests.doubles.storage_logs import NOW_MS, batch_of
 from tests.doubles.tiered_partition import PARTITION, TieredPartition
+from tests.unit.broker.replication.test_follower_truncation import at_once
 
 
 class LocalLeader:
@@ -59,7 +61,10 @@ class Scene:
         self.follower: Partition = self.replicas.follow(2)
         self.truncated: list[Log] = []
         self.machine = TierStateMachine(
-            self, cast(LeaderEndpoint, self.leader), lambda: NOW_MS, self.truncated.append
+            self,
+            cast(LeaderEndpoint, self.leader),
+            lambda: NOW_MS,
+            FollowerTruncation(self.truncated.append, at_once),
         )
 
     def partition(self, log: Log) -> TopicIdPartition | None:

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from ottla.protocol.client import aio_connection
 from ottla.protocol.client.aio import AsyncClient, AsyncConnection
-from ottla.protocol.client.aio_connection import RECEIVE_BYTES
+from ottla.protocol.client.aio_connection import DECODING_STEPS_PER_TURN, RECEIVE_BYTES
 from ottla.protocol.client.cluster import Leader
 from ottla.protocol.client.errors import (
     AuthenticationError,
@@ -21,6 +22,7 @@ from ottla.protocol.client.operations import Operations
 from ottla.protocol.client.security import Security
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.framing import LONG_BUFFER_BYTES
+from ottla.protocol.headers import encode_response
 from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.fetch import (
@@ -389,3 +391,42 @@ async def test_a_long_response_is_received_where_it_stays(
         del found, response
     # All but the first read of each.
     assert sum(sizes) - 3 * RECEIVE_BYTES <= in_place < sum(sizes)
+
+
+def long_response(partitions: int) -> FetchResponse:
+    rows = [PartitionData(index, records=b"") for index in range(partitions)]
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=rows)])
+
+
+async def test_a_long_response_is_decoded_in_slices(
+    connection: AsyncConnection, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, turns = asyncio.sleep, 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal turns
+        turns += 1
+        await real(seconds)
+
+    monkeypatch.setattr(aio_connection.asyncio, "sleep", sleep)
+    expected = broker.responses[ApiKey.FETCH] = long_response(10_000)
+    request = FetchRequest(replica_id=-1)
+    assert await connection.request(request, 5000, version=17) == expected
+    assert turns == 0
+    assert await connection.request(request, 5000, version=17, in_slices=True) == expected
+    assert 10_000 // 64 // DECODING_STEPS_PER_TURN < turns <= 10_500 // DECODING_STEPS_PER_TURN
+
+
+async def test_a_long_response_that_cannot_be_read(
+    connection: AsyncConnection, broker: ScriptedBroker
+) -> None:
+    """It is noticed in a later slice. The connection is of no more use, as after a short one."""
+    whole = encode_response(ApiKey.FETCH, 17, 0, long_response(10_000))
+    assert isinstance(whole[0], bytes)
+    body = whole[0][4:-1] + b"\x01"
+    broker.responses[ApiKey.FETCH] = lambda header, request: (
+        len(body).to_bytes(4, "big") + header.correlation_id.to_bytes(4, "big") + body[4:]
+    )
+    with pytest.raises(BadResponseError, match="sent something that cannot be read"):
+        await connection.request(FetchRequest(replica_id=-1), 5000, version=17, in_slices=True)
+    assert not connection.is_usable

@@ -1,0 +1,119 @@
+"""A follower removes hundreds of segments in several turns of the event loop, from the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.broker.replication.follower_truncation import FollowerTruncation
+from ottla.broker.replication.partition import Partition
+from ottla.storage.log import truncation
+from ottla.storage.log.log import Log
+from tests.doubles.replicas import Replicas
+from tests.doubles.storage_logs import NOW_MS
+from tests.unit.broker.replication.test_follower_truncation import BOTH, FOLLOWER, LEADER, at_once
+
+SEGMENTS = 10
+
+
+@pytest.fixture(autouse=True)
+def _few_segments_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(truncation, "SEGMENTS_PER_TURN", 3)
+
+
+class Scene:
+    """A follower with a record in each segment, and one in the empty active segment's place."""
+
+    def __init__(self) -> None:
+        self.replicas = Replicas(broker_id=FOLLOWER)
+        self.replicas.lead(epoch=1, replicas=BOTH, isr=BOTH)
+        self.log = self.replicas.log()
+        for _ in range(SEGMENTS):
+            self.replicas.append(1)
+            self.log.roll(NOW_MS)
+        self.partition = self.replicas.follow(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
+        self.ends: list[int] = []
+        self.truncation = FollowerTruncation(self._truncated, at_once)
+
+    def _truncated(self, log: Log) -> None:
+        assert log is self.log
+        self.ends.append(log.log_end_offset)
+
+
+@pytest.mark.parametrize(
+    ("offset", "parts"),
+    [
+        (10, [10]),
+        (8, [8]),  # the segments of 9 and 10 are removed
+        (7, [7]),
+        (6, [7, 6]),
+        (5, [7, 5]),
+        (0, [7, 4, 1, 0]),
+    ],
+)
+def test_parts(offset: int, parts: list[int]) -> None:
+    log = Scene().log
+    assert log.truncation_parts(offset) == parts
+    before = len(log.local.segments)
+    for part in parts:
+        log.truncate_to(part)
+        assert before - len(log.local.segments) <= 3
+        before = len(log.local.segments)
+    assert log.log_end_offset == offset
+
+
+def test_all_parts_are_truncated() -> None:
+    scene = Scene()
+    assert asyncio.run(scene.truncation.truncate_to(scene.partition, scene.log, 2))
+    assert scene.ends == [7, 4, 2]
+
+
+def removed(_: Replicas, partition: Partition) -> None:
+    partition.log = None
+
+
+def elected(replicas: Replicas, _: Partition) -> None:
+    replicas.lead(epoch=3, replicas=BOTH, isr=[FOLLOWER])
+    replicas.append(1)
+
+
+@pytest.mark.parametrize("change", [removed, elected])
+def test_nothing_more_is_removed_after_a_change(
+    change: Callable[[Replicas, Partition], None],
+) -> None:
+    """The records that stay are a log as well: they end where the next leader compares them."""
+    scene = Scene()
+
+    async def body() -> bool:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lambda: loop.call_soon(change, scene.replicas, scene.partition))
+        return await scene.truncation.truncate_to(scene.partition, scene.log, 2)
+
+    assert not asyncio.run(body())
+    assert scene.ends
+    assert scene.ends == [7, 4][: len(scene.ends)]
+    assert scene.log.log_end_offset == scene.ends[-1] + (change is elected)
+
+
+def test_a_full_truncation_is_prepared() -> None:
+    scene = Scene()
+    assert asyncio.run(scene.truncation.prepare_full_truncation(scene.partition, scene.log))
+    assert scene.ends == [7, 4, 1]
+    scene.truncation.truncate_fully_and_start_at(scene.log, 40)
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (40, 40)
+
+
+def test_the_producers_of_each_part_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or they would be replayed in one turn."""
+    scene = Scene()
+    real, prepared = Log.prepare_truncation, []
+
+    def prepare(log: Log, offset: int) -> Iterator[Callable[[], None] | None]:
+        prepared.append(offset)
+        return real(log, offset)
+
+    monkeypatch.setattr(Log, "prepare_truncation", prepare)
+    assert asyncio.run(scene.truncation.truncate_to(scene.partition, scene.log, 2))
+    assert prepared == [7, 4, 2]
