@@ -19,64 +19,27 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
+from benchmarks.storage_timing import (
+    MIB,
+    NOW_MS,
+    ZERO_OFFSET,
+    Taken,
+    now,
+    opened,
+    processor,
+    say,
+    taken_by,
+)
+from benchmarks.storage_turns import bench_transactions, bench_truncation
 from ottla.protocol.records.builder import build_batch
-from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
-from ottla.storage.producer.producer_entry import AppendOrigin
-
-NOW_MS = 1_700_000_000_000
-MIB = 1 << 20
-ZERO_OFFSET = bytes(8)
-
-
-def say(name: str, value: float, unit: str, note: str = "") -> None:
-    print(f"{name:<44} {value:>10.2f} {unit:<12} {note}".rstrip(), flush=True)
-
-
-def opened(directory: Path, **settings: object) -> LogManager:
-    manager = LogManager([directory], LogConfig(**settings))
-    manager.load(NOW_MS)
-    return manager
-
-
-class Taken(NamedTuple):
-    """Seconds by the clock, and of the processor: the second is comparable on a busy machine."""
-
-    wall: float
-    processor: float
-
-    def __sub__(self, other: Taken) -> Taken:
-        return Taken(self.wall - other.wall, self.processor - other.processor)
-
-
-def now() -> Taken:
-    return Taken(time.perf_counter(), time.process_time())
-
-
-def taken_by(work: Callable[[], object]) -> Taken:
-    begin = now()
-    work()
-    return now() - begin
-
-
-def processor(seconds: float, unit: str = "s") -> str:
-    scale = 1e6 if unit == "us" else 1
-    return f"processor {seconds * scale:.2f} {unit}"
-
-
-def resident_mib(pid: int | None = None) -> float:
-    pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
-
 
 # --- append --------------------------------------------------------------------------------------
 
@@ -226,6 +189,19 @@ def bench_open(directory: Path, count: int) -> None:
 _USE = """
 import sys
 from benchmarks.bench_storage import NOW_MS, ZERO_OFFSET, opened, resident_mib
+from benchmarks.storage_timing import (
+    MIB,
+    NOW_MS,
+    ZERO_OFFSET,
+    Taken,
+    now,
+    opened,
+    processor,
+    resident_mib,
+    say,
+    taken_by,
+)
+from benchmarks.storage_turns import bench_transactions, bench_truncation
 from ottla.protocol.records.builder import build_batch
 manager = opened(sys.argv[1])
 batch = bytearray(build_batch([(NOW_MS, b"k", bytes(1000), []) for _ in range(10)]))
@@ -395,50 +371,6 @@ def missing_for_kafka() -> str:
     return "" if apache_kafka.is_available() else "that needs Java, and its jars or Maven"
 
 
-# --- transactions --------------------------------------------------------------------------------
-
-
-def transactions(log: Log, count: int, producers: int, aborted: Callable[[int], bool]) -> None:
-    """Transactions with one record of 100 bytes, of each producer in turn."""
-    record = [(NOW_MS, b"k", bytes(100), [])]
-    for number in range(count):
-        producer: dict[str, int] = {"producer_id": number % producers, "producer_epoch": 0}
-        sequence = number // producers
-        data = build_batch(record, base_sequence=sequence, transactional=True, **producer)
-        log.append(bytearray(data), leader_epoch=0, now_ms=NOW_MS)
-        marker = end_transaction_marker(
-            committed=not aborted(number), coordinator_epoch=0, timestamp_ms=NOW_MS, **producer
-        )
-        origin = AppendOrigin.COORDINATOR
-        log.append(bytearray(marker), leader_epoch=0, now_ms=NOW_MS, origin=origin)
-    log.update_high_watermark(log.log_end_offset)
-
-
-def bench_transactions(directory: Path, scale: int) -> None:
-    manager = opened(directory / "transactions")
-    for partition, producers in enumerate((1, 2, 50)):
-        log = manager.get_or_create("leader", partition, now_ms=NOW_MS)
-        transactions(log, 5_000, producers, lambda number: number == 100)
-        part = log.read(0, MIB, up_to=log.log_end_offset).slice
-        assert part is not None
-        content = part.read()
-        follower = manager.get_or_create("follower", partition, now_ms=NOW_MS)
-        start = now()
-        follower.append_as_follower(content, now_ms=NOW_MS)
-        taken = now() - start
-        name = f"follower, 1 MiB of {producers} producer(s)"
-        say(name, taken.wall * 1e3, "ms", processor(taken.processor))
-    for count in (1_000, 100_000 // scale):
-        log = manager.get_or_create("aborted", count, now_ms=NOW_MS)
-        transactions(log, count, 1, lambda _: True)
-        start = now()
-        for _ in range(10):
-            log.read(log.log_end_offset - 1, MIB, up_to=log.last_stable_offset, read_committed=True)
-        taken = now() - start
-        each, note = taken.wall / 10, processor(taken.processor / 10, "us")
-        say(f"read_committed behind {count:,} aborted", each * 1e6, "us each", note)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("directory", nargs="?", help="where to write (default: a temporary one)")
@@ -485,6 +417,7 @@ def main() -> None:
         "recovery": recovery,
         "compaction": compaction,
         "transactions": lambda: bench_transactions(place, scale),
+        "truncation": lambda: bench_truncation(place, scale),
     }
     try:
         for name, work in works.items():
