@@ -25,6 +25,7 @@ from ottla.broker.replication.fetch_sessions import (
     FetchSessions,
 )
 from ottla.broker.replication.large_fetches import (
+    MAX_FOLLOWED_PER_TURN,
     MAX_PARTITIONS_PER_TURN,
     PARTITIONS_PER_STEP,
     fetch_many,
@@ -93,20 +94,20 @@ class FetchHandler:
     def handle(
         self, context: RequestContext, request: FetchRequest
     ) -> Deferred | Coroutine[Any, Any, Deferred]:
-        if request.topics and _is_large(request):
-            return self._handle_in_slices(context, request)
         version = context.header.api_version
         params = self._params(request, version)
         if self._quota.table and not params.is_follower:
             self._limit(context, params)
         snapshot = self._metadata.snapshot
         fetch = self._sessions.context(request, version, snapshot.topic_names, params.is_follower)
+        items = fetch.items()
+        if request.topics and _is_large(request, len(items), params.is_follower):
+            return self._handle_in_slices(context, fetch, items, params)
         params.only_news = params.is_follower and not fetch.sends_all
         topics = snapshot.topics
         failed: list[FetchResult] = []
         wanted: list[FetchItem] = []
         may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
-        items = fetch.items()
         if may_read is None and fetch.is_known_in(topics):
             wanted, items = items, []  # all, without a look at each
         _sort_out(items, topics, may_read, wanted, failed)
@@ -123,21 +124,21 @@ class FetchHandler:
         )
         return DEFERRED
 
-    async def _handle_in_slices(self, context: RequestContext, request: FetchRequest) -> Deferred:
-        """As `handle`. All partitions are read, also those of a follower without news."""
-        params = self._params(request, context.header.api_version)
-        if self._quota.table and not params.is_follower:
-            self._limit(context, params)
-        snapshot = self._metadata.snapshot
-        fetch = self._sessions.context(
-            request, context.header.api_version, snapshot.topic_names, params.is_follower
-        )
+    async def _handle_in_slices(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        items: list[FetchItem],
+        params: FetchParams,
+    ) -> Deferred:
+        """All partitions are read, also those of a follower without news."""
+        topics = self._metadata.snapshot.topics
         failed: list[FetchResult] = []
         wanted: list[FetchItem] = []
         may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
 
         def sort_out(items: Iterable[FetchItem]) -> None:
-            _sort_out(items, snapshot.topics, may_read, wanted, failed)
+            _sort_out(items, topics, may_read, wanted, failed)
 
         async def respond(results: list[FetchResult]) -> None:
             try:
@@ -146,7 +147,7 @@ class FetchHandler:
                 logger.exception("Unexpected error responding to a fetch of many partitions")
                 context.close("the response to its fetch failed")
 
-        await run_in_slices(in_parts(fetch.items(), PARTITIONS_PER_STEP, sort_out))
+        await run_in_slices(in_parts(items, PARTITIONS_PER_STEP, sort_out))
         if wanted:
             await fetch_many(self._replica_manager, params, wanted, respond)
         else:
@@ -318,8 +319,12 @@ class FetchHandler:
             response.node_endpoints.append(NodeEndpoint(*node))
 
 
-def _is_large(request: FetchRequest) -> bool:
-    return sum(len(topic.partitions) for topic in request.topics) > MAX_PARTITIONS_PER_TURN
+def _is_large(request: FetchRequest, read: int, is_follower: bool) -> bool:
+    """`read`: the partitions of the session, which are all read if it is."""
+    changed = sum(len(topic.partitions) for topic in request.topics)
+    if changed > MAX_PARTITIONS_PER_TURN:
+        return True
+    return is_follower and changed > MAX_FOLLOWED_PER_TURN and read <= 4 * changed
 
 
 def _sort_out(

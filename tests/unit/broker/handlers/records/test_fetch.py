@@ -32,11 +32,15 @@ WITH_REPLICA_STATE = 15
 OTHER = BROKER + 1
 
 
-@pytest.fixture(autouse=True, params=["at once", "in slices"])
+@pytest.fixture(autouse=True, params=["at once", "in slices", "followers in slices"])
 def _handling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests of thousands of partitions are handled in slices, to the same effect."""
-    if request.param == "in slices":
-        monkeypatch.setattr(fetch, "MAX_PARTITIONS_PER_TURN", 0)
+    limits = {
+        "in slices": "MAX_PARTITIONS_PER_TURN",
+        "followers in slices": "MAX_FOLLOWED_PER_TURN",
+    }
+    if request.param in limits:
+        monkeypatch.setattr(fetch, limits[request.param], 0)
         monkeypatch.setattr(large_fetches, "spawn", finish)
 
 
@@ -422,3 +426,26 @@ def test_only_failures_of_the_broker_are_counted() -> None:
     led.offline = True
     Fetched(path, 0, version=6)
     assert statistics.failed_fetches == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "read", "is_follower", "large"),
+    [
+        (5, 5, True, False),
+        (6, 6, True, True),
+        (6, 24, True, True),
+        (6, 25, True, False),  # only those with news are read at once, which is less
+        (6, 6, False, False),  # a consumer's `fetch.min.bytes` does not count in slices
+        (9, 100, False, True),
+    ],
+)
+def test_what_is_handled_in_slices(
+    monkeypatch: pytest.MonkeyPatch, changed: int, read: int, is_follower: bool, large: bool
+) -> None:
+    monkeypatch.setattr(fetch, "MAX_PARTITIONS_PER_TURN", 8)
+    monkeypatch.setattr(fetch, "MAX_FOLLOWED_PER_TURN", 5)
+    rows = [FetchPartition(partition=index) for index in range(changed)]
+    assert (
+        fetch._is_large(FetchRequest(topics=[FetchTopic("t", partitions=rows)]), read, is_follower)
+        == large
+    )
