@@ -459,7 +459,8 @@ class Fetcher:
                 earliest,
                 extra=partition.key._asdict(),
             )
-            if await self._truncation.prepare_full_truncation(partition, log):
+            is_prepared = await self._truncation.prepare_full_truncation(partition, log)
+            if is_prepared and not has_changed():
                 self._truncation.truncate_fully_and_start_at(log, earliest)
         else:
             log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))

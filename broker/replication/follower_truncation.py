@@ -119,7 +119,8 @@ class FollowerTruncation:
 
     async def prepare_full_truncation(self, partition: Partition, log: Log) -> bool:
         """Leaves so few segments that a turn can remove them all. False as for `truncate_to`."""
-        *parts, _ = log.truncation_parts(log.local_log_start_offset)
+        # Segments below the log start stay until retention runs.
+        *parts, _ = log.truncation_parts(log.segments.first.base_offset)
         return await self._truncate_in_parts(partition, log, parts)
 
     def truncate_fully_and_start_at(

@@ -24,6 +24,7 @@ MAX_PARTITIONS_PER_TURN = 2_000
 # The same of a follower: with the fetch that joins the ISR of a partition it takes 150 us.
 MAX_FOLLOWED_PER_TURN = 500
 PARTITIONS_PER_STEP = 20
+FOLLOWED_PER_STEP = 4
 
 Respond = Callable[[list["FetchResult"]], Coroutine[Any, Any, None]]
 Found = tuple[list["FetchResult"], int, bool, "RemoteStorageFetch | None"]
@@ -77,10 +78,11 @@ def _read(
     results: list[FetchResult] = []
     size, is_immediate = 0, False
     moved: RemoteStorageFetch | None = None
-    for start in range(0, len(items), PARTITIONS_PER_STEP):
+    per_step = FOLLOWED_PER_STEP if params.is_follower else PARTITIONS_PER_STEP
+    for start in range(0, len(items), per_step):
         found, size, immediate, moved = manager.read(
             params,
-            items[start : start + PARTITIONS_PER_STEP],
+            items[start : start + per_step],
             records_progress=records_progress,
             size=size,
             moved=moved,

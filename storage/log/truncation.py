@@ -86,7 +86,8 @@ class LogTruncator:
         truncations = offsets.truncations
         try:
             place = segment.find_batch(offset)
-            stop = offset if place is None else place.base_offset
+            # In a compacted log the next batch may begin above `offset`.
+            stop = offset if place is None else min(offset, place.base_offset)
             if producers.is_empty:
                 return stop
             first = local.segments.first.base_offset

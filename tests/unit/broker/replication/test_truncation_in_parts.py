@@ -97,8 +97,12 @@ def test_nothing_more_is_removed_after_a_change(
     assert scene.log.log_end_offset == scene.ends[-1] + (change is elected)
 
 
-def test_a_full_truncation_is_prepared() -> None:
+@pytest.mark.parametrize("log_start", [0, 9])
+def test_a_full_truncation_is_prepared(log_start: int) -> None:
+    """The segments below the log start are still there before retention runs."""
     scene = Scene()
+    scene.log.update_high_watermark(9)
+    scene.log.delete_records_before(log_start)
     assert asyncio.run(scene.truncation.prepare_full_truncation(scene.partition, scene.log))
     assert scene.ends == [7, 4, 1]
     scene.truncation.truncate_fully_and_start_at(scene.log, 40)

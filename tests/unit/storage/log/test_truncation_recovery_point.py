@@ -9,7 +9,7 @@ from ottla.storage.errors import DiskFull, ResourceExhausted
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, manager_on
+from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on
 
 
 def flushed(fs: MemoryFileSystem, **fields: object) -> tuple[LogManager, Log]:
@@ -143,3 +143,18 @@ def test_nothing_is_written_above_the_recovery_point() -> None:
     append(log, 3)
     assert list(log.prepare_truncation(9)) == []
     assert list(log.prepare_truncation(6)) == []
+
+
+def test_a_segment_that_begins_above_its_base_is_prepared() -> None:
+    """As compaction leaves it: the log ends at the base of the segment then."""
+    fs = MemoryFileSystem()
+    _, log = flushed(fs)
+    log.roll(NOW_MS)
+    log.append_as_follower(batch_of(base_offset=8), now_ms=NOW_MS)
+    log.flush()
+    (work,) = filter(None, log.prepare_truncation(6))
+    work()
+    fs.calls.clear()
+    log.truncate_to(6)
+    assert [path for _, path in fs.calls if RECOVERY_POINT_CHECKPOINT in path] == []
+    assert log.log_end_offset == log.recovery_point == checkpoint(fs) == 6
