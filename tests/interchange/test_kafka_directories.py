@@ -243,7 +243,7 @@ def test_kafka_and_our_log_take_turns(cluster: tuple[Path, str]) -> None:
     assert log.last_stable_offset < log.log_end_offset, "one transaction is open"
     aborted_data(log, everything["transactions"], committed)
     for snapshot in (data / "transactions-0").glob("*.snapshot"):
-        ours = decode_snapshot(str(snapshot), snapshot.read_bytes())
+        ours = list(decode_snapshot(str(snapshot), snapshot.read_bytes()))
         dumped = parse_dumped_producers(dump_log_segments("--files", str(snapshot)))
         assert len(ours) == len(dumped)
         for entry in ours:
