@@ -123,11 +123,14 @@ def test_a_signal_ends_the_job_and_no_file_stays(
     program.chmod(0o755)
     seen, temporary = tmp_path / "seen", tmp_path / "temporary"
     temporary.mkdir()
+    # With `nohup make test` it is ignored, also by what is started.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "SEEN": str(seen), "TMPDIR": str(temporary)},
         start_new_session=True,
     )
+    signal.signal(signal.SIGHUP, before)
     try:
         eventually(lambda: seen.exists() and seen.read_text() == "secret options")
         assert list(temporary.iterdir()) != []
@@ -139,6 +142,7 @@ def test_a_signal_ends_the_job_and_no_file_stays(
         assert process.wait(30) == 7
     finally:
         process.kill()
+        process.wait()
     assert list(temporary.iterdir()) == []
 
 
