@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 POLL_SECONDS = 0.05
+# Far more than a client needs to hear of what the troubles of that time have done.
+CLIENT_SECONDS = 300
 
 T = TypeVar("T")
 
@@ -27,9 +29,13 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 async def of_client(world: World, work: Coroutine[Any, Any, T]) -> T | None:
-    """What a client does, in its process; None when it has failed."""
+    """What a client does, in its process; None when it has failed. It has to end."""
     task = world.loop.create_task(work, context=world.clients.context)
     try:
-        return await task
+        async with asyncio.timeout(CLIENT_SECONDS):
+            return await task
     except (ClientError, KafkaError):
-        return None
+        pass
+    except TimeoutError:
+        world.complain(f"{work.__qualname__} does not end within {CLIENT_SECONDS} s")
+    return None
