@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.storage.errors import CorruptIndex
-from ottla.storage.files.fs import CREATE, READ_ONLY, FileSystem, write_fully
+from ottla.storage.files.fs import CREATE, READ_ONLY, FileSystem, replace_file, write_fully
 from ottla.storage.files.open_files import OpenFile
 
 _ENTRY = Struct(">hqqqq")
@@ -72,6 +72,11 @@ class TransactionIndex:
         if self._entries is None:
             self._entries = self._load()
         return self._entries
+
+    def check(self) -> None:
+        """Raises CorruptIndex as `entries`, without keeping them in memory."""
+        if self._entries is None:
+            self._load()
 
     def _load(self) -> list[AbortedTransaction]:
         descriptor = self._fs.open(self.path, READ_ONLY)
@@ -158,6 +163,16 @@ class TransactionIndex:
             self.changes += 1
             self._remove(OpenFile(self._fs, self.path, CREATE))
             self._stored_bytes = 0
+
+    def replace(self, entries: list[AbortedTransaction]) -> None:
+        """Writes all entries; they are durable. Raises OSError."""
+        if not entries:
+            self.reset()
+            return
+        content = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+        replace_file(self._fs, self.path, content, sync=True)
+        self.changes += 1
+        self._entries, self._stored_bytes = entries, len(content)
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
         """Adds the transactions that overlap [fetch_offset, upper_bound) to `into`.

@@ -42,6 +42,7 @@ from ottla.storage.producer.verification import Verifications
 from ottla.storage.recovery.directory_repair import clean_directory
 from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery_scan import SegmentScan
+from ottla.storage.recovery.transaction_indexes import repair_transaction_indexes
 
 logger = logging.getLogger("ottla.storage")
 
@@ -126,6 +127,7 @@ class _Loader:
         self.producers.keep_snapshots_of(self.segments.base_offsets)
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
+        repair_transaction_indexes(self.name, self.segments, self.producers, start)
         recovery_point = end if self.clean else min(self.opening.recovery_point, end)
         offsets = LogOffsets(
             self.producers,

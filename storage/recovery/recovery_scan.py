@@ -38,6 +38,21 @@ _LENGTH_MIN = BATCH_OVERHEAD - LOG_OVERHEAD
 _SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
+def replay_batch(producers: ProducerState, batch: memoryview) -> AbortedTransaction | None:
+    """Replays a batch of magic 2; the transaction that it aborts. Raises RecordsError."""
+    header = read_header(batch)
+    ended = producers.replay(header, batch) if header.has_producer_id else None
+    if ended is None or not ended.aborted:
+        return None
+    stable = producers.first_open_offset()
+    return AbortedTransaction(
+        ended.producer_id,
+        ended.first_offset,
+        ended.last_offset,
+        ended.last_offset + 1 if stable is None else stable,
+    )
+
+
 class SegmentScan:
     """One pass over a segment from `position` on. `position` and `next_offset` are its progress.
 
@@ -179,18 +194,6 @@ class SegmentScan:
         self._latest_epoch = self._epochs.latest_epoch
 
     def _replay(self, batch: memoryview) -> None:
-        header = read_header(batch)
-        if not header.has_producer_id:
-            return
-        ended = self._producers.replay(header, batch)
-        if ended is None or not ended.aborted:
-            return
-        stable = self._producers.first_open_offset()
-        self._segment.txn_index.append(
-            AbortedTransaction(
-                ended.producer_id,
-                ended.first_offset,
-                ended.last_offset,
-                ended.last_offset + 1 if stable is None else stable,
-            )
-        )
+        aborted = replay_batch(self._producers, batch)
+        if aborted is not None:
+            self._segment.txn_index.append(aborted)

@@ -169,9 +169,10 @@ def test_a_damaged_transaction_index_does_not_stop_other_logs() -> None:
     fill(bad, 41)
     fill(good, 40)
     manager.shutdown(NOW_MS)
+    fs = fs.after_kill()
+    manager = manager_with(fs, 2)
     path = bad.segments.first.txn_index.path
-    fs.overwrite(path, b"\xff" + fs.content(path)[1:])
-    manager = manager_with(fs.after_kill(), 2)
+    fs.overwrite(path, b"\xff" + fs.content(path)[1:])  # after the start, which would repair it
     for log in manager.logs():
         log.update_high_watermark(log.log_end_offset)
     cleaner = Cleaner(manager.logs)
