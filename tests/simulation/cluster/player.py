@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TextIO
 
+from tests.simulation.cluster.loop import FIRST_SECOND
 from tests.simulation.cluster.world import Shape, World
 
 
@@ -98,7 +99,7 @@ def _play_here(seed: int, shape: Shape, *, verbose: bool, steps: str) -> Outcome
         world.complaints,
         world.trace,
         _digest(world),
-        world.loop.now - 1000,
+        world.loop.now - FIRST_SECOND,
         time.process_time() - before,
         world.acknowledged(),
         world.troubles.count,

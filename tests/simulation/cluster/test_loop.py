@@ -2,7 +2,14 @@
 
 import asyncio
 
-from tests.simulation.cluster.loop import Process, SimulatedLoop, current_process
+import pytest
+
+from tests.simulation.cluster.loop import (
+    LAST_SECOND,
+    Process,
+    SimulatedLoop,
+    current_process,
+)
 
 
 def test_a_callback_that_a_pause_held_is_still_one_of_its_process() -> None:
@@ -22,3 +29,17 @@ def test_a_callback_that_a_pause_held_is_still_one_of_its_process() -> None:
     loop.run_until_complete(play())
     loop.close()
     assert seen == [process]
+
+
+def test_a_simulation_has_to_end() -> None:
+    """A seed that waits for ever would keep a processor from all others."""
+    loop = SimulatedLoop(1)
+
+    def again() -> None:
+        loop.call_later(1, again)
+
+    again()
+    with pytest.raises(RuntimeError, match="the simulation does not end"):
+        loop.run_forever()
+    assert loop.now < LAST_SECOND + 2
+    loop.close()

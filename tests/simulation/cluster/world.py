@@ -23,7 +23,7 @@ from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader, 
 from tests.simulation.cluster.final_checks import FinalChecks
 from tests.simulation.cluster.groups import SharingConsumerMember, SharingMember
 from tests.simulation.cluster.history import History
-from tests.simulation.cluster.loop import Process, SimulatedLoop
+from tests.simulation.cluster.loop import FIRST_SECOND, Process, SimulatedLoop
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.node import Node, substitute
 from tests.simulation.cluster.slice_sizes import draw_slice_sizes
@@ -141,7 +141,7 @@ class World:
         return seams.EPOCH_MS + int(self.loop.now * 1000)
 
     def note(self, line: str) -> None:
-        self.trace.append(f"{self.loop.now - 1000:9.3f} {line}")
+        self.trace.append(f"{self.loop.now - FIRST_SECOND:9.3f} {line}")
 
     def complain(self, line: str) -> None:
         self.complaints.append(line)
