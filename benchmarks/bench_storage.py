@@ -153,7 +153,7 @@ def bench_look_ups(directory: Path, total: int) -> None:
 
 _OPEN = """
 import sys
-from benchmarks.bench_storage import now, opened, resident_mib
+from benchmarks.storage_timing import now, opened, resident_mib
 before = resident_mib()
 begin = now()
 manager = opened(sys.argv[1])
@@ -188,20 +188,7 @@ def bench_open(directory: Path, count: int) -> None:
 
 _USE = """
 import sys
-from benchmarks.bench_storage import NOW_MS, ZERO_OFFSET, opened, resident_mib
-from benchmarks.storage_timing import (
-    MIB,
-    NOW_MS,
-    ZERO_OFFSET,
-    Taken,
-    now,
-    opened,
-    processor,
-    resident_mib,
-    say,
-    taken_by,
-)
-from benchmarks.storage_turns import bench_transactions, bench_truncation
+from benchmarks.storage_timing import NOW_MS, ZERO_OFFSET, opened, resident_mib
 from ottla.protocol.records.builder import build_batch
 manager = opened(sys.argv[1])
 batch = bytearray(build_batch([(NOW_MS, b"k", bytes(1000), []) for _ in range(10)]))
