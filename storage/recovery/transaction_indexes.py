@@ -30,7 +30,8 @@ def repair_transaction_indexes(
 ) -> None:
     """Checks the index of each segment of the log `name`, and writes those that are damaged.
 
-    What was written is durable. An index stays as it is if a batch that it needs is damaged, too.
+    What was written is durable. An index stays as it is if a batch of its segment is damaged, too.
+    Of a transaction that begins behind a damaged batch of an earlier segment nothing is known.
     Raises OSError.
     """
     for segment in segments:
