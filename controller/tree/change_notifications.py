@@ -11,7 +11,7 @@ the parent shows it, and the broker reads everything. (In Kafka it keeps the old
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from ottla.controller.runtime import Runtime
+from ottla.controller.runtime import Cancellable, Runtime
 from ottla.controller.tree.store import (
     NoNode,
     Stat,
@@ -60,6 +60,7 @@ class ChangeNotifications:
         # The children that were ever created, up to the last one.
         self._created = dict.fromkeys(parents, 0)
         self._watches: list[WatchHandle] = []
+        self._processing: Cancellable | None = None
         self._busy = False
         self._again = False
         self._stopped = False
@@ -71,9 +72,12 @@ class ChangeNotifications:
             self._skip(parent, await children_or_empty(self._store, parent), created)
 
     def stop(self) -> None:
+        """Nothing is handled after this, not even what is being read now."""
         self._stopped = True
         for watch in self._watches:
             watch.cancel()
+        if self._processing is not None:
+            self._processing.cancel()
 
     def _on_event(self, event: WatchEvent) -> None:
         self._read_again()
@@ -82,7 +86,7 @@ class ChangeNotifications:
         self._again = True
         if not self._busy and not self._stopped:
             self._busy = True
-            self._runtime.spawn(self._process_pending(), name=self._name)
+            self._processing = self._runtime.spawn(self._process_pending(), name=self._name)
 
     async def _process_pending(self) -> None:
         """One at a time, so that changes stay in order."""

@@ -219,6 +219,7 @@ class ConfigChangeWatcher:
         await self._notifications.start()
 
     def stop(self) -> None:
+        """Nothing is called back after this."""
         self._notifications.stop()
 
     async def _process(self, announced: Announced) -> None:

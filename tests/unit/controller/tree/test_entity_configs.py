@@ -298,6 +298,25 @@ async def test_change_that_could_not_be_read_is_read_again(how: str) -> None:
     assert at > 3, "the changes, their nodes and the configuration are read"
 
 
+async def test_nothing_is_heard_after_a_stop_wherever_the_reading_is() -> None:
+    heard_before: set[int] = set()
+    for turns in range(40):
+        store, listener = await embedded()
+        for number in range(ENTITIES_PER_READ + 1):  # two readings
+            await write_config(store, f"topics/t{number}", {"a": "1"})
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        listener.watcher.stop()
+        heard = list(listener.heard)
+        heard_before.add(len(heard))
+        await settle()
+        await write_config(store, "topics/t", {"a": "1"})
+        await settle()
+        assert listener.heard == heard, f"stopped after {turns} turns"
+        assert not listener.runtime.failures
+    assert heard_before == set(range(ENTITIES_PER_READ + 2)), "stopped before, between and after"
+
+
 async def test_malformed_change_is_skipped() -> None:
     store, listener = await embedded()
     await store.create(znodes.CONFIG_CHANGE_PREFIX, b"{", sequential=True)
