@@ -77,12 +77,22 @@ class ZooKeeperEnsemble:
         from kazoo.client import KazooClient
 
         assert isinstance(store, ZooKeeperStore)
-        # The client that presents the id and password of a session owns it, and may close it.
+        # The client that presents the id and password of a session owns it, and may close it, if
+        # the store has not taken it back before that.
         client_id = store.session.kazoo().client_id
-        twin = KazooClient(hosts=self.connect.partition("/")[0], client_id=client_id)
-        await asyncio.to_thread(twin.start)
-        await asyncio.to_thread(twin.stop)
-        await asyncio.to_thread(twin.close)
+        assert client_id is not None
+
+        def close_session() -> bool:
+            """Whether it was there."""
+            twin = KazooClient(hosts=self.connect.partition("/")[0], client_id=client_id)
+            twin.start(60)
+            is_same = twin.client_id[0] == client_id[0]
+            twin.stop()
+            twin.close()
+            return is_same
+
+        while await asyncio.to_thread(close_session):
+            pass
 
     async def close(self) -> None:
         for store in self._stores:

@@ -44,6 +44,8 @@ class ZooKeeperProcess:
             "minSessionTimeout": "300",
             "maxSessionTimeout": "60000",
             "4lw.commands.whitelist": "*",
+            # No test takes the power away: sessions of seconds need not wait for a busy disk.
+            "forceSync": "no",
             **settings,
         }
         directory.mkdir(parents=True, exist_ok=True)
@@ -116,14 +118,16 @@ class ZooKeeperProcess:
 
 
 class OttlaZooKeeperProcess(ZooKeeperProcess):
-    """`ottla zookeeper`, by default with the same ticks."""
+    """`ottla zookeeper`; a session has at most 20 ticks."""
 
-    tick_time_ms = TICK_TIME_MS
+    tick_time_ms = 1_000
+    more_options: tuple[str, ...] = ()
 
     def _command_line(self) -> list[str]:
         return [
             *(sys.executable, "-m", "ottla.cli.main", "zookeeper", "--port", str(self.port)),
             *("--data-dir", str(self.directory), "--tick-time-ms", str(self.tick_time_ms)),
+            *self.more_options,
         ]
 
 
@@ -143,11 +147,12 @@ def start_zookeeper(
 
 @contextmanager
 def start_ottla_zookeeper(
-    directory: Path, tick_time_ms: int = TICK_TIME_MS
+    directory: Path, tick_time_ms: int = OttlaZooKeeperProcess.tick_time_ms
 ) -> Iterator[ZooKeeperProcess]:
-    """The same interface, without Java. A session has at most 20 ticks."""
+    """The same interface, without Java."""
     process = OttlaZooKeeperProcess(directory / "ottla-zookeeper", {}, ())
     process.tick_time_ms = tick_time_ms
+    process.more_options = ("--no-fsync",)  # as above
     with _started(process) as zookeeper:
         yield zookeeper
 

@@ -19,6 +19,7 @@ copy (shutil.py:1);_PyEval (ceval.c:7) 2
 Thread.run (threading.py:975);Event.wait (threading.py:622);0x7f (libc.so.6) 7
 """
 BUSY = """
+print("started", flush=True)
 def burn():
     while True:
         sum(range(1000))
@@ -46,13 +47,15 @@ def test_a_row_has_a_cell_for_each_column() -> None:
     reason="py-spy has no wheel for this machine, or may not trace processes",
 )
 def test_a_process_is_sampled_while_the_block_runs() -> None:
-    busy = subprocess.Popen([sys.executable, "-c", BUSY])
+    busy = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
+    assert busy.stdout is not None
     try:
+        assert busy.stdout.readline() == b"started\n"
         with profiles.sampled([busy.pid]) as found:
             time.sleep(0.5)
     finally:
         busy.kill()
-        busy.wait()
+        busy.communicate()
     assert found[0].functions[0][0] == "`burn`"
 
 

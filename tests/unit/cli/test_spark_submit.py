@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ottla.cli import spark_submit
@@ -147,9 +149,10 @@ def test_a_signal_ends_the_job_and_no_file_stays(
 
 
 _IGNORING = """
-import signal, sys, time
+import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-open(sys.argv[1], "w").close()
+with open(sys.argv[1], "w") as seen:
+    seen.write(str(os.getpid()))
 time.sleep(60)
 """
 _RUN = """
@@ -163,14 +166,19 @@ def test_a_second_interrupt_kills_a_job_that_ignores_the_first(tmp_path: Path) -
     seen = tmp_path / "seen"
     process = subprocess.Popen([sys.executable, "-c", _RUN, _IGNORING, str(seen)])
     try:
-        eventually(seen.exists)
+        eventually(lambda: seen.exists() and seen.read_text())
+        job = psutil.Process(int(seen.read_text()))
 
-        def has_ended() -> bool:
-            process.send_signal(signal.SIGINT)
-            return process.poll() is not None
+        def is_killed() -> bool:
+            """An interrupt after that may end the parent itself, which is about to exit."""
+            with suppress(psutil.NoSuchProcess):
+                if job.status() != psutil.STATUS_ZOMBIE:
+                    process.send_signal(signal.SIGINT)
+                    return False
+            return True
 
-        eventually(has_ended)
-        assert process.returncode == 137
+        eventually(is_killed)
+        assert process.wait(30) == 137
     finally:
         process.kill()
 

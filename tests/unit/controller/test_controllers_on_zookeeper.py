@@ -70,7 +70,7 @@ class Node:
         self.broker = SimulatedBroker(broker_id)
         # The tasks of the double are the loop's; its clock is not used.
         self.runtime = LoopRuntime(network.tasks.spawn)
-        self.store = ZooKeeperStore(network.connect, session_timeout_ms=2_000)
+        self.store = ZooKeeperStore(network.connect, session_timeout_ms=10_000)
         self.registration = BrokerRegistration(
             self.store, broker_info(broker_id), self.runtime.now_ms, on_registered=self._registered
         )
@@ -215,8 +215,8 @@ async def test_killed_controller_is_replaced_and_its_partitions_get_leaders(
     )
     assert rows[0].error.code == 0
     first.alive = False
-    await network.ensemble.expire(first.store)  # what its death comes to, after the session
     first.store.session._closing = True  # a dead process handles and sends nothing
+    await network.ensemble.expire(first.store)  # what its death comes to, after the session
     survivors = [node for node in network.nodes.values() if node is not first]
     await eventually_async(lambda: any(node.controller.is_active for node in survivors))
     second = next(node for node in survivors if node.controller.is_active)
@@ -265,4 +265,5 @@ async def test_outage_of_zookeeper_keeps_the_controller(
     await asyncio.to_thread(own_zookeeper.start)
     assert len(await during) == 1  # created, or failed with an error: no call waits for ever
     await network.create("v")
+    await eventually_async(network.is_settled)
     assert (await network.state(network.active())).leader_epoch >= before.leader_epoch

@@ -168,10 +168,13 @@ async def test_a_stated_place_is_no_warning(caplog: pytest.LogCaptureFixture) ->
 
 
 async def test_after_stop_nothing_is_left() -> None:
-    threads = threading.active_count()
+    def watching() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "ottla-loop-watch"]
+
+    assert watching() == []
     monitor = StallMonitor(StallStatistics())
     monitor.start()
-    assert threading.active_count() == threads + 1
+    assert len(watching()) == 1
     monitor.stop()
     monitor.stop()
-    assert threading.active_count() == threads
+    assert watching() == []

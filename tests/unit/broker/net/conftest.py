@@ -15,4 +15,6 @@ def no_callback_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """An exception in a callback of the loop is only logged; here it fails the test."""
     yield
     logged = caplog.get_records("call")
-    assert not [record.getMessage() for record in logged if record.name == "asyncio"]
+    messages = [record.getMessage() for record in logged if record.name == "asyncio"]
+    # Debug mode also says how long a callback took, on a busy machine.
+    assert not [each for each in messages if not each.startswith("Executing ")]

@@ -16,6 +16,7 @@ from ottla.broker.net import output as output_module
 from ottla.broker.net.output import Output, TurnLimit
 from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.requests import held_responses as held_module
+from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.held_responses import MAX_HELD
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.message import Message
@@ -245,7 +246,12 @@ async def held_responses(network: Network) -> int:
     return sends
 
 
-async def test_responses_to_requests_that_came_together_leave_together() -> None:
+async def test_responses_to_requests_that_came_together_leave_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
+    monkeypatch.setattr(channel_module, "IN_A_ROW_SECONDS", 60.0)
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)
     async with running_network() as network:
         assert await held_responses(network) < 20
 

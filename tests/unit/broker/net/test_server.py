@@ -46,7 +46,7 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
         waiting.append(context)
         return DEFERRED
 
-    async with running_network(entry(METADATA, "Metadata", wait), max_idle_ms=60) as network:
+    async with running_network(entry(METADATA, "Metadata", wait), max_idle_ms=500) as network:
         busy = await network.connect()
         busy.send(metadata_request())
         idle = await network.connect()

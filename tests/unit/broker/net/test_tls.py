@@ -166,7 +166,7 @@ async def test_requests_are_handled_that_came_before_the_client_closed(
 async def test_a_client_that_stops_within_a_record_is_idle(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
-    async with running_network(max_idle_ms=60, **tls_options) as network:
+    async with running_network(max_idle_ms=500, **tls_options) as network:
         sock = network.raw_socket()
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         tls = certificates.client_context().wrap_bio(

@@ -180,9 +180,10 @@ async def test_what_is_not_http_is_closed(nonsense: bytes) -> None:
 
 
 async def test_slow_clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_module, "REQUEST_TIMEOUT_SECONDS", 0.03)
     async with running_network() as network, running_endpoint(network) as endpoint:
-        responses = await asyncio.gather(*(endpoint.send(b"GET /hea") for _ in range(5)))
+        with monkeypatch.context() as patch:
+            patch.setattr(http_module, "REQUEST_TIMEOUT_SECONDS", 0.03)
+            responses = await asyncio.gather(*(endpoint.send(b"GET /hea") for _ in range(5)))
         assert responses == [""] * 5
         assert (await endpoint.get("/healthz"))[1] == "ok\n"
 

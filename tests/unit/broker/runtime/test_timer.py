@@ -23,7 +23,8 @@ class TestTimer:
             if len(ran) == 5:
                 done.set_result(None)
 
-        for delay_ms in (90, 1, 70, 0, 30):
+        # 0 before 1: a millisecond may pass between the two calls.
+        for delay_ms in (90, 0, 70, 1, 30):
             timer.schedule(delay_ms, lambda delay_ms=delay_ms: note(delay_ms))
         assert ran == []
         await done
@@ -113,9 +114,9 @@ class TestTimer:
     async def test_nothing_runs_after_close(self) -> None:
         timer = Timer()
         ran: list[int] = []
+        timer.schedule(0, lambda: ran.append(0))
         timer.schedule(1, lambda: (ran.append(1), timer.close()))
         timer.schedule(2, lambda: ran.append(2))
-        timer.schedule(0, lambda: ran.append(0))
         await asyncio.sleep(0.02)
         timer.schedule(0, lambda: ran.append(3))
         await asyncio.sleep(0.005)

@@ -43,7 +43,7 @@ async def test_a_call_that_waited_uses_the_new_client(
     assert isinstance(store, ZooKeeperStore)
     await store.create("/a")
     await store.get_many(["/a", "/a"])  # now it is known whether the server reads many at once
-    monkeypatch.setattr(store.session, "_call_timeout_ms", 2_000)
+    monkeypatch.setattr(store.session, "_call_timeout_ms", 60_000)
     notified: list[str] = []
     store.on_session(notified.append)
     await asyncio.to_thread(store.session.kazoo().stop)  # as it ends when its thread fails

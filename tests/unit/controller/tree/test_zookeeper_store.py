@@ -157,9 +157,13 @@ async def test_outage_is_waited_out_without_blocking_the_loop(
     await store.close()
 
 
-async def test_calls_give_up_in_time(own_zookeeper: ZooKeeperProcess) -> None:
-    store = await opened(own_zookeeper.connect, call_timeout_ms=200, session_timeout_ms=60_000)
+async def test_calls_give_up_in_time(
+    own_zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(own_zookeeper.connect, session_timeout_ms=60_000)
     await store.create("/paused")
+    usual_ms = store.session._call_timeout_ms
+    monkeypatch.setattr(store.session, "_call_timeout_ms", 200)
     own_zookeeper.pause()
     try:
         for call in (
@@ -174,6 +178,7 @@ async def test_calls_give_up_in_time(own_zookeeper: ZooKeeperProcess) -> None:
                 await call
     finally:
         own_zookeeper.resume()
+    monkeypatch.setattr(store.session, "_call_timeout_ms", usual_ms)
     await eventually_async(lambda: store.session._in_flight == 0)  # what was in flight is completed
     assert await store.exists("/paused") is not None
     await store.close()
