@@ -173,7 +173,7 @@ def test_the_others_take_over_when_members_are_killed(bootstrap: str, topic: str
         )
 
     def wait_until_shared() -> None:
-        eventually(is_shared, lambda: [member.partitions for member in alive])
+        eventually(is_shared, lambda: [member.partitions for member in alive], seconds=180)
 
     try:
         wait_until_shared()

@@ -117,7 +117,7 @@ def java_client(port: int, commands: str, directory: Path) -> tuple[list[str], l
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[tuple[ZooKeeperProcess, ZooKeeperProcess]]:
-    with start_zookeeper(tmp_path) as apache, start_ottla_zookeeper(tmp_path) as ours:
+    with start_zookeeper(tmp_path) as apache, start_ottla_zookeeper(tmp_path, 2_000) as ours:
         yield apache, ours
 
 
@@ -164,14 +164,14 @@ def test_a_kafka_broker_and_ours_form_a_cluster_on_it(tmp_path: Path) -> None:
                 tmp_path / "kafka",
                 zookeeper=zookeeper.connect,
                 broker_id=1,
-                zookeeper_session_timeout_ms=2000,
+                zookeeper_session_timeout_ms=18_000,
                 inter_broker_protocol_version="3.9",
             )
         )
         settings = {
             "broker.id": "2",
             "zookeeper.connect": zookeeper.connect,
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": "18000",
             "inter.broker.protocol.version": "3.9",
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": "1",

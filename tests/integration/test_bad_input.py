@@ -11,7 +11,7 @@ import pytest
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def test_topics_and_records_are_kept(tmp_path: Path) -> None:
 
     zookeeper = OttlaZooKeeperProcess(first.data_directory, {}, ())
     zookeeper.start()
-    settings = {"zookeeper.connect": zookeeper.connect, "zookeeper.session.timeout.ms": "2000"}
+    settings = {"zookeeper.connect": zookeeper.connect, "zookeeper.session.timeout.ms": "18000"}
     second = BrokerProcess(tmp_path / "second", {"broker.id": "2", **settings})
     try:
         grown = BrokerProcess(tmp_path / "first", {"broker.id": "1", **settings})

@@ -119,7 +119,7 @@ def test_what_old_producers_send_is_read_by_new_and_old_consumers(
 
 def test_topic_that_does_not_exist(client: BlockingClient) -> None:
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        client.leader(TopicPartition("nowhere", 0), timeout_ms=300)
+        client.leader(TopicPartition("nowhere", 0), timeout_ms=1_400)
 
 
 def test_coordinator_is_found(client: BlockingClient) -> None:

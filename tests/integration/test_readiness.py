@@ -65,7 +65,7 @@ async def test_while_it_waits_for_zookeeper_and_after(tmp_path: Path) -> None:
     server = broker(
         tmp_path,
         zookeeper_connect=f"127.0.0.1:{port}",
-        zookeeper_session_timeout_ms=2000,
+        zookeeper_session_timeout_ms=18_000,
         zookeeper_connection_timeout_ms=60_000,
     )
     starting = spawn(server.start(), name="start")
@@ -75,7 +75,7 @@ async def test_while_it_waits_for_zookeeper_and_after(tmp_path: Path) -> None:
     await until(server, waiting[1])
     assert "ottla_ready 0.0" in (await get(server, "/metrics"))[1]
     assert await get(server, "/healthz") == (200, "ok\n")
-    zookeeper = ZooKeeperServer(tick_time_ms=100)
+    zookeeper = ZooKeeperServer(tick_time_ms=1000)
     await zookeeper.start(port=port)
     await starting
     assert await get(server, "/readyz") == (200, "ok\n")

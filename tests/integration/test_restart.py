@@ -16,7 +16,7 @@ def write(broker: BrokerProcess, prefix: str) -> None:
 
 
 def kept(broker: BrokerProcess, count: int) -> list[str]:
-    values = read_from_start(broker.bootstrap, "kept", count, seconds=10)
+    values = read_from_start(broker.bootstrap, "kept", count, seconds=60)
     return [str(value, "utf-8") for value in values if value is not None]
 
 

@@ -22,6 +22,7 @@ def finish(workers: ShareWorkers, values: list[str]) -> None:
     eventually(
         lambda: not workers.history.unfinished(values),
         lambda: (workers.history.problems(values)[:10], workers.errors[-10:]),
+        seconds=180.0,  # records of a broker that is killed stay locked for 30 s
     )
 
 

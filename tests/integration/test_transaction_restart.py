@@ -40,6 +40,6 @@ def test_a_start_writes_the_markers_of_committed_transactions(
             }
         )
         consumer.assign([TopicPartition("t", 0, 0)])
-        messages = consumer.consume(len(VALUES), timeout=10)
+        messages = consumer.consume(len(VALUES), timeout=60)
         consumer.close()
     assert [message.value() for message in messages] == VALUES

@@ -117,7 +117,6 @@ class Client:
 @pytest.fixture
 def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
     process = OttlaZooKeeperProcess(tmp_path, {}, ())
-    process.tick_time_ms = 1000
     process.start()
     try:
         yield process

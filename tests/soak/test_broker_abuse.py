@@ -81,6 +81,8 @@ class GoodClient(threading.Thread):
         super().__init__(name="good-client")
         self._producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 0})
         self._consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "good"})
+        # Its connection to the coordinator is there before connections are counted.
+        self._consumer.committed([TopicPartition("good", 0)], DEADLINE_SECONDS)
         self._consumer.assign([TopicPartition("good", 0, OFFSET_BEGINNING)])
         self._ended = threading.Event()
         self.turns = 0

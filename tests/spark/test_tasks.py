@@ -97,11 +97,11 @@ def test_a_topic_that_is_deleted_between_the_plan_and_the_task(
     broker: BrokerProcess, new_topic: NewTopicName
 ) -> None:
     topic = new_topic("gone")
-    options = source(broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="500ms")
+    options = source(broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="2400ms")
     with pytest.raises(ConnectorError, match=rf"KAFKA_DATA_LOSS.*{topic}-0 is not there any more"):
         values(batches(options, 0, 5))
     tolerant = source(
-        broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="500ms", failOnDataLoss="false"
+        broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="2400ms", failOnDataLoss="false"
     )
     assert values(batches(tolerant, 0, 5)) == []
 
@@ -119,8 +119,8 @@ def test_an_advertised_listener_that_cannot_be_reached(tmp_path: Path) -> None:
         options = source(
             broker.bootstrap,
             "t",
-            kafka_default_api_timeout_ms="500",
-            kafkaConsumer_pollTimeoutMs="500ms",
+            kafka_default_api_timeout_ms="2400",
+            kafkaConsumer_pollTimeoutMs="2400ms",
         )
         advice = (
             rf"127\.0\.0\.1:9 is none of kafka\.bootstrap\.servers \({broker.bootstrap}\) but the "
@@ -143,7 +143,7 @@ def test_a_topic_created_again_between_the_plan_and_the_task(
     topic = new_topic("replaced")
     create_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, [Sent(b"old")] * 5)
-    options = source(broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="500ms")
+    options = source(broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="2400ms")
     with cluster_of(options) as cluster:
         ids = cluster.topic_ids([topic])
     delete_topic(broker.bootstrap, topic)
