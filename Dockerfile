@@ -4,7 +4,8 @@
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
-# Kerberos is built against the system's headers; --build-arg EXTRAS= leaves all extras out.
+# Of pyproject.toml; also tiered and otel. Kerberos is built against the system's headers;
+# --build-arg EXTRAS= leaves all extras out.
 ARG EXTRAS=kerberos,keystores,oauth
 RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev python3-dev ;; esac
@@ -14,8 +15,8 @@ RUN python3 -m venv /opt/ottla
 COPY deploy/image/*.txt ./
 RUN pip="/opt/ottla/bin/pip install --no-cache-dir --require-hashes" \
     && $pip -r constraints.txt \
-    && case ",${EXTRAS}," in *,keystores,*|*,oauth,*) $pip -r constraints-oauth.txt ;; esac \
-    && case ",${EXTRAS}," in *,kerberos,*) $pip -r constraints-kerberos.txt ;; esac
+    && for extra in $(echo "${EXTRAS}" | sed s/keystores/oauth/ | tr , ' '); do \
+        $pip -r "constraints-$extra.txt" || exit 1; done
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY ottla ottla
 COPY protocol protocol
@@ -39,7 +40,7 @@ RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \
     && install -d -o ottla -g ottla /var/lib/ottla
 COPY --from=build /opt/ottla /opt/ottla
-# Under Kafka's names, which OTTLA_... ones go before: a user of the image may set either.
+# Under Kafka's names, which OTTLA_... ones override: a user of the image may set either.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \

@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml tools/bootstrap.py
 demo: $(STAMP) ## broker, real client, consumer group and Spark job on real data, checked
 	@$(RUN) scripts/demo.py
 
-test: lint ## everything that CI runs
+test: lint ## everything that CI runs for a change
 	@$(RUN) tools/run_tests.py
 
 test-asyncio-debug: $(STAMP) ## the broker's and the controller's unit tests in asyncio's debug mode
@@ -27,7 +27,7 @@ test-asyncio-debug: $(STAMP) ## the broker's and the controller's unit tests in 
 test-compiled: $(STAMP) ## the record modules compiled with mypyc (C compiler) under their own tests
 	@$(RUN) tools/run_tests.py --compiled
 
-test-fast: $(STAMP) ## unit tests only, no Java, no other process
+test-fast: $(STAMP) ## unit, property and tidy tests, without Java
 	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy
 
 compat: $(STAMP) ## pinned real clients; writes docs/compatibility.md (ARGUMENTS=--both: on Apache Kafka 3.9.1, too)
@@ -197,8 +197,8 @@ COMPILE := pip compile --quiet --upgrade --generate-hashes --universal --python-
 
 constraints: ## write deploy/image/constraints*.txt with the newest versions (uv)
 	@$(UV) $(COMPILE) pyproject.toml deploy/image/build.in -o deploy/image/constraints.txt
-	@$(UV) $(COMPILE) deploy/image/oauth.in -o deploy/image/constraints-oauth.txt
-	@$(UV) $(COMPILE) deploy/image/kerberos.in -o deploy/image/constraints-kerberos.txt
+	@for extra in kerberos oauth otel tiered; do \
+		$(UV) $(COMPILE) deploy/image/$$extra.in -o deploy/image/constraints-$$extra.txt || exit 1; done
 
 clean: ## remove the environment and every cache
 	@rm -rf $(ENVIRONMENT) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -1,4 +1,3 @@
-
 import pytest
 
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
