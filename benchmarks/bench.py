@@ -118,16 +118,21 @@ WORKS = [
 
 def once(work: Work, target: targets.Target, scale: float) -> Measurements:
     """The figures of one round; a measurement that fails is printed and has none."""
-    begun, before = time.perf_counter(), machine.client_seconds()
+    begun, before = time.perf_counter(), client_seconds(target)
     try:
         found = work.run(target, scale)
     except Exception:
         print(f"  {target.name}: {work.name} FAILED\n{traceback.format_exc()}", flush=True)
         return {}
     taken = time.perf_counter() - begun
-    share = (machine.client_seconds() - before) / taken / (os.cpu_count() or 1)
+    share = (client_seconds(target) - before) / taken / (os.cpu_count() or 1)
     print(f"  {target.name}: {work.name}, {taken:.0f} s, clients {share:.0%}", flush=True)
     return found | {f"{work.name}: clients' share of the processors, %": share * 100}
+
+
+def client_seconds(target: targets.Target) -> float:
+    """Processor time of the clients; brokers that were stopped are none."""
+    return machine.client_seconds() - target.ended_seconds
 
 
 def agree(before: Measurements, after: Measurements) -> bool:

@@ -29,6 +29,12 @@ def end_on_sigterm() -> None:
 
 
 def client_seconds() -> float:
-    """Processor time of this process and of the clients that it has started and waited for."""
+    """Processor time of this process and of the processes that it has started and waited for."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return times.user + times.system + children_seconds()
+
+
+def children_seconds() -> float:
+    """Processor time of the processes that this one has started and waited for."""
+    times = os.times()
+    return times.children_user + times.children_system

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks import machine
 from tests.doubles import apache_kafka
 from tests.doubles.certificates import Certificates
 
@@ -38,6 +39,8 @@ class Target(ABC):
         self.tls_port = apache_kafka.free_port()
         self._certificates: Certificates | None = None
         self.started_at = 0.0
+        #: Processor time of the processes of this broker that were stopped.
+        self.ended_seconds = 0.0
         self.round = 0  # of the line that is being measured; for names that must be new
         self.process: psutil.Process | None = None
         self._popen: subprocess.Popen[bytes] | None = None
@@ -105,6 +108,7 @@ class Target(ABC):
     def stop(self) -> None:
         if self._popen is None:
             return
+        before = machine.children_seconds()
         self._popen.terminate()
         try:
             self._popen.wait(30)
@@ -112,6 +116,7 @@ class Target(ABC):
             self._popen.kill()
             self._popen.wait()
         self._popen = None
+        self.ended_seconds += machine.children_seconds() - before
 
     def processor_seconds(self) -> float:
         assert self.process is not None
