@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.broker.metrics.statistics import TIME_BUCKETS, MetricsRegistry
+from ottla.broker.metrics.telemetry.exported import MAX_SERIES
 from ottla.broker.metrics.topic_statistics import MAX_TOPICS, OTHER_TOPICS
 from ottla.broker.share.statistics import MAX_GROUPS, OTHER_GROUPS
 from ottla.broker.testing.embedded import Broker
@@ -37,8 +38,9 @@ This page is generated from a running broker and from the names of a running Apa
 - Series by topic (label `topic`): at most {MAX_TOPICS:,} topics on one broker, as Prometheus keeps
   each in its memory. The others are counted together as `{OTHER_TOPICS}`. As in Kafka, the counters
   of a topic end with its last replica on the broker.
-- There are no series by partition except for the lag of groups, and none by client: they have no
-  bound. The console, `ottla topics describe` and `ottla log-dirs --partitions` show them.
+- There are no series by partition except for the lag of groups, and none by client except for the
+  metrics that clients push (KIP-714; at most {MAX_SERIES:,}): they would have no bound.
+  The console, `ottla topics describe` and `ottla log-dirs --partitions` show them.
 - Histograms have the buckets {", ".join(f"{each:g}" for each in TIME_BUCKETS)} seconds.
 - A broker reads its metrics in slices of 2 ms, between which it serves clients, and makes the text
   in a worker thread.

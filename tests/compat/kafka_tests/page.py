@@ -39,7 +39,7 @@ settings and new topics and metrics reporters of a test are called in its JVM. S
 process have the names of Kafka's there. A remote storage manager that does nothing is a directory.
 OpenSSL accepts SHA-1 in these runs, as Kafka's tests sign their certificates with it, and brokers
 have `--ignore-unknown` for the settings that tests invent. The tests of Kerberos start a key
-distribution center in their JVM; Ottla needs `pip install 'ottla[kerberos]'` for them. A test that
+distribution center in their JVM; Ottla needs the extra `kerberos` for them. A test that
 reads or changes something else in the JVM of the broker cannot run; the page names it with the
 reason.
 
