@@ -177,7 +177,7 @@ def test_a_second_interrupt_kills_a_job_that_ignores_the_first(tmp_path: Path) -
                     return False
             return True
 
-        eventually(is_killed)
+        eventually(is_killed, pause_seconds=0.5)
         assert process.wait(30) == 137
     finally:
         process.kill()
