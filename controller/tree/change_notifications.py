@@ -61,7 +61,6 @@ class ChangeNotifications:
         self._created = dict.fromkeys(parents, 0)
         self._watches: list[WatchHandle] = []
         self._processing: Cancellable | None = None
-        self._busy = False
         self._again = False
         self._stopped = False
 
@@ -84,8 +83,7 @@ class ChangeNotifications:
 
     def _read_again(self) -> None:
         self._again = True
-        if not self._busy and not self._stopped:
-            self._busy = True
+        if self._processing is None and not self._stopped:
             self._processing = self._runtime.spawn(self._process_pending(), name=self._name)
 
     async def _process_pending(self) -> None:
@@ -100,7 +98,7 @@ class ChangeNotifications:
             logger.warning("Failed to read %s, retrying: %s", self._name, error)
             self._runtime.call_later(RETRY_MS, self._read_again)
         finally:
-            self._busy = False
+            self._processing = None
 
     async def _process_parent(self, parent: str) -> None:
         created = _created_children(await self._store.exists(parent))
