@@ -12,7 +12,6 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.controller.tree import znodes
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import (
@@ -428,10 +427,6 @@ class TransactionalProducer(Producer):
         )
         return None if response is None else True
 
-    def _has_topic(self) -> bool:
-        """A DeleteTopics request that the client had given up may be handled later."""
-        return znodes.topic_path(self.topic) in self.world.ensemble.tree.nodes
-
     async def until_known(self, request: Any, code_of: Any, group: str | None = None) -> Any:
         """The response without an error; None when the error is fatal."""
         own = (self.name, TRANSACTION)
@@ -453,7 +448,9 @@ class TransactionalProducer(Producer):
                 return response
             if code in FATAL or code == ErrorCode.OPERATION_NOT_ATTEMPTED:
                 return None
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._has_topic():
+            # A DeleteTopics request that the client had given up may be handled later.
+            has_topic = self.world.ensemble.has_topic(self.topic)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not has_topic:
                 return None
             # The code may be where the client does not look for it.
             self.client.state.forget_coordinator(*((group, GROUP) if group else own))

@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replication import log_cleaner
-from ottla.controller.tree import znodes
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (
@@ -91,7 +90,7 @@ class CompactionTroubles:
                 wait(POLL_SECONDS)
 
     def _exists(self) -> bool:
-        return znodes.topic_path(PASSING_TOPIC) in self.world.ensemble.tree.nodes
+        return self.world.ensemble.has_topic(PASSING_TOPIC)
 
     def _log(self, node: Node) -> Any:
         server: Any = node.server

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.controller.tree import znodes
 from ottla.protocol.client.operations import CoordinatorOf, Versions
 from ottla.protocol.client.operations import Node as To
 from ottla.protocol.errors import ErrorCode
@@ -178,7 +177,7 @@ class DeletionTroubles:
         return reason is None
 
     def _exists(self) -> bool:
-        return znodes.topic_path(PASSING_TOPIC) in self.world.ensemble.tree.nodes
+        return self.world.ensemble.has_topic(PASSING_TOPIC)
 
     async def _write(self) -> int:
         """Records with acks=all; returns the end of what is acknowledged."""

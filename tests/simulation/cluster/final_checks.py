@@ -37,7 +37,7 @@ class FinalChecks:
         return [
             name
             for name in (TOPIC, UNCLEAN_TOPIC, IDLE_TOPIC, *REMOTE_TOPICS, *INTERNAL_TOPICS)
-            if znodes.topic_path(name) in self.world.ensemble.tree.nodes
+            if self.world.ensemble.has_topic(name)
         ]
 
     def _assignments(self, topic: str) -> dict[int, tuple[int, ...]]:

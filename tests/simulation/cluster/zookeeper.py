@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.embedded_tree import EmbeddedTree
 from ottla.controller.tree.store import (
@@ -55,6 +56,9 @@ class Ensemble:
     def session_of(self, process: Process) -> Session | None:
         found = [each for each in self.sessions if each.process is process]
         return found[-1] if found else None
+
+    def has_topic(self, topic: str) -> bool:
+        return znodes.topic_path(topic) in self.tree.nodes
 
 
 class Session:
