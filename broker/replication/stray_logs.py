@@ -29,6 +29,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import StorageError
 from ottla.storage.files.layout import STRAY_DIRECTORY_SUFFIX
+from ottla.storage.files.set_aside import Note, Reason
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -276,7 +277,7 @@ def _decoded(
 
 def _rename(logs: LogManager, log: Log, reason: str) -> bool:
     try:
-        logs.delete_async(log.topic, log.partition, stray=True)
+        logs.delete_async(log.topic, log.partition, note=Note(Reason.UNKNOWN, reason))
     except StorageError as error:
         logger.error("Failed to rename stray log %s (%s): %s", log.name, reason, error)
         return False

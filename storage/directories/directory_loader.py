@@ -23,6 +23,7 @@ from ottla.storage.files.layout import (
 )
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.files.set_aside import of_directory
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.recovery.load_progress import DirectoryProgress, bytes_to_recover
@@ -34,9 +35,9 @@ ConfigOf = Callable[[str], LogConfig]
 
 
 class LoadedDirectory:
-    """The logs of a log directory, its future logs, and the paths of stray logs."""
+    """The logs of a log directory and its future logs."""
 
-    __slots__ = ("clean", "directory", "future", "logs", "strays")
+    __slots__ = ("clean", "directory", "future", "logs")
 
     def __init__(self, directory: LogDirectory, clean: bool) -> None:
         self.directory = directory
@@ -44,7 +45,6 @@ class LoadedDirectory:
         self.logs: dict[tuple[str, int], Log] = {}
         #: More than one of a partition, if a move was interrupted and requested again.
         self.future: list[Log] = []
-        self.strays: list[str] = []
 
 
 class _Checkpoints(NamedTuple):
@@ -113,8 +113,9 @@ def _load(
         if suffix == DELETE_DIRECTORY_SUFFIX:
             deletions.add(path, 0, is_directory=True)
         elif suffix == STRAY_DIRECTORY_SUFFIX:
-            logger.warning("Ignoring stray log %s, it is not a replica of this broker", path)
-            loaded.strays.append(path)
+            if (found := of_directory(fs, path)) is not None:
+                logger.warning("Log %s is set aside (%s): %s", path, found.reason, found.detail)
+                directory.note_set_aside([found])
         else:
             key = (topic, partition)
             is_future = suffix == FUTURE_DIRECTORY_SUFFIX

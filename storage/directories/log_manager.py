@@ -34,6 +34,7 @@ from ottla.storage.files.layout import (
 )
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
+from ottla.storage.files.set_aside import Note, Reason
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.flush import FlushLater
@@ -51,6 +52,10 @@ Key = tuple[str, int]
 def _run_in_order(jobs: Sequence[Callable[[], None]]) -> None:
     for job in jobs:
         job()
+
+
+def _second(kept: Log) -> Note:
+    return Note(Reason.SECOND_COPY, f"{kept.path} has the partition, too, and more records")
 
 
 class LogManager:
@@ -148,7 +153,7 @@ class LogManager:
                 kept, rest, are_equal = choose_current(other, log)
                 self._logs[key] = kept
                 with suppress(LogDirectoryOffline):  # then it is renamed at the next start
-                    self._retirements.retire(rest, now_ms, stray=not are_equal)
+                    self._retirements.retire(rest, now_ms, None if are_equal else _second(kept))
 
     def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
         """Takes one future log of a partition; deletes what interrupted moves have left."""
@@ -296,11 +301,11 @@ class LogManager:
             )
 
     def delete_async(
-        self, topic: str, partition: int, now_ms: int = 0, *, stray: bool = False
+        self, topic: str, partition: int, now_ms: int = 0, note: Note | None = None
     ) -> None:
         """Removes the log and renames its directory; `purge` deletes it later.
 
-        With `stray` the directory is renamed to `-stray` and kept. Slices stay readable. Does
+        With a note the log is set aside: renamed to `-stray` and kept. Slices stay readable. Does
         nothing when there is no such log. Raises LogDirectoryOffline. Without space or memory for
         the rename it is retried, and the partition is not created again before. A future log whose
         directory has failed is left there: it is no replica.
@@ -311,7 +316,7 @@ class LogManager:
         log = self._logs.pop(key, None)
         if log is not None:
             self._placement.changed()
-            self._retirements.retire(log, now_ms, stray=stray)
+            self._retirements.retire(log, now_ms, note)
 
     # --- moving between directories ----------------------------------------------------------
 

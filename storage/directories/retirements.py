@@ -1,4 +1,4 @@
-"""Renames the directories of deleted logs, so that the next start deletes or ignores them."""
+"""Renames the directories of logs that are deleted or set aside."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ottla.storage.files.layout import (
     UniqueName,
     unique_directory_name,
 )
+from ottla.storage.files.set_aside import Note, SetAside, write_note
 from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.storage")
 
 
 class Retirements:
-    """Gives the directories of released logs the suffix `-delete` or `-stray`.
+    """Gives the directories of released logs the suffix `-delete`, or `-stray` with a note.
 
     A new name needs space in the log directory, and memory. While these are lacking the log is
     deleted already, and its directory is renamed later; Kafka takes the log directory offline.
@@ -37,18 +38,23 @@ class Retirements:
         # For a rename: free space may be checked in a worker thread while a log is deleted.
         self._lock = Lock()
         # By the path as it is now: bounded by the directories that are there.
-        self._waiting: dict[str, tuple[Log, int, bool]] = {}
+        self._waiting: dict[str, tuple[Log, int, Note | None]] = {}
 
-    def retire(self, log: Log, now_ms: int, *, stray: bool = False) -> None:
-        """Releases the log and renames its directory, now or later. Raises LogDirectoryOffline."""
+    def retire(self, log: Log, now_ms: int, note: Note | None = None) -> None:
+        """Releases the log and renames its directory, now or later. Raises LogDirectoryOffline.
+
+        With a note the log is set aside and stays; without one it is deleted after
+        `file.delete.delay.ms`.
+        """
         log.release()
         path = log.path
         try:
             with self._lock:
-                self._waiting[path] = (log, now_ms, stray)
+                self._waiting[path] = (log, now_ms, note)
                 self._finish(path)
         except (DiskFull, ResourceExhausted) as error:
-            logger.warning("Failed to rename %s, which is deleted, retrying: %s", path, error)
+            done = "deleted" if note is None else "set aside"
+            logger.warning("Failed to rename %s, which is %s, retrying: %s", path, done, error)
 
     def finish_all_of(self, topic: str, partition: int) -> None:
         """Renames what waits of a partition: the next start must not find two logs of it.
@@ -62,13 +68,15 @@ class Retirements:
                         self._finish(path)
 
     def _finish(self, path: str) -> None:
-        log, now_ms, stray = self._waiting[path]
+        log, now_ms, note = self._waiting[path]
         directory = log.log_directory
-        suffix = STRAY_DIRECTORY_SUFFIX if stray else DELETE_DIRECTORY_SUFFIX
+        suffix = DELETE_DIRECTORY_SUFFIX if note is None else STRAY_DIRECTORY_SUFFIX
         name = unique_directory_name(log.topic, log.partition, self._unique_name(), suffix)
         renamed = f"{directory.path}/{name}"
         try:
             directory.check_online()
+            if note is not None:
+                write_note(self._fs, path, note)
             self._fs.replace(path, renamed)
         except OSError as error:
             raise directory.write_failed(error) from error
@@ -77,9 +85,13 @@ class Retirements:
                 del self._waiting[path]
         del self._waiting[path]
         log.move_to(renamed)
-        if not stray:
+        if note is None:
             due_ms = now_ms + log.config.file_delete_delay_ms
             self._deletions.add(renamed, due_ms, is_directory=True)
+        else:
+            log.log_directory.note_set_aside(
+                [SetAside(renamed, log.topic, log.partition, *note[:3], note.set_aside_ms, None)]
+            )
 
     def retry(self) -> None:
         """Renames what could not be renamed before."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
 from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.set_aside import SetAside
 
 logger = logging.getLogger("ottla.storage")
 
@@ -46,6 +47,7 @@ class LogDirectory:
         "fs",
         "last_free_bytes",
         "path",
+        "set_aside",
         "write_recovery_points",
     )
 
@@ -55,6 +57,8 @@ class LogDirectory:
         self.append_error: StorageError | None = None
         #: As last measured; None before that, and while the directory is offline.
         self.last_free_bytes: int | None = None
+        #: What was set aside on this disk and is still there (`note_set_aside`).
+        self.set_aside: list[SetAside] = []
         self._exhausted_lately = self._exhausted_logged = False
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
@@ -148,6 +152,20 @@ class LogDirectory:
                 reason,
             )
         return DiskFull(self.path, reason)
+
+    def note_set_aside(self, items: Iterable[SetAside]) -> None:
+        """Adds logs and files that were set aside, for the faults that the broker reports."""
+        known = {item.path for item in self.set_aside}
+        self.set_aside += [item for item in items if item.path not in known]
+
+    def forget_restored(self) -> None:
+        """Drops what `ottla log set-aside` has taken back or discarded.
+
+        May run in a worker thread. Raises OSError.
+        """
+        gone = {item.path for item in tuple(self.set_aside) if not self.fs.exists(item.path)}
+        if gone:
+            self.set_aside = [item for item in self.set_aside if item.path not in gone]
 
     def free_bytes(self) -> int | OSError:
         """The free bytes of the disk, or the error of reading them. May run in a worker thread."""

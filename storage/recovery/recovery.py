@@ -27,6 +27,7 @@ from ottla.storage.files.layout import (
     offset_of_file,
     segment_file_name,
 )
+from ottla.storage.files.set_aside import of_files
 from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -96,6 +97,10 @@ class _Loader:
 
     def load(self) -> Log:
         names = clean_directory(self.fs, self.path)
+        directory = self.directory
+        directory.log_directory.note_set_aside(
+            of_files(names, self.path, directory.topic, directory.partition)
+        )
         expiration_ms = self.opening.producer_expiration_ms
         self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
         # One from before a compaction may have a transaction open whose marker is gone. Kafka keeps

@@ -17,6 +17,7 @@ from ottla.storage.errors import (
     LogDirectoryOffline,
     ResourceExhausted,
 )
+from ottla.storage.files.set_aside import Note, Reason
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, fetched, manager_on
 
@@ -175,13 +176,17 @@ def test_strays_are_kept_under_another_name(caplog: pytest.LogCaptureFixture) ->
     fs = MemoryFileSystem()
     manager = manager_on(fs)
     append(manager.get_or_create("t", 0, now_ms=NOW_MS), 3)
-    manager.delete_async("t", 0, NOW_MS, stray=True)
+    manager.delete_async("t", 0, NOW_MS, Note(Reason.TOPIC_GONE, "the topic is not in the tree"))
     manager.purge(NOW_MS * 2)
     again = manager_on(fs.after_kill())
     assert again.logs() == []
     (name,) = fs.list_directories("/disk")
     assert name.endswith("-stray")
     assert name in caplog.text
+    for found in (manager, again):
+        (item,) = found.directories.all[0].set_aside
+        assert (item.path, item.topic, item.partition) == (f"/disk/{name}", "t", 0)
+        assert (item.reason, item.detail) == (Reason.TOPIC_GONE, "the topic is not in the tree")
 
 
 # --- moving between directories ------------------------------------------------------------------

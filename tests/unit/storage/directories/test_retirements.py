@@ -6,6 +6,7 @@ import pytest
 
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
+from ottla.storage.files.set_aside import Note, Reason
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on
 
@@ -19,7 +20,7 @@ def deleted(code: int, *, stray: bool = False) -> tuple[MemoryFileSystem, LogMan
     manager = manager_on(fs, ("/a", "/b"))
     append(manager.get_or_create("t", 0, topic_id=TOPIC_ID, now_ms=NOW_MS), 3)
     fs.fail("replace", code, path_part="t-0", times=100)
-    manager.delete_async("t", 0, NOW_MS, stray=stray)
+    manager.delete_async("t", 0, NOW_MS, Note(Reason.TOPIC_GONE, "a test") if stray else None)
     return fs, manager
 
 

@@ -1,0 +1,74 @@
+"""The notes and names of what is set aside."""
+
+import pytest
+
+from ottla.storage.files.fs import replace_file
+from ottla.storage.files.set_aside import (
+    NOTE_FILE,
+    Note,
+    Reason,
+    aside_name,
+    of_directory,
+    of_files,
+    read_note,
+    set_file_aside,
+    write_note,
+)
+from tests.doubles.memory_file_system import MemoryFileSystem
+
+STRAY = "/disk/a.b-3." + "0" * 32 + "-stray"
+
+
+def test_a_note_is_read_back() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory(STRAY)
+    note = Note(Reason.SECOND_COPY, "/other has it, too", needs_attention=False, set_aside_ms=5)
+    write_note(fs, STRAY, note)
+    assert read_note(fs, STRAY) == note
+    found = of_directory(fs, STRAY)
+    assert found is not None
+    assert (found.topic, found.partition, found.base_offset) == ("a.b", 3, None)
+    assert found[3:7] == note
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"reason": "x"}', b'{"reason": "replaced"}', b"1" * 70_000],
+)
+def test_a_damaged_note_hides_no_log(content: bytes) -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory(STRAY)
+    replace_file(fs, f"{STRAY}/{NOTE_FILE}", content, sync=False)
+    note = read_note(fs, STRAY)
+    assert note.reason is Reason.UNKNOWN
+    assert note.needs_attention
+
+
+def test_other_directories_are_not_set_aside() -> None:
+    fs = MemoryFileSystem()
+    for name in ("a-0", "a-0." + "0" * 32 + "-delete", "a-stray", "x"):
+        assert of_directory(fs, f"/disk/{name}") is None
+
+
+def test_a_file_keeps_its_bytes_and_says_why() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory("/disk/a-0")
+    name = f"{42:020d}.log"
+    for content in (b"first", b"second", b"third"):
+        replace_file(fs, f"/disk/a-0/{name}", content, sync=False)
+        set_file_aside(fs, f"/disk/a-0/{name}", Reason.AFTER_GAP)
+    found = of_files(fs.list_files("/disk/a-0"), "/disk/a-0", "a", 0)
+    assert sorted(item.path.rpartition("/")[2] for item in found) == sorted(
+        [
+            f"{name}.after-gap.set-aside",
+            f"{name}.after-gap.2.set-aside",
+            f"{name}.after-gap.3.set-aside",
+        ]
+    )
+    assert {(item.reason, item.base_offset) for item in found} == {(Reason.AFTER_GAP, 42)}
+
+
+def test_a_name_that_is_always_taken_ends() -> None:
+    taken = {"x.replaced.set-aside", *(f"x.replaced.{n}.set-aside" for n in range(2, 1000))}
+    with pytest.raises(OSError, match="discard"):
+        aside_name(taken, "x", Reason.REPLACED)
