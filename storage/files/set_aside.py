@@ -12,6 +12,7 @@ lists them, takes them back and discards them. There are two forms, and Kafka ig
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable
 from enum import StrEnum
@@ -118,6 +119,10 @@ def read_note(fs: FileSystem, directory: str) -> Note:
         )
     except FileNotFoundError:
         detail = "Kafka or an earlier version of Ottla renamed it"
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        detail = f"its {NOTE_FILE} is too large to be one"
     except (ValueError, KeyError, TypeError):
         detail = f"its {NOTE_FILE} cannot be read"
     return Note(Reason.UNKNOWN, detail)
