@@ -27,6 +27,7 @@ def main() -> None:
         descriptor_faults=arguments.descriptor_faults,
         kinds=arguments.kinds,
         later_kinds=arguments.later_kinds,
+        operator=arguments.operator,
         tiered=arguments.tiered,
     )
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
@@ -68,6 +69,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--kinds", default="", help="only these troubles, such as kill,full")
     parser.add_argument(
         "--later-kinds", action="store_true", help="also the troubles that older seeds do not have"
+    )
+    parser.add_argument(
+        "--operator", action="store_true", help="also what operators and their tools do"
     )
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")

@@ -82,7 +82,7 @@ def _log_manager(*arguments: Any, **named: Any) -> LogManager:
 
 def _open_store(_: BrokerConfig) -> Any:
     running = current_broker()
-    return running.node.world.ensemble.session(running.process)
+    return running.node.ensemble.session(running.process)
 
 
 def _passes(_: object) -> None: ...
@@ -136,6 +136,8 @@ class Node:
         self.ready = False
         self.starts = 0
         self.log_directories = LOG_DIRECTORIES
+        #: The ZooKeeper of its processes: another one by an operator's mistake.
+        self.ensemble = world.ensemble
         #: While a disk fails on purpose.
         self.may_lose_all_disks = False
 
@@ -221,7 +223,7 @@ class Node:
         running.process.keep((self.server, running))
         running.files.unmount()
         self.world.network.process_ended(running.process, power=power)
-        session = self.world.ensemble.session_of(running.process)
+        session = self.ensemble.session_of(running.process)
         if session is not None:
             session.died(at_once=False)
         if power and loses_unsynced:

@@ -14,6 +14,7 @@ from tests.simulation.cluster.flush_troubles import FlushTroubles
 from tests.simulation.cluster.leader_troubles import LeaderTroubles
 from tests.simulation.cluster.leadership_troubles import LeadershipTroubles
 from tests.simulation.cluster.node import Node
+from tests.simulation.cluster.operator_troubles import OperatorTroubles
 from tests.simulation.cluster.reassignment_troubles import ReassignmentTroubles
 from tests.simulation.cluster.settled import settles
 from tests.simulation.cluster.unfinished_troubles import UnfinishedTroubles
@@ -83,6 +84,7 @@ class Troubles:
         self.deletions = DeletionTroubles(world, self.admin, self.leaders)
         self.flushes = FlushTroubles(world, self.admin, self.disks, self.leaders)
         self.leaderships = LeadershipTroubles(world, self.admin, self.leaders)
+        self.operator = OperatorTroubles(world, self.admin, self.leaders)
         self.reassignments = ReassignmentTroubles(world, self.leaders)
         self.tiered = None if world.tiered is None else world.tiered.troubles(self)
         in_compaction = world.shape.later_kinds or IN_COMPACTION in world.shape.kinds
@@ -112,6 +114,8 @@ class Troubles:
         if self.world.shape.later_kinds:
             kinds += LATER
             kinds += () if self.tiered is None else self.tiered.later_kinds
+        if self.world.shape.operator:
+            kinds += OperatorTroubles.KINDS
         if self.world.shape.kinds:
             kinds = self.world.shape.kinds.split(",")
         others = [each for each in kinds if each in TOGETHER]
@@ -139,6 +143,8 @@ class Troubles:
             await getattr(self.flushes, kind)(node)
         elif hasattr(self.leaderships, kind):
             await getattr(self.leaderships, kind)(node)
+        elif kind in OperatorTroubles.KINDS:
+            await getattr(self.operator, kind)(node)
         elif hasattr(self.reassignments, kind):
             await getattr(self.reassignments, kind)(node)
         elif hasattr(self.compactions, kind):

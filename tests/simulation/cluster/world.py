@@ -57,6 +57,8 @@ class Shape(NamedTuple):
     #: The troubles that older seeds do not have, too.
     later_kinds: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    #: What operators and their tools do, too.
+    operator: bool = False
     #: Topics with tiered storage, and its troubles.
     tiered: bool = False
 

@@ -1,0 +1,308 @@
+"""What operators and their tools do to a cluster, without a request of the Kafka protocol.
+
+A directory twice in `log.dirs`, an old tool that rewrites the znode of a topic, a start against an
+older copy of ZooKeeper, garbage and missing files in a log directory, everything stopped at once.
+Played with `--operator` or `--kinds`. None of it may cost a record that is on a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.controller.tree.embedded_tree import Node as Znode
+from ottla.controller.tree.store import SetOp, StoreError
+from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX
+from tests.simulation.cluster.admin import TOPIC
+from tests.simulation.cluster.disk import File
+from tests.simulation.cluster.settled import settles
+from tests.simulation.cluster.waiting import until
+from tests.simulation.cluster.zookeeper import SESSION_TIMEOUT_SECONDS, Ensemble
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.admin import Admin
+    from tests.simulation.cluster.disk import Disk
+    from tests.simulation.cluster.leader_troubles import LeaderTroubles
+    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.world import World
+
+READY_SECONDS = 60
+# A start that is refused is tried again every second.
+REFUSED_SECONDS = 3
+# Until a controller has read what changed, or a new one all of it.
+NOTICED_SECONDS = 10
+# Derived from the segments, or checked against them.
+DERIVED = (
+    *(".index", ".timeindex", ".txnindex", ".snapshot"),
+    *("leader-epoch-checkpoint", "recovery-point-offset-checkpoint"),
+    *("log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"),
+)
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+CLEAN_FILE = ".kafka_cleanshutdown"
+
+
+class OperatorTroubles:
+    """One method for each; the cluster is as the operator wants it when it returns."""
+
+    KINDS = (
+        *("doubled_directory", "old_tool", "old_zookeeper", "garbage", "lost_checkpoints"),
+        *("missing_segment", "all_at_once"),
+    )
+
+    def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
+        self.world = world
+        self.admin = admin
+        self.leaders = leaders
+        self.random = Random(f"operator troubles {world.seed}")
+
+    async def doubled_directory(self, node: Node) -> None:
+        """`log.dirs` names a directory twice. The start is refused, and nothing changes on disk."""
+        await self._end(node)
+        before, settings = _contents(node.disk), node.settings
+        names = [*node.log_directories, self.random.choice(node.log_directories)]
+        self.random.shuffle(names)
+        if self.random.random() < 0.5:
+            names[-1] += "/"
+        node.settings = {**settings, "log.dirs": ",".join(names)}
+        node.start()
+        await asyncio.sleep(REFUSED_SECONDS)
+        if node.ready:
+            self.world.complain(f"{node.host} starts with log.dirs={','.join(names)}")
+        node.kill()
+        node.settings = settings
+        if _contents(node.disk) != before:
+            self.world.complain(f"{node.host}: a start that was refused has changed its disk")
+        await self._start(node)
+
+    async def old_tool(self, node: Node) -> None:
+        """A tool from before topic ids rewrites the znode of a topic, which loses its id."""
+        tree = self.world.ensemble.tree
+        path = znodes.topic_path(TOPIC)
+        found = tree.nodes.get(path)
+        topic_id = None if found is None else json.loads(found.data).get("topic_id")
+        if found is None or topic_id is None:
+            return
+        fields = json.loads(found.data)
+        written = {"version": 1, "partitions": fields["partitions"]}
+        session = tree.open_session()
+        with contextlib.suppress(StoreError):
+            tree.apply(session, [SetOp(path, json.dumps(written).encode())])
+        tree.end_session(session)
+        self.world.note(f"{path} has no topic id")
+        await asyncio.sleep(self.random.uniform(0, 3))
+        if self.random.random() < 0.7:
+            await self.leaders.depose(node)
+        if self.random.random() < 0.5:
+            await self._end(node)
+            await self._start(node)
+
+        def is_back() -> bool:
+            return bool(json.loads(tree.nodes[path].data).get("topic_id") == topic_id)
+
+        if not await until(is_back, NOTICED_SECONDS + SESSION_TIMEOUT_SECONDS):
+            now = json.loads(tree.nodes[path].data).get("topic_id")
+            self.world.complain(f"the topic id of {TOPIC} was {topic_id} and is {now}")
+        self._check_not_set_aside()
+
+    async def old_zookeeper(self, node: Node) -> None:
+        """A broker is started once against an older copy of ZooKeeper, which lacks the topic."""
+        await self._end(node)
+        before = _segments(node.disk)
+        node.ensemble = _older(self.world, self.random.random() < 0.5)
+        await self._start(node)
+        await asyncio.sleep(self.random.uniform(0, 8))
+        await self._end(node)
+        node.ensemble = self.world.ensemble
+        await self._start(node)
+        self._check_kept(node, before)
+
+    async def garbage(self, node: Node) -> None:
+        """Somebody's program writes into a file that is derived from the segments."""
+        await self._end(node)
+        ending = self.random.choice(DERIVED)
+        paths = sorted(path for path in _contents(node.disk) if path.endswith(ending))
+        for path in self.random.sample(paths, min(len(paths), 3)):
+            content = self._damaged(_contents(node.disk)[path])
+            self.world.note(f"{node.host}: garbage in {path}")
+            _write(node.disk, path, content)
+        await self._start(node)
+
+    async def lost_checkpoints(self, node: Node) -> None:
+        """The checkpoints of a broker are gone, or empty, or zeros, and it was killed."""
+        node.kill()
+        before = _segments(node.disk)
+        for path, content in _contents(node.disk).items():
+            if path.endswith(CHECKPOINTS):
+                _write(node.disk, path, self.random.choice([b"", bytes(len(content)), None]))
+        await self._start(node)
+        self._check_kept(node, before)
+
+    async def missing_segment(self, node: Node) -> None:
+        """An operator has moved a damaged segment away, as documents advise; then a crash, after
+        which the recovery point is not known."""
+        node.kill()
+        logs = [path for path in _segments(node.disk) if f"/{TOPIC}-" in path]
+        bases = {path.rpartition("/")[0] for path in logs}
+        inner = [
+            path
+            for folder in sorted(bases)
+            for path in sorted(each for each in logs if each.startswith(f"{folder}/"))[1:-1]
+        ]
+        if not inner:
+            await self._start(node)
+            return
+        chosen = self.random.choice(inner)
+        stem = chosen.removesuffix(".log")
+        for path in _contents(node.disk):
+            if path.startswith(f"{stem}.") and not path.endswith(".snapshot"):
+                _write(node.disk, path, None)
+        self.world.note(f"{node.host}: {chosen} is gone")
+        before = _segments(node.disk)
+        for path in _contents(node.disk):
+            if path.endswith(CHECKPOINTS[0]):
+                _write(node.disk, path, self.random.choice([b"", None]))
+        await self._start(node)
+        self._check_kept(node, before)
+        # The broker lacks what the operator took. A replica is repaired as docs/operations.md says.
+        await self._replace_replica(node, stem.rpartition("/")[0])
+
+    async def all_at_once(self, _node: Node) -> None:
+        """The machine goes down: all brokers, and maybe ZooKeeper, get SIGTERM together."""
+        nodes = list(self.world.nodes.values())
+        sessions = [self.leaders.session(each) for each in nodes]
+        if self.random.random() < 0.5:
+            for session in sessions:
+                if session is not None:
+                    session.cut(refuses=True)
+        await asyncio.gather(*(each.stop() for each in nodes if each.is_up))
+        await asyncio.sleep(self.random.uniform(0, SESSION_TIMEOUT_SECONDS * 2))
+        for session in sessions:
+            if session is not None:
+                session.heal()
+        for each in nodes:
+            if not each.is_up:
+                each.start()
+        await until(lambda: all(each.ready for each in nodes), READY_SECONDS)
+
+    # --- helpers ---------------------------------------------------------------------------
+
+    async def _end(self, node: Node) -> None:
+        """A clean stop, or a kill."""
+        if node.is_up and self.random.random() < 0.5:
+            await node.stop()
+        node.kill()
+
+    async def _start(self, node: Node) -> None:
+        if not node.is_up:
+            node.start()
+        if not await until(lambda: node.ready, READY_SECONDS) and node.is_up:
+            self.world.complain(f"{node.host} does not start")
+
+    async def _replace_replica(self, node: Node, folder: str) -> None:
+        """Stops the broker, removes the directory of one partition and starts it again."""
+        await settles(self.world)
+        if not self.leaders.disks.has_survivors(node):
+            return
+        node.kill()
+        for path in _contents(node.disk):
+            if path.startswith(f"{folder}/"):
+                _write(node.disk, path, None)
+        await self._start(node)
+
+    def _damaged(self, content: bytes) -> bytes:
+        """Bit flips, zeros, a truncation, or other bytes."""
+        kind, size = self.random.randrange(4), len(content)
+        if kind == 0 and size:
+            changed = bytearray(content)
+            for _ in range(self.random.randint(1, 8)):
+                changed[self.random.randrange(size)] ^= 1 << self.random.randrange(8)
+            return bytes(changed)
+        if kind == 1:
+            return bytes(size)
+        if kind == 2:
+            return content[: self.random.randint(0, size)]
+        return self.random.randbytes(self.random.randint(1, max(size, 16)))
+
+    def _check_kept(self, node: Node, before: dict[str, bytes]) -> None:
+        """Each segment that the broker had is there, or is set aside."""
+        now = _contents(node.disk)
+        aside = {path: each for path, each in now.items() if path.endswith(SET_ASIDE_SUFFIX)}
+        for path, content in before.items():
+            if now.get(path, b"").startswith(content):
+                continue
+            if any(each.startswith(content) for each in aside.values()):
+                continue
+            if not self._is_moved_on(node, path, len(content), now):
+                self.world.complain(f"{node.host}: {path} ({len(content)} bytes) is gone")
+
+    @staticmethod
+    def _is_moved_on(node: Node, path: str, size: int, now: dict[str, bytes]) -> bool:
+        """Whether a live segment is shorter because of the protocol: the end of a log that is not
+        committed may be truncated, and old segments expire."""
+        folder, _, name = path.rpartition("/")
+        base = int(name.partition(".")[0])
+        server: Any = node.server
+        log = next((each for each in server.parts.base.logs.logs() if each.path == folder), None)
+        if log is None:
+            return False
+        return base < log.log_start_offset or (path in now and len(now[path]) < size)
+
+    def _check_not_set_aside(self) -> None:
+        for node in self.world.nodes.values():
+            for path in node.log_directories:
+                for name in node.disk.directories_in(path):
+                    if name.startswith(f"{TOPIC}-") and name.endswith("-stray"):
+                        self.world.complain(f"{node.host} has set {name} aside")
+
+
+def _contents(disk: Disk) -> dict[str, bytes]:
+    """The files of a machine whose process is dead, or of one that runs."""
+    return {
+        f"{directory}/{name}".replace("//", "/"): file.content()
+        for directory, names in disk.names.items()
+        for name, file in names.live.items()
+    }
+
+
+def _segments(disk: Disk) -> dict[str, bytes]:
+    """The segments of the topic, without those that are being deleted."""
+    return {
+        path: content
+        for path, content in _contents(disk).items()
+        if path.endswith(".log") and f"/{TOPIC}-" in path and "-delete/" not in path and content
+    }
+
+
+def _write(disk: Disk, path: str, content: bytes | None) -> None:
+    """Replaces a file of a machine whose process is dead; removes it for None. It is durable."""
+    directory, _, name = path.rpartition("/")
+    names = disk.names[directory or "/"]
+    if content is None:
+        names.live.pop(name, None)
+        names.durable.pop(name, None)
+    else:
+        names.live[name] = names.durable[name] = File(path, content)
+
+
+def _older(world: World, keeps_topic: bool) -> Ensemble:
+    """A ZooKeeper from a backup: without sessions, and without the topic unless it had it."""
+    older = Ensemble(world.loop, world.seed)
+    older.tree = EmbeddedTree(world.ensemble.tree.now_ms)
+    for path, node in sorted(world.ensemble.tree.nodes.items()):
+        if node.ephemeral_owner or path == "/":
+            continue
+        if not keeps_topic and (f"{path}/").startswith(
+            (f"{znodes.topic_path(TOPIC)}/", f"/config/topics/{TOPIC}/")
+        ):
+            continue
+        copied = Znode(node.data, node.czxid, node.ctime_ms)
+        copied.version = node.version
+        older.tree.nodes[path] = copied
+        older.tree.nodes[path.rpartition("/")[0] or "/"].children.add(path.rpartition("/")[2])
+    older.tree.zxid = world.ensemble.tree.zxid // 2
+    return older
