@@ -36,9 +36,11 @@ READY_SECONDS = 60
 REFUSED_SECONDS = 3
 # Until a controller has read what changed, or a new one all of it.
 NOTICED_SECONDS = 10
-# Derived from the segments, or checked against them.
+# Derived from the segments, or checked against them. Not the index of aborted transactions: it has
+# no checksum, so that another number in it, or fewer entries, cannot be seen, here or in Kafka.
+INDEXES = (".index", ".timeindex", ".snapshot")
 DERIVED = (
-    *(".index", ".timeindex", ".txnindex", ".snapshot"),
+    *INDEXES,
     *("leader-epoch-checkpoint", "recovery-point-offset-checkpoint"),
     *("log-start-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"),
 )
@@ -127,7 +129,7 @@ class OperatorTroubles:
         ending = self.random.choice(DERIVED)
         paths = sorted(path for path in _contents(node.disk) if path.endswith(ending))
         for path in self.random.sample(paths, min(len(paths), 3)):
-            content = self._damaged(_contents(node.disk)[path])
+            content = self._damaged(_contents(node.disk)[path], is_text=ending not in INDEXES)
             self.world.note(f"{node.host}: garbage in {path}")
             _write(node.disk, path, content)
         await self._start(node)
@@ -214,9 +216,14 @@ class OperatorTroubles:
                 _write(node.disk, path, None)
         await self._start(node)
 
-    def _damaged(self, content: bytes) -> bytes:
-        """Bit flips, zeros, a truncation, or other bytes."""
-        kind, size = self.random.randrange(4), len(content)
+    def _damaged(self, content: bytes, *, is_text: bool) -> bytes:
+        """Bit flips, zeros, a truncation, or other bytes. No other number in a text: that is a
+        valid file, which says something else."""
+        kind, size = self.random.randrange(1 if is_text else 0, 4 if is_text else 5), len(content)
+        if kind == 4 and size >= 8:  # an entry of an index with an impossible position
+            at = self.random.choice([size - 4, self.random.randrange(size // 8) * 8 + 4])
+            position = self.random.choice([-5, -1, -(2**31), 2**31 - 1, 7])
+            return content[:at] + position.to_bytes(4, "big", signed=True) + content[at + 4 :]
         if kind == 0 and size:
             changed = bytearray(content)
             for _ in range(self.random.randint(1, 8)):

@@ -62,12 +62,20 @@ class StorageWatch:
         where = node.broker_id, directory
         known, changes, points = self._checkpoints.get(where, (None, 0, {}))
         if known is not file or changes != file.changes:
-            points = {int(row[0]): int(row[1]) for row in POINT.findall(file.content())}
+            rows = POINT.findall(file.content()) if _is_whole(file.content()) else ()
+            points = {int(row[0]): int(row[1]) for row in rows}
             self._checkpoints[where] = file, file.changes, points
         point = points.get(index, 0)
         if point > log.recovery_point:
             return f"has the recovery point {point} on disk, {log.recovery_point} in memory"
         return ""
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether the next start reads a checkpoint, and does not ignore it as damaged."""
+    version, _, rest = content.partition(b"\n")
+    count, _, rows = rest.partition(b"\n")
+    return version == b"0" and count == str(len(rows.splitlines())).encode()
 
 
 def _file(disk: Disk, path: str) -> File | None:
