@@ -53,7 +53,7 @@ the next mount. In "syncs lost" the disk then goes back to its state of 10 s bef
 confirmed syncs that it did not carry out. One broker loses records that it has acknowledged; the
 other replicas have them. All brokers lose their power at once only while
 `log.flush.interval.messages` is 1 on both kinds of broker. ZooKeeper keeps its power. The
-simulation has lost syncs at each single step ([testing](testing.md)).
+simulation has lost syncs at each single step ([tests](../tests/README.md)).
 """
 
 
