@@ -21,14 +21,12 @@ from rich.table import Table
 from benchmarks.machine import describe
 from ottla.protocol.records.batch import check_crc, patch_base_offset, read_header
 from ottla.protocol.records.builder import build_batch
-from ottla.protocol.records.columns import decode_columns
 from ottla.protocol.records.compression import CODEC_NAMES
 from ottla.protocol.records.convert import down_convert
 from ottla.protocol.records.reader import read_batch, read_records
 from ottla.protocol.records.record import NewRecord
 from ottla.protocol.records.section import IS_COMPILED, decode_section
 from ottla.protocol.records.spans import decode_spans
-from ottla.protocol.records.validate import validate_batch
 
 RECORD_COUNT = 10_000
 ROUNDS = 9
@@ -113,7 +111,6 @@ def broker_lines() -> list[Line]:
                 aiokafka_crc(batch),
             )
         )
-        lines.append(Line(f"validate_batch ({size})", 0, lambda batch=batch: validate_batch(batch)))
     return lines
 
 
@@ -146,9 +143,7 @@ def row_lines() -> list[Line]:
             lambda: aiokafka_rows(batch),
         ),
         Line("the loop alone", RECORD_COUNT, lambda: decode_section(batch, 61, end, RECORD_COUNT)),
-        Line("columns, CRC checked", RECORD_COUNT, hidden(lambda: decode_columns(batch))),
         Line("rows with numpy", RECORD_COUNT, lambda: read_batch(batch)),
-        Line("columns with numpy", RECORD_COUNT, lambda: decode_columns(batch)),
         Line(
             "positions with numpy",
             RECORD_COUNT,

@@ -14,7 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 # What of `ottla.protocol` the connector never imports: the generator, which works in a checkout
 # alone, and the asyncio client.
-LEFT_OUT = ("client/aio.py", "client/aio_connection.py", "generate.py")
+LEFT_OUT = ("client/aio_connection.py", "generate.py")
 # What reads tiered segments from their store; all of `storage/remote` is added.
 TIERED = (
     "storage/__init__.py",

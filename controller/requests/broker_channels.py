@@ -6,7 +6,7 @@ new connection until it succeeds or the broker is removed, because a broker that
 keeps a stale state.
 
 The local broker is called through a ``LocalChannel``; connections to others are opened by a
-``Connector`` (that of the broker uses ottla.protocol.client.aio, with its security settings).
+``Connector`` (the broker passes its `InterBrokerClient`).
 """
 
 import logging

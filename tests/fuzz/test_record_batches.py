@@ -15,7 +15,6 @@ import pytest
 
 from ottla.protocol.records.batch import iterate_batches, patch_log_append_time
 from ottla.protocol.records.builder import build_batch
-from ottla.protocol.records.columns import decode_columns
 from ottla.protocol.records.compression import CODEC_NAMES, decompress
 from ottla.protocol.records.control import end_transaction_marker, read_end_transaction_marker
 from ottla.protocol.records.convert import down_convert, up_convert
@@ -24,7 +23,6 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.reader import iterate_entries, read_records
 from ottla.protocol.records.record import NewRecord
-from ottla.protocol.records.validate import RecordLimits, validate_batch, validate_records
 from tests.doubles.record_strategies import as_rows
 
 BOUND = 200_000
@@ -100,10 +98,6 @@ def read_memoryview(data: bytes) -> None:
     list(read_records(memoryview(bytearray(data)), max_decompressed_bytes=BOUND, check_crc=False))
 
 
-def columns(data: bytes) -> None:
-    decode_columns(data, max_decompressed_bytes=BOUND, check_crc=False, from_offset=2)
-
-
 def headers(data: bytes) -> None:
     list(iterate_entries(data, allow_partial=False))
     list(iterate_batches(data))
@@ -118,12 +112,6 @@ def up(data: bytes) -> None:
     up_convert(data, max_decompressed_bytes=BOUND)
 
 
-def validate(data: bytes) -> None:
-    header = validate_batch(data, max_bytes=1 << 20, from_client=False)
-    limits = RecordLimits(require_key=True, now_ms=5, timestamp_after_max_ms=9)
-    validate_records(data, 0, header, limits, max_decompressed_bytes=BOUND)
-
-
 def stamp(data: bytes) -> None:
     patch_log_append_time(bytearray(data), 0, 5)
 
@@ -133,7 +121,7 @@ def marker(data: bytes) -> None:
         read_end_transaction_marker(record)
 
 
-READERS = (read_all, read_memoryview, columns, headers, down, up, validate, stamp, marker)
+READERS = (read_all, read_memoryview, headers, down, up, stamp, marker)
 
 
 def attempt(reader: Callable[[bytes], None], data: bytes) -> bool:
@@ -191,7 +179,7 @@ def test_damaged_streams_decompress_within_the_bound_or_raise(codec: int) -> Non
 def test_memory_grows_with_the_bytes_and_not_with_the_claims() -> None:
     for seed in range(250):
         data = damage(SEEDS[seed % len(SEEDS)], random.Random(seed))
-        for reader in (read_all, columns, down):
+        for reader in (read_all, down):
             tracemalloc.start()
             try:
                 attempt(reader, data)

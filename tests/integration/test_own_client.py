@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.blocking import BlockingClient
 from ottla.protocol.client.operations import ANY_VERSION, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -23,12 +22,12 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
 )
 from ottla.protocol.records.builder import build_batch
-from ottla.protocol.records.columns import Columns, decode_columns
 from ottla.protocol.records.compression import CODEC_NAMES, ZSTD
 from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import NewRecord
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient
 from tests.doubles.broker_process import start_broker
 
 RECORDS: list[NewRecord] = [
@@ -76,12 +75,6 @@ def fetch(
     return bytes(row.records or b"")
 
 
-def columns_as_records(columns: Columns) -> list[NewRecord]:
-    headers = columns.headers or [[] for _ in columns.offsets]
-    rows = zip(columns.timestamps, columns.keys, columns.values, headers, strict=True)
-    return [tuple(row) for row in rows]
-
-
 @pytest.mark.parametrize("codec", range(5), ids=CODEC_NAMES)
 def test_batches_come_back_as_they_went(client: BlockingClient, codec: int) -> None:
     partition = TopicPartition(f"codec-{codec}", 0)
@@ -92,10 +85,9 @@ def test_batches_come_back_as_they_went(client: BlockingClient, codec: int) -> N
     assert isinstance(response, ProduceResponse)
     row = response.responses[0].partition_responses[0]
     assert (row.error_code, row.base_offset) == (ErrorCode.NONE, 0)
-    columns = decode_columns(fetch(client, partition))
-    assert columns.offsets == list(range(300))
-    assert columns.next_offset == 300
-    assert columns_as_records(columns) == RECORDS
+    rows = list(read_records(fetch(client, partition)))
+    assert [each.offset for each in rows] == list(range(300))
+    assert [(each.timestamp, each.key, each.value, each.headers) for each in rows] == RECORDS
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -132,7 +124,7 @@ def test_produce_without_acks_arrives(client: BlockingClient) -> None:
     partition = TopicPartition("no-acks", 0)
     create(client, partition.topic)
     client.call_leader(partition, produce_request(partition, build_batch(RECORDS), acks=0))
-    assert len(decode_columns(fetch(client, partition))) == 300
+    assert len(list(read_records(fetch(client, partition)))) == 300
 
 
 async def test_overlapping_calls_of_the_asyncio_client(bootstrap: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ottla.protocol.records.columns import decode_columns
 from ottla.protocol.records.compression import CODEC_NAMES
 from ottla.protocol.records.control import (
     ABORT,
@@ -55,20 +54,6 @@ def test_rows_are_those_that_kafka_reads(vector: Vector) -> None:
     data = bytes.fromhex(vector["bytes"])
     assert rows(list(read_records(data, include_control=True))) == vector["rows"]
     assert rows(list(read_records(memoryview(data), include_control=True))) == vector["rows"]
-
-
-@pytest.mark.parametrize("vector", ALL, ids=name_of)
-def test_columns_are_the_rows(vector: Vector) -> None:
-    data = bytes.fromhex(vector["bytes"])
-    records = list(read_records(data))
-    columns = decode_columns(data)
-    assert columns.offsets == [record.offset for record in records]
-    assert columns.timestamps == [record.timestamp for record in records]
-    assert columns.timestamp_types == [record.timestamp_type for record in records]
-    assert columns.keys == [record.key for record in records]
-    assert columns.values == [record.value for record in records]
-    headers = columns.headers or [[] for _ in records]
-    assert headers == [record.headers for record in records]
 
 
 @pytest.mark.parametrize("vector", ALL, ids=name_of)

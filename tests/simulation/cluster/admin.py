@@ -7,7 +7,6 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import (
     AnyBroker,
@@ -53,6 +52,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node as SimulatedNode

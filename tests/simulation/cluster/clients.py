@@ -12,7 +12,6 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import (
     GROUP,
@@ -42,6 +41,7 @@ from ottla.protocol.messages.txn_offset_commit import (
 )
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World

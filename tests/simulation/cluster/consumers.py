@@ -7,7 +7,6 @@ import struct
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import (
     GROUP,
@@ -30,6 +29,7 @@ from ottla.protocol.messages.offset_commit import (
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster.node import rack_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +23,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 from ottla.protocol.messages.table import ApiKey
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster.admin import PASSING_TOPIC, REQUEST_MS, TOPIC, TOPIC_RESOURCE
 from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.disk import Slowness

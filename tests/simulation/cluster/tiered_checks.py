@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import LeaderOf, Versions
 from ottla.protocol.errors import KafkaError
@@ -20,6 +19,7 @@ from ottla.storage.remote.inventory import delete_orphans, take_inventory, verif
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster.consumers import batches_in
 from tests.simulation.cluster.settled import assignments, decoded_topic, not_deleted
 

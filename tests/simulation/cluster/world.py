@@ -7,7 +7,6 @@ import contextlib
 from random import Random
 from typing import Any, NamedTuple
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import KafkaError
@@ -17,6 +16,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster import seams
 from tests.simulation.cluster.clients import PRODUCERS, IdleProducer, Producer
 from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader, UncommittedReader

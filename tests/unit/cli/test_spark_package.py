@@ -30,7 +30,7 @@ def test_the_zip_holds_the_connector_and_what_it_needs_and_nothing_else(tmp_path
     assert all(name.endswith(".py") for name in names)
     for name in ("ottla/protocol/messages/fetch.py", "pyspark_ottla/read/task.py"):
         assert name in names
-    for name in ("ottla/protocol/generate.py", "ottla/protocol/client/aio.py"):
+    for name in ("ottla/protocol/generate.py", "ottla/protocol/client/aio_connection.py"):
         assert name not in names
 
 

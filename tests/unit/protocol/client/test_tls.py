@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.blocking import BlockingClient
 from ottla.protocol.client.errors import AuthenticationError, BrokerConnectionError, ClientError
 from ottla.protocol.client.security import Security
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.registry import ApiKey
+from tests.doubles.async_client import AsyncClient
 from tests.doubles.certificates import Certificates
 from tests.doubles.scripted_broker import ScriptedBroker, ScriptedServer
 

@@ -1,7 +1,7 @@
-"""The asyncio client: a transport and deadlines around the sans-IO connection and operations.
+"""A client of a whole cluster on an event loop, for the simulation and for tests.
 
-For brokers talking to each other and for anything else that runs on a loop (uvloop or not). It
-starts no tasks: what arrives is handled in the protocol's callbacks, and callers wait for futures.
+It routes operations as `BlockingClient` does, over connections that are the broker's own
+(`AsyncConnection`). It starts no tasks: callers wait for futures.
 """
 
 import asyncio

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from ottla.protocol.client import aio_connection
-from ottla.protocol.client.aio import AsyncClient, AsyncConnection
 from ottla.protocol.client.aio_connection import DECODING_STEPS_PER_TURN, RECEIVE_BYTES
 from ottla.protocol.client.cluster import Leader
 from ottla.protocol.client.errors import (
@@ -38,6 +37,7 @@ from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.async_client import AsyncClient, AsyncConnection
 from tests.doubles.scripted_broker import (
     CLOSE,
     SILENCE,
