@@ -24,9 +24,6 @@ test: lint ## everything that CI runs for a change
 test-asyncio-debug: $(STAMP) ## the broker's and the controller's unit tests in asyncio's debug mode
 	@$(RUN) tools/run_tests.py --asyncio-debug
 
-test-compiled: $(STAMP) ## the record modules compiled with mypyc (C compiler) under their own tests
-	@$(RUN) tools/run_tests.py --compiled
-
 test-fast: $(STAMP) ## unit, property and tidy tests, without Java
 	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy
 

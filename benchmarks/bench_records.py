@@ -25,7 +25,7 @@ from ottla.protocol.records.compression import CODEC_NAMES
 from ottla.protocol.records.convert import down_convert
 from ottla.protocol.records.reader import read_batch, read_records
 from ottla.protocol.records.record import NewRecord
-from ottla.protocol.records.section import IS_COMPILED, decode_section
+from ottla.protocol.records.section import decode_section
 from ottla.protocol.records.spans import decode_spans
 
 RECORD_COUNT = 10_000
@@ -191,9 +191,7 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=0.5, help="time for each figure")
     arguments.add_argument("--only", default="", help="lines whose name contains this")
     options = arguments.parse_args()
-    title = (
-        f"{RECORD_COUNT:,} records of 100 bytes; hot loop {'' if IS_COMPILED else 'not '}compiled"
-    )
+    title = f"{RECORD_COUNT:,} records of 100 bytes"
     table = Table("", "Ottla", "kafka-python", "kio", "aiokafka (C)", title=title)
     try:
         import numpy  # noqa: F401 - lines "with numpy" need it loaded

@@ -4,7 +4,6 @@
     python tools/run_tests.py --processes 1        every folder of tests, one after the other
     python tools/run_tests.py tests/unit -k topic  one pytest with these arguments
     python tools/run_tests.py --asyncio-debug      the asyncio parts in asyncio's debug mode
-    python tools/run_tests.py --compiled           the record modules compiled with mypyc
 
 Java is found (or installed) first, because Spark, ZooKeeper and Apache Kafka need it; a machine on
 which none can be installed gets one sentence that says so before any work is done.
@@ -22,11 +21,9 @@ import argparse
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections import Counter, deque
@@ -74,16 +71,6 @@ def find_java() -> str | None:
     if found.returncode:
         raise SystemExit(found.returncode)
     return found.stdout.strip().splitlines()[-1] if found.stdout.strip() else None
-
-
-def check_compiled() -> int:
-    """The record modules compiled with mypyc pass the same tests, where there is a compiler."""
-    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    if shutil.which("cc") is None or not headers.exists():
-        print("the compiled record modules are not tested: no C compiler or no Python headers")
-        return 0
-    command = [sys.executable, str(ROOT / "tools" / "compile.py"), "--check"]
-    return subprocess.run(command, cwd=ROOT).returncode
 
 
 def folders(tests: Path) -> list[str]:
@@ -228,11 +215,8 @@ def run_pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the test suite.", allow_abbrev=False)
     parser.add_argument("--asyncio-debug", action="store_true")
-    parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     chosen, arguments = parser.parse_known_args()
-    if chosen.compiled:
-        return check_compiled()
     java_home = find_java()
     environment = {**os.environ, **({"JAVA_HOME": java_home} if java_home else {})}
     if chosen.asyncio_debug:

@@ -24,7 +24,7 @@ from ottla.protocol.records.legacy import (
     read_legacy_header,
 )
 from ottla.protocol.records.record import Record
-from ottla.protocol.records.section import IS_COMPILED, Section, decode_section
+from ottla.protocol.records.section import Section, decode_section
 from ottla.protocol.records.varint import wrap_int64
 
 # Calling tuple.__new__ by itself skips the Python frame that Record(...) and Record._make(...)
@@ -59,7 +59,7 @@ def read_section(
         data = bytes(memoryview(buffer)[start:end])  # much faster to index and slice
         start, end = 0, len(data)
     count = header.record_count
-    if count >= _VECTORISE_FROM and not IS_COMPILED and "numpy" in modules:
+    if count >= _VECTORISE_FROM and "numpy" in modules:
         # Only where a process has imported numpy already: a broker need not.
         from ottla.protocol.records.spans import decode_section_vectorised
 

@@ -16,9 +16,6 @@ from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.record import Headers
 from ottla.protocol.records.varint import read_varint, read_varlong
 
-# Whether this module was compiled (mypyc); then nothing is faster than the loop below.
-IS_COMPILED = not __file__.endswith(".py")
-
 # One-byte zigzag: index is the byte.
 _SIGNED = tuple((byte >> 1) ^ -(byte & 1) for byte in range(128))
 
