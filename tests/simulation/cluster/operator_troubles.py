@@ -116,9 +116,14 @@ class OperatorTroubles:
         await self._end(node)
         before = _segments(node.disk)
         node.ensemble = _older(self.world, self.random.random() < 0.5)
+        # It leads alone there: what clients wrote to it would be the operator's loss, as in Kafka.
+        network = self.world.network
+        for each in ("clients", *(each.host for each in self.world.nodes.values())):
+            network.cut(node.host, each)
         await self._start(node)
         await asyncio.sleep(self.random.uniform(0, 8))
         await self._end(node)
+        network.heal()
         node.ensemble = self.world.ensemble
         await self._start(node)
         self._check_kept(node, before)
