@@ -76,7 +76,7 @@ class Retirements:
         try:
             directory.check_online()
             if note is not None:
-                write_note(self._fs, path, note)
+                write_note(self._fs, path, note, (log.topic, log.partition))
             self._fs.replace(path, renamed)
         except OSError as error:
             raise directory.write_failed(error) from error

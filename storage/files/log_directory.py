@@ -158,12 +158,19 @@ class LogDirectory:
         known = {item.path for item in self.set_aside}
         self.set_aside += [item for item in items if item.path not in known]
 
-    def forget_restored(self) -> None:
-        """Drops what `ottla log set-aside` has taken back or discarded.
+    def find_restored(self) -> set[str]:
+        """The paths of what `ottla log set-aside` has taken back or discarded.
 
         May run in a worker thread. Raises OSError.
         """
-        gone = {item.path for item in tuple(self.set_aside) if not self.fs.exists(item.path)}
+        if self.is_offline or not self.fs.exists(self.path):
+            return set()  # the disk is away, not what was set aside on it
+        return {item.path for item in tuple(self.set_aside) if not self.fs.exists(item.path)}
+
+    def forget_restored(self, gone: set[str] | None = None) -> None:
+        """Drops what `find_restored` has found, or finds now. Raises OSError."""
+        if gone is None:
+            gone = self.find_restored()
         if gone:
             self.set_aside = [item for item in self.set_aside if item.path not in gone]
 

@@ -91,10 +91,20 @@ class SetAside(NamedTuple):
     base_offset: int | None
 
 
-def write_note(fs: FileSystem, directory: str, note: Note) -> None:
-    """Writes the note into a directory that is renamed next. Durable. Raises OSError."""
+def write_note(
+    fs: FileSystem, directory: str, note: Note, log: tuple[str, int] | None = None
+) -> None:
+    """Writes the note into a directory that is renamed next. Durable. Raises OSError.
+
+    `log` is (topic, partition), as the name of the directory has it if it is not given: the new
+    name may have a part of a long topic name only.
+    """
+    if log is None:
+        parsed = parse_partition_directory(directory.rpartition("/")[2])
+        log = None if parsed is None or parsed[2] else parsed[:2]
     fields = {
         "version": 1,
+        **({} if log is None else {"topic": log[0], "partition": log[1]}),
         "reason": note.reason.value,
         "detail": note.detail,
         "needs_attention": note.needs_attention,
@@ -109,14 +119,20 @@ def read_note(fs: FileSystem, directory: str) -> Note:
 
     Raises OSError.
     """
+    return _read_note(fs, directory)[0]
+
+
+def _read_note(fs: FileSystem, directory: str) -> tuple[Note, object, object]:
+    """The note with the topic and the partition, None where it has none."""
     try:
         fields = json.loads(read_file(fs, f"{directory}/{NOTE_FILE}", _NOTE_BYTES_MAX))
-        return Note(
+        note = Note(
             Reason(fields["reason"]),
             str(fields["detail"]),
             bool(fields["needs_attention"]),
             int(fields["set_aside_ms"]),
         )
+        return note, fields.get("topic"), fields.get("partition")
     except FileNotFoundError:
         detail = "Kafka or an earlier version of Ottla renamed it"
     except OSError as error:
@@ -125,7 +141,7 @@ def read_note(fs: FileSystem, directory: str) -> Note:
         detail = f"its {NOTE_FILE} is too large to be one"
     except (ValueError, KeyError, TypeError):
         detail = f"its {NOTE_FILE} cannot be read"
-    return Note(Reason.UNKNOWN, detail)
+    return Note(Reason.UNKNOWN, detail), None, None
 
 
 def aside_name(taken: Iterable[str], name: str, reason: Reason) -> str:
@@ -155,9 +171,13 @@ def of_directory(fs: FileSystem, path: str) -> SetAside | None:
     parsed = parse_partition_directory(path.rpartition("/")[2])
     if parsed is None or parsed[2] != STRAY_DIRECTORY_SUFFIX:
         return None
-    note = read_note(fs, path)
+    note, noted, partition = _read_note(fs, path)
+    topic = parsed[0]
+    # The name of the directory may have the first part of a long topic name only.
+    if isinstance(noted, str) and noted.startswith(topic) and partition == parsed[1]:
+        topic = noted
     return SetAside(
-        *(path, parsed[0], parsed[1], note.reason, note.detail),
+        *(path, topic, parsed[1], note.reason, note.detail),
         needs_attention=note.needs_attention,
         set_aside_ms=note.set_aside_ms,
         base_offset=None,
@@ -179,6 +199,18 @@ def of_files(names: Iterable[str], directory: str, topic: str, partition: int) -
             )
         )
     return found
+
+
+def original_name(name: str) -> str:
+    """The name that a file had before it was set aside; `name` for another file."""
+    if not name.endswith(SET_ASIDE_SUFFIX):
+        return name
+    words = name.removesuffix(SET_ASIDE_SUFFIX).split(".")
+    if len(words) > 2 and words[-1].isdigit():
+        words.pop()
+    if len(words) > 1 and words[-1] in set(Reason):
+        words.pop()
+    return original_name(".".join(words))
 
 
 def reason_of_file(name: str) -> Reason:

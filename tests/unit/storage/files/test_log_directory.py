@@ -3,7 +3,9 @@
 import pytest
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
+from ottla.storage.files.fs import replace_file
 from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.set_aside import of_files
 from tests.doubles.memory_file_system import MemoryFileSystem
 
 
@@ -57,3 +59,24 @@ def test_each_refusal_is_a_new_exception(directory: LogDirectory) -> None:
             directory.check_writable()
         caught.append(info.value)
     assert caught[0] is not caught[1]
+
+
+def test_what_was_discarded_is_forgotten_unless_the_disk_is_away() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory("/disk/t-0")
+    for name in "ab":
+        replace_file(fs, f"/disk/t-0/{name}.set-aside", b"", sync=False)
+    directory = LogDirectory(fs, "/disk")
+    directory.note_set_aside(of_files(fs.list_files("/disk/t-0"), "/disk/t-0", "t", 0))
+    directory.forget_restored()
+    assert len(directory.set_aside) == 2
+    fs.remove("/disk/t-0/a.set-aside")
+    found = directory.find_restored()
+    # In another thread meanwhile.
+    directory.note_set_aside(of_files(["c.set-aside"], "/disk/t-0", "t", 0))
+    directory.forget_restored(found)
+    assert [item.path[-11:-10] for item in directory.set_aside] == ["b", "c"]
+    gone = LogDirectory(fs, "/gone")
+    gone.note_set_aside(of_files(["c.set-aside"], "/gone/t-0", "t", 0))
+    gone.forget_restored()
+    assert len(gone.set_aside) == 1

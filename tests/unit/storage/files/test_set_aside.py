@@ -10,6 +10,7 @@ from ottla.storage.files.set_aside import (
     aside_name,
     of_directory,
     of_files,
+    original_name,
     read_note,
     set_file_aside,
     write_note,
@@ -72,3 +73,30 @@ def test_a_name_that_is_always_taken_ends() -> None:
     taken = {"x.replaced.set-aside", *(f"x.replaced.{n}.set-aside" for n in range(2, 1000))}
     with pytest.raises(OSError, match="discard"):
         aside_name(taken, "x", Reason.REPLACED)
+
+
+@pytest.mark.parametrize(
+    ("name", "original"),
+    [
+        ("1.log.after-gap.set-aside", "1.log"),
+        ("1.log.after-gap.2.set-aside", "1.log"),
+        ("1.log.later-version.set-aside", "1.log.later-version"),
+        ("1.log.set-aside", "1.log"),
+        ("leader-epoch-checkpoint.damaged.set-aside", "leader-epoch-checkpoint"),
+        ("1.log.damaged.set-aside.replaced.set-aside", "1.log"),
+        ("1.log", "1.log"),
+        (".set-aside", ""),
+    ],
+)
+def test_the_name_before(name: str, original: str) -> None:
+    assert original_name(name) == original
+
+
+def test_a_note_has_the_whole_topic_name() -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory("/disk/a.b-3")
+    write_note(fs, "/disk/a.b-3", Note(Reason.SECOND_COPY, ""))
+    fs.replace("/disk/a.b-3", f"/disk/a-3.{'0' * 32}-stray")
+    found = of_directory(fs, f"/disk/a-3.{'0' * 32}-stray")
+    assert found is not None
+    assert (found.topic, found.partition) == ("a.b", 3)
