@@ -22,6 +22,7 @@ from ottla.broker.observability.faults import (
     directory_faults,
     loop_fault,
     remote_storage_fault,
+    set_aside_faults,
     zookeeper_fault,
 )
 from ottla.controller.tree.store import SESSION_CONNECTED
@@ -99,7 +100,7 @@ class BrokerState:
 
     def faults(self) -> list[Fault]:
         """What is wrong now, in the order of `FAULTS`."""
-        found = directory_faults(self.directories)
+        found = directory_faults(self.directories) + set_aside_faults(self.directories)
         running = self.phase is Phase.RUNNING
         if running and not self.zookeeper_connected:
             found.append(zookeeper_fault())
@@ -146,7 +147,12 @@ class BrokerState:
             "reason": reason,
             "faults": [fault._asdict() for fault in faults],
             "log_directories": [
-                {"path": each.path, "state": state_of(each), "reason": each.append_error_reason}
+                {
+                    "path": each.path,
+                    "state": state_of(each),
+                    "reason": each.append_error_reason,
+                    "set_aside": len(each.set_aside),
+                }
                 for each in self.directories
             ],
             "logs": self.load.logs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,17 @@ def add_directories(registry: MetricsRegistry, directories: Sequence[LogDirector
         "ottla_offline_log_directories",
         "Log directories that failed, until the next start.",
         lambda: sum(each.is_offline for each in directories),
+    )
+    registry.gauge(
+        "ottla_records_set_aside",
+        "Logs and parts of logs that are set aside, see `ottla log set-aside list`.",
+        lambda: {
+            (each.path, reason): count
+            for each in directories
+            for reason, count in Counter(item.reason.value for item in each.set_aside).items()
+        },
+        "path",
+        "reason",
     )
 
 

@@ -24,15 +24,20 @@ DESCRIPTORS_USED_UP = "descriptors-used-up"
 DESCRIPTORS_LOW = "descriptors-low"
 LOOP_BLOCKED = "event-loop-blocked"
 REMOTE_STORAGE = "remote-storage-failing"
+SET_ASIDE = "records-set-aside"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, NO_CONTROLLER, EXPIRED, EXPIRING),
-    *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE),
+    *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
 EXPIRING_DAYS = 14
+
+# Of a log directory; the command lists all.
+_NAMED_SET_ASIDE_MAX = 3
+_NAME_CHARACTERS_MAX = 60
 
 # Clients notice a broker that does not respond for so long: some of them retry.
 COMPUTED_SECONDS = 1.0
@@ -172,3 +177,33 @@ def remote_storage_fault(problem: str | None) -> Fault | None:
         "check that the store is reachable and its credentials (rsm.config.*); the broker retries, "
         "no restart is needed",
     )
+
+
+def set_aside_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
+    """Records that were set aside without two facts that agree; one fault a log directory."""
+    found = []
+    for each in directories:
+        items = [item for item in each.set_aside if item.needs_attention]
+        if not items:
+            continue
+        reasons: dict[str, dict[str, None]] = {}
+        for item in items:
+            reasons.setdefault(f"{item.topic}-{item.partition}", {})[item.reason.value] = None
+        named = ", ".join(
+            f"{name[:_NAME_CHARACTERS_MAX]} ({', '.join(list(why)[:_NAMED_SET_ASIDE_MAX])})"
+            for name, why in list(reasons.items())[:_NAMED_SET_ASIDE_MAX]
+        )
+        more = len(reasons) - _NAMED_SET_ASIDE_MAX
+        found.append(
+            Fault(
+                SET_ASIDE,
+                each.path,
+                False,
+                f"{len(items)} logs or parts of logs in {each.path} are set aside and are not"
+                f" served; they may be the only copies of their records: {named}"
+                + (f" and {more} more partitions" if more > 0 else ""),
+                f"see why with `ottla log set-aside list {each.path}`, then restore or discard them"
+                " with `ottla log set-aside restore` or `discard`",
+            )
+        )
+    return found

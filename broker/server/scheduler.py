@@ -35,6 +35,8 @@ _PURGE_MS = 10_000
 _MISSED_DELETIONS_MS = 15_000
 # What is left free (`ottla.log.dir.min.free.bytes`) has to last from one check to the next.
 _ROOM_CHECK_MS = 1_000
+# A fault is over so long after an operator discarded what was set aside.
+_SET_ASIDE_CHECK_MS = 5_000
 
 
 class BrokerScheduler:
@@ -98,6 +100,7 @@ class BrokerScheduler:
         )
         self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
         self._every("disk-space", _ROOM_CHECK_MS, self._check_free_space)
+        self._every("set-aside", _SET_ASIDE_CHECK_MS, self._check_set_aside)
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
         )
@@ -131,6 +134,10 @@ class BrokerScheduler:
     async def _check_free_space(self) -> None:
         logs = self._log_manager
         logs.update_free_bytes(await self._workers.run(logs.measure_free_bytes))
+
+    async def _check_set_aside(self) -> None:
+        logs = self._log_manager
+        logs.forget_restored(await self._workers.run(logs.find_restored))
 
     async def _flush(self) -> None:
         due = self._log_manager.flushes_due(self._clock.now_ms())

@@ -462,6 +462,15 @@ class LogManager:
             directory.update_free_bytes(free, self.min_free_bytes)
         self._retirements.retry()
 
+    def find_restored(self) -> list[tuple[LogDirectory, set[str]]]:
+        """What is not set aside any more, for `forget_restored`. May run in a worker thread."""
+        return [(each, each.find_restored()) for each in self.directories.all if each.set_aside]
+
+    def forget_restored(self, found: list[tuple[LogDirectory, set[str]]]) -> None:
+        """The faults and metrics do not show it any more."""
+        for directory, gone in found:
+            directory.forget_restored(gone)
+
     def check_free_bytes(self) -> None:
         """`measure_free_bytes` and `update_free_bytes` on this thread."""
         self.update_free_bytes(self.measure_free_bytes())

@@ -29,6 +29,7 @@ from ottla.cli.healthcheck import check
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.set_aside import of_files
 from tests.doubles.alert_rules import firing
 from tests.doubles.broker_process import start_broker
 from tests.doubles.certificates import Certificates
@@ -44,6 +45,7 @@ ALERTS = (
     *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected"),
     *("OttlaCertificateExpired", "OttlaCertificateExpires"),
     *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
+    "OttlaRecordsSetAside",
 )
 DAY_SECONDS = 86_400
 # The certificates of the tests are valid for a day: seen a month earlier they do not expire soon.
@@ -272,6 +274,20 @@ class Faults:
         self.state.observed = observed
         await self.is_healthy()
 
+    async def set_aside(self) -> None:
+        directory = self.server.parts.base.logs.directories.all[0]
+        log = Path(directory.path) / "orders-0"
+        log.mkdir()
+        name = f"{0:020d}.log.damaged.set-aside"
+        (log / name).touch()
+        directory.note_set_aside(of_files([name], str(log), "orders", 0))
+        await self.see("records are set aside", "may be the only copies of their records: orders-0")
+        (log / name).unlink()
+        log.rmdir()
+        logs = self.server.parts.base.logs
+        logs.forget_restored(logs.find_restored())
+        await self.is_healthy()
+
     async def zookeeper_away(self) -> None:
         await self.zookeeper.stop()
         await until(self.target, "ZooKeeper is not connected")
@@ -339,7 +355,8 @@ async def in_process(directory: Path) -> list[Row]:
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
             *(faults.directories, faults.controller, faults.certificates, faults.descriptors),
-            *(faults.loop, faults.remote_storage, faults.zookeeper_away, faults.offline),
+            *(faults.loop, faults.remote_storage, faults.set_aside),
+            *(faults.zookeeper_away, faults.offline),
         ]
         for step in steps:
             await step()

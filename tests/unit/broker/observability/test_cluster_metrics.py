@@ -8,6 +8,7 @@ from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.controller.state.gauges import ControllerGauges
 from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.set_aside import of_files
 
 
 def readings(registry: MetricsRegistry) -> dict[str, Any]:
@@ -41,12 +42,14 @@ def test_directories() -> None:
     registry = MetricsRegistry()
     good, new, bad = (LogDirectory(RealFileSystem(), path) for path in ("/good", "/new", "/bad"))
     cluster_metrics.add_directories(registry, [good, new, bad])
+    good.note_set_aside(of_files(("1.log.overlap.set-aside", "x.set-aside"), "/good", "t", 0))
     good.update_free_bytes(500, 100)
     bad.update_free_bytes(500, 100)
     bad.update_free_bytes(OSError(5, "broken"), 100)
     assert readings(registry) == {
         "ottla_log_directory_free_bytes": {("/good",): 500},
         "ottla_offline_log_directories": 1,
+        "ottla_records_set_aside": {("/good", "overlap"): 1, ("/good", "unknown"): 1},
     }
 
 

@@ -12,6 +12,7 @@ from ottla.broker.observability import faults
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.set_aside import Reason, SetAside
 
 DAY = 86_400.0
 
@@ -78,3 +79,26 @@ def test_every_fault_is_listed_once() -> None:
     assert len(set(faults.FAULTS)) == len(faults.FAULTS)
     for each in (faults.zookeeper_fault(), faults.controller_fault()):
         assert each.name in faults.FAULTS
+
+
+def set_aside(topic: str, partition: int, *, attention: bool = True) -> SetAside:
+    path = f"/data/{topic}-{partition}.stray"
+    return SetAside(path, topic, partition, Reason.SECOND_COPY, "", attention, 0, None)
+
+
+def test_records_that_are_set_aside_are_one_fault_of_a_directory() -> None:
+    first, second = (LogDirectory(RealFileSystem(), path) for path in ("/data", "/other"))
+    first.note_set_aside(set_aside("orders", number) for number in range(5000))
+    second.note_set_aside([set_aside("orders", 0, attention=False)])
+    (found,) = faults.set_aside_faults([first, second])
+    assert (found.name, found.subject, found.stops) == (faults.SET_ASIDE, "/data", False)
+    assert found.problem == (
+        "5000 logs or parts of logs in /data are set aside and are not served; they may be the only"
+        " copies of their records: orders-0 (second-copy), orders-1 (second-copy),"
+        " orders-2 (second-copy) and 4997 more partitions"
+    )
+    assert "`ottla log set-aside list /data`" in found.fix
+    first.set_aside.clear()
+    first.note_set_aside([set_aside("t" * 249, 0)])
+    (found,) = faults.set_aside_faults([first, second])
+    assert len(found.problem) < 300
