@@ -33,6 +33,7 @@ from ottla.storage.files.layout import (
     offset_of_file,
 )
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.files.set_aside import NOTE_FILE, original_name, read_note
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
@@ -49,7 +50,7 @@ _SNAPSHOT_BYTES_MAX = 256 << 20
 def dump_file(
     path: str, fs: FileSystem | None = None, *, records: bool = False, payload: bool = False
 ) -> Iterator[Values]:
-    """One value for each batch, entry, producer or line of the file.
+    """One value for each batch, entry, producer or line of the file, also if it is set aside.
 
     With `records` each batch lists its records, with `payload` these have keys, values and headers.
     Raises ValueError for an unknown file name, CorruptFile, OSError.
@@ -59,6 +60,7 @@ def dump_file(
     size = system.list_files(os.path.dirname(path) or ".").get(name)
     if size is None:
         raise FileNotFoundError(2, "no such file", path)
+    name = original_name(name)
     base_offset = offset_of_file(name)
     if base_offset is not None and name.endswith(LOG_SUFFIX):
         return _batches(SegmentFile(system, path, size, OpenFiles()), records, payload)
@@ -191,6 +193,8 @@ def _small_file(fs: FileSystem, path: str, name: str) -> Iterator[Values]:
     elif name == PARTITION_METADATA:
         topic_id = read_partition_metadata(fs, path) or b""
         yield {"topic_id": base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()}
+    elif name == NOTE_FILE:
+        yield read_note(fs, path.rpartition("/")[0])._asdict()
     elif name == META_PROPERTIES:
         yield dict(read_properties(fs, path) or {})
     else:

@@ -29,6 +29,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX
 from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_snapshot import decode_snapshot
@@ -57,6 +58,8 @@ class PartitionCheck:
         self.bytes = 0
         self.log_start_offset: int | None = None
         self.log_end_offset: int | None = None
+        #: Files of the log that are set aside; they are no part of it.
+        self.set_aside = 0
         self._fs = fs if fs is not None else RealFileSystem()
         self._deep = deep
         self._epochs: list[tuple[int, int]] = []
@@ -70,6 +73,7 @@ class PartitionCheck:
             "batches": self.batches,
             "records": self.records,
             "bytes": self.bytes,
+            "set_aside": self.set_aside,
             "problems": self.problems,
         }
 
@@ -81,6 +85,7 @@ class PartitionCheck:
     def run(self, *, indexes_only: bool = False) -> PartitionCheck:
         """Checks everything, or with `indexes_only` the logs and their indexes. Returns itself."""
         names = self._fs.list_files(self.path)
+        self.set_aside = sum(name.endswith(SET_ASIDE_SUFFIX) for name in names)
         previous_end = -1
         for segment in self._segments(names):
             places = self._check_log(segment, previous_end)
@@ -269,7 +274,7 @@ class PartitionCheck:
 def partition_directories(path: str, fs: FileSystem | None = None) -> list[str]:
     """The partition directories at `path`, which is one itself or a log directory."""
     system = fs if fs is not None else RealFileSystem()
-    if any(name.endswith(LOG_SUFFIX) for name in system.list_files(path)):
+    if any(name.endswith((LOG_SUFFIX, SET_ASIDE_SUFFIX)) for name in system.list_files(path)):
         return [path]
     names = system.list_directories(path)
     return [f"{path}/{name}" for name in names if parse_partition_directory(name) is not None]

@@ -2,10 +2,17 @@
 
 import pytest
 
+from ottla.storage.files.set_aside import (
+    NOTE_FILE,
+    Note,
+    Reason,
+    set_file_aside,
+    write_note,
+)
 from ottla.storage.inspection.dump import dump_file
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, end_transaction, manager_on
+from tests.doubles.storage_logs import NOW_MS, append, end_transaction, manager_on, new_log
 
 
 @pytest.fixture
@@ -84,3 +91,17 @@ def test_names_that_say_nothing(fs: MemoryFileSystem) -> None:
         list(dump_file("/disk/notes.txt", fs))
     with pytest.raises(FileNotFoundError):
         dump_file("/disk/none.log", fs)
+
+
+def test_files_that_are_set_aside_are_dumped_as_before() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, 3)
+    path = f"{log.path}/{0:020d}.log"
+    before = list(dump_file(path, fs, records=True))
+    for reason in (Reason.DAMAGED, Reason.AFTER_GAP):
+        path = set_file_aside(fs, path, reason)
+        assert list(dump_file(path, fs, records=True)) == before
+    write_note(fs, log.path, Note(Reason.NOT_ASSIGNED, "why"))
+    (note,) = dump_file(f"{log.path}/{NOTE_FILE}", fs)
+    assert note["reason"] == "not-assigned"

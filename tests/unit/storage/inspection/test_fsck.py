@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.storage.config import LogConfig
+from ottla.storage.files.set_aside import Reason, set_file_aside
 from ottla.storage.inspection.fsck import PartitionCheck, partition_directories
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -37,7 +38,7 @@ def test_a_sound_log() -> None:
     assert result.problems == []
     assert result.as_dict() == {
         "directory": "/disk/t-0", "log_start_offset": 0, "log_end_offset": 61, "batches": 31,
-        "records": 61, "bytes": log.size_in_bytes, "problems": [],
+        "records": 61, "bytes": log.size_in_bytes, "set_aside": 0, "problems": [],
     }  # fmt: skip
 
 
@@ -149,3 +150,18 @@ def test_finding_partitions() -> None:
     fs.make_directory("/disk/lost+found")
     assert partition_directories("/disk", fs) == ["/disk/t-0"]
     assert partition_directories("/disk/t-0", fs) == ["/disk/t-0"]
+
+
+def test_files_that_are_set_aside_are_counted_and_not_checked() -> None:
+    fs = MemoryFileSystem()
+    log = stopped(fs)
+    bases = [segment.base_offset for segment in log.segments]
+    for base in bases:
+        set_file_aside(fs, f"{log.path}/{base:020d}.log", Reason.DAMAGED)
+        for suffix in ("index", "timeindex", "txnindex"):
+            if fs.exists(path := f"{log.path}/{base:020d}.{suffix}"):
+                fs.remove(path)
+    assert partition_directories(log.path, fs) == [log.path]
+    fs.remove(f"{log.path}/leader-epoch-checkpoint")
+    result = check(fs, log.path)
+    assert (result.set_aside, result.problems) == (len(bases), [])
