@@ -51,7 +51,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "tokens": ("ottla.cli.tokens", "List, create, renew and expire delegation tokens."),
     "quotas": ("ottla.cli.quotas", "Describe and alter client quotas."),
     "features": ("ottla.cli.features", "List API versions and features of the brokers."),
-    "log": ("ottla.cli.log", "Dump and verify log files on disk, without a broker."),
+    "log": ("ottla.cli.log", "Dump, verify and restore log files on disk, without a broker."),
     "log-dirs": ("ottla.cli.log_dirs", "Describe the log directories of the brokers."),
     "tiered": ("ottla.cli.tiered", "Show, verify and clean up segments in remote storage."),
     "doctor": ("ottla.cli.doctor", "Check the state of the brokers, and that clients reach them."),

@@ -1,4 +1,4 @@
-"""`ottla log`: dumps and verifies log files on disk; the broker can be stopped."""
+"""`ottla log`: log files on disk, without a broker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli import log_set_aside
 from ottla.cli.app import family
 from ottla.cli.session import reported
 
@@ -16,11 +17,13 @@ EXAMPLES = """\
   ottla log dump ottla-data/orders-0/00000000000000000000.log --payload --limit 10
   ottla log verify ottla-data
   ottla log index-check ottla-data/orders-0
+  ottla log set-aside list ottla-data
 """
 
 app = family(
-    "Dump and verify log files on disk, without a broker. JSON, one object a line.", EXAMPLES
+    "Dump and verify log files on disk; take back what was set aside. Without a broker.", EXAMPLES
 )
+app.add_typer(log_set_aside.app, name="set-aside")
 
 FilesArgument = Annotated[list[str], typer.Argument(metavar="FILE...", show_default=False)]
 DirectoriesArgument = Annotated[
@@ -42,7 +45,7 @@ def dump(
         int | None, typer.Option("--limit", min=1, help="Maximum lines of each file.")
     ] = None,
 ) -> None:
-    """Print the content of log, index, snapshot and checkpoint files."""
+    """Print the content of log, index, snapshot and checkpoint files as JSON, one object a line."""
     from ottla.cli import log_tools
 
     _end(lambda: log_tools.dump(files, sys.stdout, records=records, payload=payload, limit=limit))
@@ -53,7 +56,7 @@ def verify(
     directories: DirectoriesArgument,
     deep: Annotated[bool, typer.Option("--deep", help="Decompress every record.")] = False,
 ) -> None:
-    """Verify log directories. Exit code 1 if a file is damaged."""
+    """Verify log directories, as JSON. Exit code 1 if a file is damaged."""
     from ottla.cli import log_tools
 
     _end(lambda: log_tools.verify(directories, sys.stdout, deep=deep))
