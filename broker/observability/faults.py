@@ -199,8 +199,8 @@ def set_aside_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
                 SET_ASIDE,
                 each.path,
                 False,
-                f"{len(items)} logs or parts of logs in {each.path} are set aside and are not"
-                f" served; they may be the only copies of their records: {named}"
+                f"records in {each.path} are set aside (items: {len(items)}) and are not served;"
+                f" they may have no other copy: {named}"
                 + (f" and {more} more partitions" if more > 0 else ""),
                 f"see why with `ottla log set-aside list {each.path}`, then restore or discard them"
                 " with `ottla log set-aside restore` or `discard`",

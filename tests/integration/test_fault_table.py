@@ -281,7 +281,7 @@ class Faults:
         name = f"{0:020d}.log.damaged.set-aside"
         (log / name).touch()
         directory.note_set_aside(of_files([name], str(log), "orders", 0))
-        await self.see("records are set aside", "may be the only copies of their records: orders-0")
+        await self.see("records are set aside", "they may have no other copy: orders-0")
         (log / name).unlink()
         log.rmdir()
         logs = self.server.parts.base.logs

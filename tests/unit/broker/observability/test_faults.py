@@ -93,8 +93,8 @@ def test_records_that_are_set_aside_are_one_fault_of_a_directory() -> None:
     (found,) = faults.set_aside_faults([first, second])
     assert (found.name, found.subject, found.stops) == (faults.SET_ASIDE, "/data", False)
     assert found.problem == (
-        "5000 logs or parts of logs in /data are set aside and are not served; they may be the only"
-        " copies of their records: orders-0 (second-copy), orders-1 (second-copy),"
+        "records in /data are set aside (items: 5000) and are not served; they may have no other"
+        " copy: orders-0 (second-copy), orders-1 (second-copy),"
         " orders-2 (second-copy) and 4997 more partitions"
     )
     assert "`ottla log set-aside list /data`" in found.fix
