@@ -1,6 +1,7 @@
 """The content of a file in a log directory, as values for JSON. Kafka's `DumpLogSegments`.
 
-Read-only. A corrupt log does not raise: the last value describes the corrupt position.
+Read-only. A corrupt log does not raise: the last value describes the corrupt position. Of a file
+that is set aside the valid batches behind it follow.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ import base64
 import os
 from collections.abc import Iterator
 
-from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.records.batch import (
+    BATCH_OVERHEAD,
+    MAGIC_POSITION,
+    BatchHeader,
+    read_header,
+)
 from ottla.protocol.records.compression import codec_name
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_records
@@ -33,11 +39,17 @@ from ottla.storage.files.layout import (
     offset_of_file,
 )
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.files.set_aside import NOTE_FILE, original_name, read_note
+from ottla.storage.files.set_aside import NOTE_FILE, SET_ASIDE_SUFFIX, original_name, read_note
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
-from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
+from ottla.storage.log.batch_scan import (
+    CorruptLog,
+    Place,
+    check_checksum,
+    place_at,
+    walk_batches,
+)
 from ottla.storage.log.segment_file import SegmentFile
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
@@ -45,6 +57,7 @@ from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 Values = dict[str, object]
 _CHECKPOINT_SUFFIX = "-offset-checkpoint"
 _SNAPSHOT_BYTES_MAX = 256 << 20
+_SEARCHED_BYTES = 1 << 20
 
 
 def dump_file(
@@ -63,7 +76,8 @@ def dump_file(
     name = original_name(name)
     base_offset = offset_of_file(name)
     if base_offset is not None and name.endswith(LOG_SUFFIX):
-        return _batches(SegmentFile(system, path, size, OpenFiles()), records, payload)
+        file = SegmentFile(system, path, size, OpenFiles())
+        return _batches(file, records, payload, path.endswith(SET_ASIDE_SUFFIX))
     if base_offset is not None and name.endswith(INDEX_SUFFIX):
         return _offset_entries(OffsetIndex(system, path, base_offset, size, size, OpenFiles()))
     if base_offset is not None and name.endswith(TIME_INDEX_SUFFIX):
@@ -75,12 +89,46 @@ def dump_file(
     return _small_file(system, path, name)
 
 
-def _batches(file: SegmentFile, records: bool, payload: bool) -> Iterator[Values]:
-    try:
-        for place, batch in walk_batches(file, 0, file.size):
-            yield _batch(file.path, place, batch, records, payload)
-    except CorruptLog as damage:
-        yield {"position": damage.position, "damaged": damage.reason}
+def _batches(file: SegmentFile, records: bool, payload: bool, resumes: bool) -> Iterator[Values]:
+    """With `resumes` also the valid batches behind a damage: of a file that is set aside they are
+    in no log."""
+    position: int | None = 0
+    while position is not None:
+        try:
+            for place, batch in walk_batches(file, position, file.size):
+                values = _batch(file.path, place, batch, records, payload)
+                yield values
+                if resumes and not values["checksum_valid"]:
+                    position = place.position  # its size may be wrong as well
+                    break
+            else:
+                return
+        except CorruptLog as damage:
+            yield {"position": damage.position, "damaged": damage.reason}
+            position = damage.position
+        position = _next_batch(file, position + 1) if resumes else None
+
+
+def _next_batch(file: SegmentFile, position: int) -> int | None:
+    """Where the next batch of magic 2 with a valid checksum begins, None if there is none."""
+    end = file.size
+    while end - position >= BATCH_OVERHEAD:
+        chunk = file.read(position, _SEARCHED_BYTES)
+        found = chunk.find(2, MAGIC_POSITION)
+        while found >= 0:
+            start = found - MAGIC_POSITION
+            try:
+                place = place_at(file.path, chunk, start, position + start)
+                if place.magic == 2 and place.position + place.size <= end:
+                    batch = memoryview(file.read(place.position, place.size))
+                    check_checksum(file.path, place, batch)
+                    return place.position
+            except CorruptLog:
+                pass
+            found = chunk.find(2, found + 1)
+        # A header that begins in the last bytes is complete in the next chunk.
+        position += max(1, len(chunk) - BATCH_OVERHEAD + 1)
+    return None
 
 
 def _batch(path: str, place: Place, batch: memoryview, records: bool, payload: bool) -> Values:

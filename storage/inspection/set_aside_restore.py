@@ -412,6 +412,10 @@ class Restorer:
         content = read_content(fs, item.path, base, names[name])
         self._check_content(item, content)
         live = list(self._live(directory, names))
+        if content.first_offset is not None and base in (each.base_offset for each in live):
+            # The end of a segment: it was cut off and has the name of the segment.
+            base = content.first_offset
+            content = content._replace(base_offset=base)
         self._check_place(item, content, live)
         emptied = [each for each in live if not each.size and base < each.base_offset]
         emptied = [each for each in emptied if each.base_offset < content.next_offset]

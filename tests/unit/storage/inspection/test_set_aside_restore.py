@@ -192,6 +192,24 @@ def test_a_segment_below_the_log_start_is_served_again() -> None:
     assert offsets_of(opened(fs)) == list(range(100))
 
 
+def test_the_end_of_a_segment_comes_back_as_a_segment() -> None:
+    """Recovery copies it under the name of the segment, which it truncates."""
+    fs = MemoryFileSystem()
+    filled(fs)
+    path = names_of(DIRECTORY, 80)
+    content = fs.content(path)
+    half = len(content) // 2
+    fs.overwrite(path, content[:half])
+    aside = f"{path}.damaged.set-aside"
+    replace_file(fs, aside, content[half:], sync=True)
+    for suffix in ("index", "timeindex"):
+        fs.remove(f"{DIRECTORY}/{80:020d}.{suffix}")
+    assert opened(fs).log_end_offset == 90
+    restorer(fs).restore(item_at(fs, aside))
+    assert bases(fs)[-2:] == [80, 90]
+    assert offsets_of(opened(fs)) == list(range(100))
+
+
 def test_all_segments_come_back_to_an_empty_log() -> None:
     fs = MemoryFileSystem()
     filled(fs)
