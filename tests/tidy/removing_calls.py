@@ -52,11 +52,17 @@ def removing_calls() -> dict[str, list[str]]:
             name = path.relative_to(ROOT).as_posix()
             if name.startswith(LEFT_OUT):
                 continue
-            for function, call in _calls(parsed(path), ""):
-                primitive = _primitive(name, call)
-                if primitive is not None:
-                    found[f"{name}:{function}"].append(primitive)
+            for function, primitive in calls_in(name, parsed(path)):
+                found[f"{name}:{function}"].append(primitive)
     return {site: sorted(calls) for site, calls in found.items()}
+
+
+def calls_in(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(function, what it calls) in the source of a module."""
+    for function, called in _calls(tree, ""):
+        primitive = _primitive(module, called)
+        if primitive is not None:
+            yield function, primitive
 
 
 def _calls(node: ast.AST, within: str) -> Iterator[tuple[str, ast.expr]]:
