@@ -50,7 +50,7 @@ class A:
         "a".replace("b", "c")
         self._names.add("c")
 """
-    found = [call for _, call in calls_in("storage/x.py", ast.parse(source))]
+    found = [call for _, call in calls_in("storage/log/log.py", ast.parse(source))]
     assert found == [
         *("fs.remove", "fs.replace", "truncate", "deletions.add"),
         *("set_file_aside", "truncate_to"),
