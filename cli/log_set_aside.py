@@ -28,8 +28,8 @@ from ottla.cli.session import JsonOption, reported
 from ottla.protocol.uuids import uuid_to_string
 from ottla.storage.directories.directory_lock import DirectoryLock
 from ottla.storage.errors import CorruptFile, DirectoryInUse
-from ottla.storage.files.fs import RealFileSystem
-from ottla.storage.files.layout import FUTURE_DIRECTORY_SUFFIX
+from ottla.storage.files.fs import FILE_MODE, RealFileSystem
+from ottla.storage.files.layout import FUTURE_DIRECTORY_SUFFIX, LOCK_FILE
 from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX, SetAside
 from ottla.storage.inspection.set_aside_restore import (
     Refused,
@@ -83,6 +83,23 @@ PartitionOption = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="All of the log directories.")]
 
 
+class OwnersFileSystem(RealFileSystem):
+    """Files that root makes belong to the owner of their directory, whose broker writes them."""
+
+    def open(self, path: str, flags: int) -> int:
+        descriptor = os.open(path, flags, FILE_MODE)
+        if flags & os.O_CREAT:
+            give_to_owner(descriptor, os.path.dirname(path))
+        return descriptor
+
+
+def give_to_owner(file: str | int, directory: str) -> None:
+    """Gives a file, or the open one of a descriptor, to the owner of a directory, if root runs."""
+    if os.geteuid() == 0:
+        owner = os.stat(directory)
+        os.chown(file, owner.st_uid, owner.st_gid)
+
+
 class _Chosen:
     """The items that the arguments name, and the log directories."""
 
@@ -95,7 +112,7 @@ class _Chosen:
         partitions: Sequence[int],
         every: bool,
     ) -> None:
-        self.fs = RealFileSystem()
+        self.fs = OwnersFileSystem()
         self.items: list[SetAside] = []
         #: Paths that are nothing: a run before may have been interrupted at their end.
         self.gone: list[str] = []
@@ -118,7 +135,7 @@ class _Chosen:
                 self.items.append(item_at(self.fs, path))
             else:
                 self.gone.append(path)
-        roots = list(dict.fromkeys([*map(os.path.abspath, searched), *others]))
+        roots = _distinct([*map(os.path.abspath, searched), *others])
         found = find_set_aside(self.fs, roots) if is_filtered else []
         within = set(map(os.path.abspath, searched))
         self.items += [
@@ -132,7 +149,7 @@ class _Chosen:
             _refuse_links(item)
         own = [root_of(item) for item in self.items]
         own += [path.rpartition("/")[0] for path in self.gone]
-        self.roots = list(dict.fromkeys([*own, *roots]))
+        self.roots = _distinct([*own, *roots])
         self.knows_all_roots = bool(configured or log_dirs) or len(self.roots) > 1
 
 
@@ -150,7 +167,11 @@ def list_items(
         roots = [_log_directory(fs, path) for path in (*(directories or ()), *_log_dirs(config))]
         if not roots:
             raise usage("name log directories, or --config with the properties of the broker.")
-        items = [each for each in find_set_aside(fs, roots) if not topic or each.topic in topic]
+        items = [
+            each
+            for each in find_set_aside(fs, _distinct(roots))
+            if not topic or each.topic in topic
+        ]
         rows = [_row(fs, item) for item in items]
         if json:
             print_json(rows)
@@ -291,11 +312,20 @@ def _locked(roots: Sequence[str] | dict[str, None]) -> Iterator[None]:
         for root in roots:
             try:
                 locks.callback(DirectoryLock(root).release)
+                give_to_owner(f"{root}/{LOCK_FILE}", root)
             except DirectoryInUse:
                 raise Failure(
                     f"a broker uses log directory {root}; stop the broker first."
                 ) from None
         yield
+
+
+def _distinct(paths: Sequence[str]) -> list[str]:
+    """Without other names of the same directory: a link, or a repetition."""
+    found: dict[str, str] = {}
+    for path in paths:
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
 
 
 def _log_dirs(config: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterable
+from threading import Lock
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
 from ottla.storage.files.fs import FileSystem
@@ -43,6 +44,7 @@ class LogDirectory:
     __slots__ = (
         "_exhausted_lately",
         "_exhausted_logged",
+        "_set_aside_lock",
         "append_error",
         "fs",
         "last_free_bytes",
@@ -59,6 +61,8 @@ class LogDirectory:
         self.last_free_bytes: int | None = None
         #: What was set aside on this disk and is still there (`note_set_aside`).
         self.set_aside: list[SetAside] = []
+        # Recovery notes what it sets aside in the worker thread of its directory.
+        self._set_aside_lock = Lock()
         self._exhausted_lately = self._exhausted_logged = False
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
@@ -155,8 +159,9 @@ class LogDirectory:
 
     def note_set_aside(self, items: Iterable[SetAside]) -> None:
         """Adds logs and files that were set aside, for the faults that the broker reports."""
-        known = {item.path for item in self.set_aside}
-        self.set_aside += [item for item in items if item.path not in known]
+        with self._set_aside_lock:
+            known = {item.path for item in self.set_aside}
+            self.set_aside = [*self.set_aside, *(each for each in items if each.path not in known)]
 
     def find_restored(self) -> set[str]:
         """The paths of what `ottla log set-aside` has taken back or discarded.
@@ -172,7 +177,8 @@ class LogDirectory:
         if gone is None:
             gone = self.find_restored()
         if gone:
-            self.set_aside = [item for item in self.set_aside if item.path not in gone]
+            with self._set_aside_lock:
+                self.set_aside = [item for item in self.set_aside if item.path not in gone]
 
     def free_bytes(self) -> int | OSError:
         """The free bytes of the disk, or the error of reading them. May run in a worker thread."""

@@ -342,8 +342,9 @@ class Restorer:
         key = (item.topic, item.partition)
         name = partition_directory_name(*key)
         target = f"{root}/{name}"
-        cut = len(item.path.rpartition("/")[2].encode()) >= _NAME_LENGTH_MAX
-        if cut and item.topic == (parse_partition_directory(item.path.rpartition("/")[2]) or "")[0]:
+        old_name = item.path.rpartition("/")[2]
+        is_cut = len(old_name.encode()) >= _NAME_LENGTH_MAX
+        if is_cut and old_name.startswith(f"{name}."):
             raise Refused(
                 f"{item.path} has only the first part of a long topic name, and no note with all of"
                 " it; rename it by hand to <topic>-<partition>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,35 @@ def test_other_paths_are_refused(
     assert done.code in (1, 2), done
     assert text in done.errors
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_root_writes_belongs_to_the_broker(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a broker that does not run as root could not read its checkpoints any more."""
+    given: dict[str, tuple[int, int]] = {}
+
+    def chown(file: str | int, user: int, group: int) -> None:
+        path = file if isinstance(file, str) else os.readlink(f"/proc/self/fd/{file}")
+        given[Path(path).name] = user, group
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", chown)
+    owner = root.stat()
+    (root / "log-start-offset-checkpoint").write_text("0\n1\nc 0 30\n")
+    assert run("restore", "--topic", "c", root).code == 0
+    assert given == dict.fromkeys(
+        (".lock", "log-start-offset-checkpoint.tmp"), (owner.st_uid, owner.st_gid)
+    )
+
+
+def test_a_log_directory_with_two_names_is_one(root: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    assert len(run("list", link, root, "--json").value) == 3
+    manager = opened(root)
+    append(manager.get_or_create("a", 0, now_ms=NOW_MS), plain(3))
+    manager.shutdown(NOW_MS)
+    done = run("restore", "--topic", "a", link, "--log-dir", root, "--replace")
+    assert done.code == 0, done
+    assert end_of(root, "a") == 40
