@@ -39,6 +39,7 @@ OF_OBJECT = (
 OF_PLACE = (
     ("storage/remote/", "delete", "store"),
     ("storage/recovery/recovery.py", "_delete", "self"),
+    ("storage/recovery/recovery.py", "_set_aside", "self"),
     ("broker/remote/segment_expiration.py", "_delete", "self"),
     ("storage/log/retention.py", "_delete", "self"),
 )
