@@ -8,12 +8,13 @@ checkpoints change before names, and a name changes before what it makes needles
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.protocol.records.batch import read_header
-from ottla.storage.errors import CorruptFile, StorageError
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import CorruptFile, CorruptIndex, StorageError
 from ottla.storage.files.checkpoints import (
     Offsets,
     read_epoch_checkpoint,
@@ -48,7 +49,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
     unique_directory_name,
 )
-from ottla.storage.files.open_files import OpenFile
+from ottla.storage.files.open_files import OpenFile, OpenFiles
 from ottla.storage.files.set_aside import (
     NOTE_FILE,
     SET_ASIDE_SUFFIX,
@@ -61,7 +62,7 @@ from ottla.storage.files.set_aside import (
     write_note,
 )
 from ottla.storage.log.batch_scan import CorruptLog, check_checksum, walk_batches
-from ottla.storage.log.segment import MAX_RELATIVE_OFFSET
+from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_file import PinnedFile
 
 # The files of a log directory: other directories have none of these.
@@ -109,6 +110,14 @@ class LogSummary(NamedTuple):
         if self.first_offset is None:
             return "no records"
         return f"offsets {self.first_offset} to {self.next_offset}, {self.size} bytes"
+
+
+class _Extent(NamedTuple):
+    """The offsets [base, end) of a segment, and its bytes."""
+
+    base: int
+    end: int
+    size: int
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -278,8 +287,7 @@ class Restorer:
         self._now_ms = now_ms
         self._knows_all_roots = knows_all_roots
         self._unique_name = unique_name
-        # Of live segments, by path: they are verified once for all items of a partition.
-        self._contents: dict[str, Content] = {}
+        self._verified: dict[str, _Extent] = {}
 
     def restore(self, item: SetAside, *, replace: bool = False) -> str:
         """Takes an item back into service. Returns what it did, as a sentence.
@@ -412,35 +420,39 @@ class Restorer:
         names = fs.list_files(directory)
         content = read_content(fs, item.path, base, names[name])
         self._check_content(item, content)
-        live = list(self._live(directory, names))
-        if content.first_offset is not None and base in (each.base_offset for each in live):
+        live = self._live(directory, names)
+        if content.first_offset is not None and base in (each.base for each in live):
             # The end of a segment: it was cut off and has the name of the segment.
             base = content.first_offset
             content = content._replace(base_offset=base)
-        self._check_place(item, content, live)
-        emptied = [each for each in live if not each.size and base < each.base_offset]
-        emptied = [each for each in emptied if each.base_offset < content.next_offset]
-        kept = [each for each in live if each not in emptied and each.base_offset != base]
-        segments = sorted((*kept, content))
+        own = _Extent(base, content.next_offset, content.size)
+        self._check_place(item, own, live)
+        emptied = [each for each in live if not each.size and base < each.base < own.end]
+        kept = [each for each in live if each not in emptied and each.base != base]
+        segments = sorted((*kept, own))
+        self._check_epochs(item, content, directory, segments)
         root, key = root_of(item), (item.topic, item.partition)
-        # What recovery does not read again has to be on disk.
-        for each in kept:
-            self._sync(f"{directory}/{segment_file_name(each.base_offset, LOG_SUFFIX)}")
+        point = self._read_checkpoint(root, RECOVERY_POINT_CHECKPOINT).get(key, 0)
+        gaps = [later.base for earlier, later in pairwise(segments) if earlier.end != later.base]
+        if gaps and point < gaps[-1]:
+            # Recovery that reads a gap may take what is behind it for lost. So it begins there,
+            # and what it does not read is verified and on disk.
+            for each in kept:
+                if each.end > point and each.base < gaps[-1]:
+                    self._verify(directory, each)
         self._sync(item.path)
-        gaps = [b.base_offset for a, b in pairwise(segments) if a.next_offset != b.base_offset]
 
         def begin_at_base(starts: Offsets) -> None:
             if key in starts:
                 starts[key] = min(starts[key], base)
 
         def recover_behind_gaps(points: Offsets) -> None:
-            # Recovery takes what is behind a gap for lost. All of it was verified here.
-            points[key] = max(points.get(key, 0), *gaps)
+            points[key] = max(point, gaps[-1])
 
         self._change_checkpoint(root, LOG_START_CHECKPOINT, begin_at_base)
         if gaps:
             self._change_checkpoint(root, RECOVERY_POINT_CHECKPOINT, recover_behind_gaps)
-        self._merge_epochs(directory, segments)
+        self._merge_epochs(directory, content)
         # The start builds indexes that are missing, and one of transactions that is damaged.
         self._remove_segment(directory, base, SEGMENT_SUFFIXES[1:])
         if content.is_transactional:
@@ -451,30 +463,46 @@ class Restorer:
         fs.replace(item.path, target)
         fs.sync_directory(directory)
         for each in emptied:
-            self._remove_segment(directory, each.base_offset, SEGMENT_SUFFIXES)
+            self._remove_segment(directory, each.base, SEGMENT_SUFFIXES)
         fs.sync_directory(directory)
-        self._contents[target] = content
         return f"restored {target} (offsets {content.first_offset} to {content.next_offset})"
 
-    def _live(self, directory: str, names: dict[str, int]) -> Iterator[Content]:
-        for base in _segments(names):
-            name = segment_file_name(base, LOG_SUFFIX)
-            path = f"{directory}/{name}"
-            content = self._contents.get(path)
-            if content is None or content.size != names[name]:
-                content = read_content(self._fs, path, base, names[name])
-                self._contents[path] = content
-            if content.damage is not None:
-                raise Refused(
-                    f"{path} is damaged ({content.damage}); start the broker once, so that it"
-                    " recovers the log, stop it and try again"
-                )
-            yield content
+    def _live(self, directory: str, names: dict[str, int]) -> list[_Extent]:
         if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names):
             raise Refused(
                 f"a compaction of {directory} was interrupted; start the broker once, so that it"
                 " completes that, stop it and try again"
             )
+        files, found = OpenFiles(), []
+        for base in _segments(names):
+            segment = Segment(
+                *(self._fs, directory, base, LogConfig(), files), created_ms=0, sizes=names
+            )
+            try:
+                end = segment.next_offset()
+            except (CorruptIndex, CorruptLog):
+                end = self._read(directory, base, segment.size).next_offset
+            found.append(_Extent(base, max(end, base), segment.size))
+            segment.release()
+        return found
+
+    def _read(self, directory: str, base: int, size: int, *, checksums: bool = False) -> Content:
+        path = f"{directory}/{segment_file_name(base, LOG_SUFFIX)}"
+        content = read_content(self._fs, path, base, size, checksums=checksums)
+        if content.damage is not None:
+            raise Refused(
+                f"{path} is damaged ({content.damage}); start the broker once, so that it recovers"
+                " the log, stop it and try again"
+            )
+        return content
+
+    def _verify(self, directory: str, segment: _Extent) -> None:
+        """Verifies a live segment, once for all items of a partition, and makes it durable."""
+        path = f"{directory}/{segment_file_name(segment.base, LOG_SUFFIX)}"
+        if self._verified.get(path) != segment:
+            self._read(directory, segment.base, segment.size, checksums=True)
+            self._sync(path)
+            self._verified[path] = segment
 
     def _check_content(self, item: SetAside, content: Content) -> None:
         if content.damage is not None:
@@ -487,23 +515,35 @@ class Restorer:
                 f" its name; {_by_hand(item)}"
             )
 
-    def _check_place(self, item: SetAside, content: Content, live: Sequence[Content]) -> None:
-        filled = [each for each in live if each.size]
-        for each in filled:
-            if content.base_offset < each.next_offset and each.base_offset < content.next_offset:
+    def _check_place(self, item: SetAside, own: _Extent, live: Sequence[_Extent]) -> None:
+        for each in live:
+            if each.size and own.base < each.end and each.base < own.end:
                 raise Refused(
-                    f"{item.path} (offsets {content.base_offset} to {content.next_offset}) overlaps"
-                    f" segment {each.base_offset}, which ends at {each.next_offset};"
-                    f" {_by_hand(item)}"
+                    f"{item.path} (offsets {own.base} to {own.end}) overlaps segment {each.base},"
+                    f" which ends at {each.end}; {_by_hand(item)}"
                 )
-        epochs = [epoch for each in sorted((*filled, content)) for epoch, _ in each.epochs]
-        if any(later < earlier for earlier, later in pairwise(epochs)):
+
+    def _check_epochs(
+        self, item: SetAside, content: Content, directory: str, segments: Sequence[_Extent]
+    ) -> None:
+        """Raises Refused where leader epochs would fall: the log has another history."""
+        filled = [each for each in segments if each.size]
+        at = [each.base for each in filled].index(content.base_offset)
+        epochs = list(content.epochs)
+        if at:
+            epochs = [*self._epochs_of(directory, filled[at - 1]), *epochs]
+        if at + 1 < len(filled):
+            epochs += self._epochs_of(directory, filled[at + 1])
+        if any(later[0] < earlier[0] for earlier, later in pairwise(epochs)):
             raise Refused(
                 f"{item.path} has leader epochs that do not fit those of the log before and behind"
                 f" it: another leader has written there since; {_by_hand(item)}"
             )
 
-    def _merge_epochs(self, directory: str, segments: Sequence[Content]) -> None:
+    def _epochs_of(self, directory: str, segment: _Extent) -> tuple[tuple[int, int], ...]:
+        return self._read(directory, segment.base, segment.size).epochs
+
+    def _merge_epochs(self, directory: str, content: Content) -> None:
         path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         if not self._fs.exists(path):
             return  # the broker builds it from all batches
@@ -512,9 +552,8 @@ class Restorer:
         except CorruptFile:
             return  # the same
         before = dict(starts)
-        for each in segments:
-            for epoch, offset in each.epochs:
-                starts[epoch] = min(offset, starts.get(epoch, offset))
+        for epoch, offset in content.epochs:
+            starts[epoch] = min(offset, starts.get(epoch, offset))
         if starts != before:
             write_epoch_checkpoint(self._fs, path, sorted(starts.items()), sync=True)
 
