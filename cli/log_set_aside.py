@@ -377,7 +377,9 @@ def _refuse_links(item: SetAside) -> None:
 def _row(fs: RealFileSystem, item: SetAside) -> dict[str, Cell]:
     try:
         found = summary_of(fs, item)
-    except FileNotFoundError:  # discarded meanwhile
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):  # discarded meanwhile
+            note(f"ottla: {error.filename or item.path}: {error.strerror or error}.")
         first = following = size = topic_id = None
     else:
         first, following, size = found.first_offset, found.next_offset, found.size

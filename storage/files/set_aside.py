@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -30,6 +31,10 @@ SET_ASIDE_SUFFIX = ".set-aside"
 
 # A note is written by this module: a line of JSON.
 _NOTE_BYTES_MAX = 64 << 10
+# What a note says becomes the name of a directory again.
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+# Errors of a note that another hand has put there or made unreadable; the disk is well.
+_NO_NOTE = frozenset((errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP))
 # A name is tried with numbers while it is taken: each is a file that an earlier damage left.
 _SAME_NAME_MAX = 1000
 
@@ -136,9 +141,12 @@ def _read_note(fs: FileSystem, directory: str) -> tuple[Note, object, object]:
     except FileNotFoundError:
         detail = "Kafka or an earlier version of Ottla renamed it"
     except OSError as error:
-        if error.errno != errno.EFBIG:
+        if error.errno == errno.EFBIG:
+            detail = f"its {NOTE_FILE} is too large to be one"
+        elif error.errno in _NO_NOTE:
+            detail = f"its {NOTE_FILE} cannot be read: {error.strerror}"
+        else:
             raise
-        detail = f"its {NOTE_FILE} is too large to be one"
     except (ValueError, KeyError, TypeError):
         detail = f"its {NOTE_FILE} cannot be read"
     return Note(Reason.UNKNOWN, detail), None, None
@@ -174,8 +182,9 @@ def of_directory(fs: FileSystem, path: str) -> SetAside | None:
     note, noted, partition = _read_note(fs, path)
     topic = parsed[0]
     # The name of the directory may have the first part of a long topic name only.
-    if isinstance(noted, str) and noted.startswith(topic) and partition == parsed[1]:
-        topic = noted
+    is_right = isinstance(noted, str) and noted.startswith(topic) and partition == parsed[1]
+    if is_right and _TOPIC_NAME.fullmatch(str(noted)):
+        topic = str(noted)
     return SetAside(
         *(path, topic, parsed[1], note.reason, note.detail),
         needs_attention=note.needs_attention,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -402,7 +403,8 @@ class Restorer:
         path = f"{directory}/{NOTE_FILE}"
         if not self._fs.exists(path):
             return False
-        self._fs.remove(path)
+        with suppress(IsADirectoryError):  # of another hand; Kafka and brokers ignore it
+            self._fs.remove(path)
         self._fs.sync_directory(directory)
         return True
 

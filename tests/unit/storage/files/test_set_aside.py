@@ -1,5 +1,7 @@
 """The notes and names of what is set aside."""
 
+import errno
+
 import pytest
 
 from ottla.storage.files.fs import replace_file
@@ -100,3 +102,25 @@ def test_a_note_has_the_whole_topic_name() -> None:
     found = of_directory(fs, f"/disk/a-3.{'0' * 32}-stray")
     assert found is not None
     assert (found.topic, found.partition) == ("a.b", 3)
+
+
+@pytest.mark.parametrize("topic", ["a.b/../../etc", "a.b" + "c" * 300, "a.b\n", 5, "other"])
+def test_a_topic_name_that_cannot_be_one_is_not_believed(topic: object) -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory(STRAY)
+    write_note(fs, STRAY, Note(Reason.SECOND_COPY, ""), (topic, 3))  # type: ignore[arg-type]
+    found = of_directory(fs, STRAY)
+    assert found is not None
+    assert (found.topic, found.reason) == ("a.b", Reason.SECOND_COPY)
+
+
+@pytest.mark.parametrize("code", [errno.EISDIR, errno.EACCES, errno.ELOOP])
+def test_a_note_that_others_made_unreadable_is_none(code: int) -> None:
+    fs = MemoryFileSystem()
+    fs.make_directory(STRAY)
+    write_note(fs, STRAY, Note(Reason.SECOND_COPY, ""))
+    fs.fail("open", code)
+    assert read_note(fs, STRAY).reason is Reason.UNKNOWN
+    fs.fail("open", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        read_note(fs, STRAY)
