@@ -30,7 +30,7 @@ from ottla.storage.directories.directory_lock import DirectoryLock
 from ottla.storage.errors import CorruptFile, DirectoryInUse
 from ottla.storage.files.fs import FILE_MODE, RealFileSystem
 from ottla.storage.files.layout import FUTURE_DIRECTORY_SUFFIX, LOCK_FILE
-from ottla.storage.files.set_aside import SET_ASIDE_SUFFIX, SetAside
+from ottla.storage.files.set_aside import SetAside
 from ottla.storage.inspection.set_aside_restore import (
     Refused,
     Restorer,
@@ -205,7 +205,7 @@ def restore(
 
     def run() -> None:
         chosen = _chosen(paths, config, log_dir, topic, partition, every)
-        whole = [each for each in chosen.items if not each.path.endswith(SET_ASIDE_SUFFIX)]
+        whole = [each for each in chosen.items if each.is_log]
         for each in whole:
             same = [other.path for other in whole if other[1:3] == each[1:3]]
             if len(same) > 1:
@@ -214,7 +214,7 @@ def restore(
                     "name the one to restore."
                 )
         parts = sorted(
-            (each for each in chosen.items if each.path.endswith(SET_ASIDE_SUFFIX)),
+            (each for each in chosen.items if not each.is_log),
             key=lambda each: (root_of(each), each.topic, each.partition, each.base_offset or 0),
         )
         with _locked(chosen.roots):

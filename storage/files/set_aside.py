@@ -92,8 +92,13 @@ class SetAside(NamedTuple):
     detail: str
     needs_attention: bool
     set_aside_ms: int
-    #: Of its first record, as its name says; None for a whole log.
+    #: Of its first record, as its name says; None for a whole log, and a file without an offset.
     base_offset: int | None
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is a whole log: a directory."""
+        return not self.path.endswith(SET_ASIDE_SUFFIX)
 
 
 def write_note(

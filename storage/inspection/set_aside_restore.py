@@ -193,13 +193,12 @@ def is_log_directory(fs: FileSystem, path: str) -> bool:
 
 def root_of(item: SetAside) -> str:
     """The log directory of an item."""
-    levels = 1 if item.base_offset is None and not item.path.endswith(SET_ASIDE_SUFFIX) else 2
-    return item.path.rsplit("/", levels)[0]
+    return item.path.rsplit("/", 1 if item.is_log else 2)[0]
 
 
 def summary_of(fs: FileSystem, item: SetAside) -> LogSummary:
     """What an item has, read from its files. Read-only. Raises OSError."""
-    if not item.path.endswith(SET_ASIDE_SUFFIX):
+    if item.is_log:
         return log_summary(fs, item.path)
     directory, _, name = item.path.rpartition("/")
     size = fs.list_files(directory).get(name, 0)
@@ -296,9 +295,9 @@ class Restorer:
         `replace` sets aside a log that is in the place of a whole log. Durable. Raises Refused,
         OSError; CorruptFile for a checkpoint that cannot be read.
         """
-        if item.path.endswith(SET_ASIDE_SUFFIX):
-            return self._restore_file(item)
-        return self._restore_log(item, replace=replace)
+        if item.is_log:
+            return self._restore_log(item, replace=replace)
+        return self._restore_file(item)
 
     def finish(self, path: str) -> str | None:
         """Completes what was interrupted for an item that has no longer this path.
@@ -332,7 +331,7 @@ class Restorer:
         A broker may run meanwhile, which has none of the files open; not for a future log.
         """
         root, _, name = item.path.rpartition("/")
-        if item.path.endswith(SET_ASIDE_SUFFIX):
+        if not item.is_log:
             self._fs.remove(item.path)
             self._fs.sync_directory(root)
             return f"deleted {item.path}"
