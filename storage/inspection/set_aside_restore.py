@@ -40,6 +40,7 @@ from ottla.storage.files.layout import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     STRAY_DIRECTORY_SUFFIX,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
@@ -305,6 +306,8 @@ class Restorer:
         Returns what it did, None if there was nothing. Durable. Raises OSError.
         """
         root, _, name = path.rpartition("/")
+        if name.endswith(SET_ASIDE_SUFFIX):
+            return self._finish_file(path)
         parsed = parse_partition_directory(name)
         if self._fs.exists(path) or parsed is None or not parsed[2] or not self._fs.exists(root):
             return None
@@ -463,10 +466,48 @@ class Restorer:
         # An empty segment in its place is replaced.
         fs.replace(item.path, target)
         fs.sync_directory(directory)
+        if content.is_transactional:
+            self._recover_transactions(root, directory, key, base, gaps)
         for each in emptied:
             self._remove_segment(directory, each.base, SEGMENT_SUFFIXES)
         fs.sync_directory(directory)
         return f"restored {target} (offsets {content.first_offset} to {content.next_offset})"
+
+    def _recover_transactions(
+        self, root: str, directory: str, key: tuple[str, int], base: int, gaps: Sequence[int]
+    ) -> None:
+        """The next start reads all from `base` on, but nothing before a gap.
+
+        What a broker has written meanwhile, producer snapshots and indexes of aborted transactions
+        of later segments, is without the transactions that begin in this one. Not before the
+        segment is there: recovery would find the gap that it leaves.
+        """
+
+        def recover_from_base(points: Offsets) -> None:
+            points[key] = max(min(points.get(key, 0), base), *gaps, 0)
+
+        for name in self._fs.list_files(directory):
+            offset = offset_of_file(name) if name.endswith(SNAPSHOT_SUFFIX) else None
+            if offset is not None and offset > base:
+                self._fs.remove(f"{directory}/{name}")
+        self._fs.sync_directory(directory)
+        self._change_checkpoint(root, RECOVERY_POINT_CHECKPOINT, recover_from_base)
+        self._recover_at_start(root)
+
+    def _finish_file(self, path: str) -> str | None:
+        directory, _, name = path.rpartition("/")
+        base, original = offset_of_file(name), original_name(name)
+        parsed = parse_partition_directory(directory.rpartition("/")[2])
+        if self._fs.exists(path) or base is None or parsed is None or parsed[2]:
+            return None
+        target = f"{directory}/{original}"
+        if not original.endswith(LOG_SUFFIX) or not self._fs.exists(target):
+            return None
+        live = self._live(directory, self._fs.list_files(directory))
+        gaps = [later.base for earlier, later in pairwise(live) if earlier.end != later.base]
+        root = directory.rpartition("/")[0]
+        self._recover_transactions(root, directory, parsed[:2], base, gaps)
+        return f"{path} is not set aside any more; the next start recovers {target}"
 
     def _live(self, directory: str, names: dict[str, int]) -> list[_Extent]:
         if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names):

@@ -368,6 +368,63 @@ def test_an_aborted_transaction_stays_aborted() -> None:
     assert [each.producer_id for each in log.segments.from_offset(20)[0].txn_index.entries()] == [1]
 
 
+def with_transaction(fs: MemoryFileSystem) -> int:
+    """A log whose segment of offset 20 has records of a transaction that is aborted in the next
+    segment. Returns its base offset."""
+    manager = manager_on(fs, segment_bytes=SEGMENT_BYTES)
+    manager.write_meta_properties(1, "c")
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(3):
+        append(log, 10)
+    append(log, 5, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    for _ in range(3):
+        append(log, 10)
+    end_transaction(log, 1, committed=False)
+    append(log, 10)
+    manager.shutdown(NOW_MS)
+    return 20
+
+
+def aborted(log: Log) -> list[tuple[int, int]]:
+    return [
+        (entry.first_offset, entry.last_offset)
+        for segment in log.segments
+        for entry in segment.txn_index.entries()
+    ]
+
+
+@pytest.mark.parametrize("dies_at", [0, *range(1, 40)])
+def test_an_abort_behind_a_segment_that_was_away_is_known(dies_at: int) -> None:
+    """A broker that recovered the later segment meanwhile could not know what it aborts."""
+    fs = MortalFileSystem()
+    base = with_transaction(fs)
+    wanted = aborted(opened(fs.after_kill()))
+    assert wanted == [(30, 65)]
+    item = set_aside(fs, base)
+    later = [each for each in bases(fs) if each > base]
+    # As recovery leaves them that does not have the transaction.
+    for each in later:
+        path = f"{DIRECTORY}/{each:020d}.txnindex"
+        if fs.exists(path):
+            fs.remove(path)
+    fs.dies_at = dies_at or -1
+    try:
+        restorer(fs).restore(item)
+    except Killed:
+        left = fs.after_kill()
+        if left.exists(item.path):
+            restorer(left).restore(item_at(left, item.path))
+        else:
+            done = restorer(left).finish(item.path)
+            assert done is not None
+            assert "the next start recovers" in done
+    else:
+        left = fs.after_kill()
+    log = opened(left)
+    assert aborted(log) == wanted
+    assert log.high_watermark in (log.last_stable_offset, 0)
+
+
 # --- whole logs -------------------------------------------------------------------------------
 
 
