@@ -389,6 +389,10 @@ OTHERS = {
     "storage/inspection/set_aside_restore.py:Restorer._remove_note": ("fs.remove", REQUESTED),
     "storage/inspection/set_aside_restore.py:Restorer._restore_file": ("fs.replace", REQUESTED),
     "storage/inspection/set_aside_restore.py:Restorer._remove_segment": ("fs.remove", REQUESTED),
+    "storage/inspection/set_aside_restore.py:Restorer._recover_transactions": (
+        "fs.remove",
+        REQUESTED,
+    ),
     "storage/inspection/set_aside_restore.py:Restorer._recover_at_start": ("fs.remove", REQUESTED),
     "storage/log/leader_epochs.py:LeaderEpochs.enable": ("fs.remove", DERIVED),
     "storage/log/local_log.py:LocalLog.create_segment": ("remove_files", UNUSED),
