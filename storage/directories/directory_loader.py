@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from ottla.storage.config import LogConfig
@@ -63,15 +63,18 @@ def load_directory(
     opening: Opening,
     files: OpenFiles,
     deletions: Deletions,
+    ignored: Container[str] = (),
 ) -> LoadedDirectory | None:
-    """Opens every log of the directory. Returns None when the disk failed; it is offline then.
+    """Opens every log of the directory, but not the paths that are `ignored`: other names of logs.
+
+    Returns None when the disk failed; it is offline then.
 
     May run in a worker thread, at the same time as for other directories. Without the clean
     shutdown file all logs are recovered, which reads everything above the recovery points. Deletes
     the clean shutdown file, so that recovery runs after a crash.
     """
     try:
-        return _load(directory, config_of, opening, files, deletions)
+        return _load(directory, config_of, opening, files, deletions, ignored)
     except OSError as error:
         directory.fail(error)
         return None
@@ -83,6 +86,7 @@ def _load(
     opening: Opening,
     files: OpenFiles,
     deletions: Deletions,
+    ignored: Container[str],
 ) -> LoadedDirectory:
     fs, root = directory.fs, directory.path
     marker = f"{root}/{CLEAN_SHUTDOWN_FILE}"
@@ -99,7 +103,7 @@ def _load(
         _offsets(directory, CLEANER_CHECKPOINT),
     )
     loaded = LoadedDirectory(directory, clean)
-    names = fs.list_directories(root)
+    names = [name for name in fs.list_directories(root) if f"{root}/{name}" not in ignored]
     if not clean and any(parse_partition_directory(name) for name in names):
         logger.warning("Log dir %s was not shut down cleanly, recovering its logs", root)
     progress = opening.progress
