@@ -17,6 +17,7 @@ from itertools import chain
 
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory, load_directory
+from ottla.storage.directories.known_directories import KnownDirectories
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
@@ -90,6 +91,7 @@ class LogManager:
         self.fs = fs if fs is not None else RealFileSystem()
         self.default_config = default_config if default_config is not None else LogConfig()
         self.directories = LogDirectories(self.fs, directories, max_open_files)
+        self.known_directories = KnownDirectories(self.fs, self.directories.all, unique_name)
         self.deletions = Deletions(self.fs)
         self.min_free_bytes = min_free_bytes
         self._producer_expiration_ms = producer_expiration_ms
@@ -261,6 +263,7 @@ class LogManager:
         """
         unclean = close_logs(self._every_log(), run_all)
         self.checkpoint_all()
+        self.known_directories.forget_missing()
         self.directories.mark_clean(broker_epoch, unclean)
         self.directories.unlock()
 
@@ -283,7 +286,11 @@ class LogManager:
         return self.directories.read_meta_properties()
 
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
-        """Writes `meta.properties` into directories where it is missing or different. Synced."""
+        """Writes `meta.properties` into directories where it is missing or different. Synced.
+
+        Before that, logs an error for each directory of the last start that is missing.
+        """
+        self.known_directories.check()
         self.directories.write_meta_properties(MetaProperties(broker_id, cluster_id))
 
     # --- logs --------------------------------------------------------------------------------
@@ -323,6 +330,13 @@ class LogManager:
             self._retirements.finish_all_of(topic, partition)
             self._checkpoints.forget(directory, key)
             log = self._create(directory, path, key, config, now_ms)
+            if self.known_directories.missing and not is_new:
+                logger.warning(
+                    "%s begins empty in %s: its log may have been in %s, which is missing",
+                    log.name,
+                    directory.path,
+                    ", ".join(self.known_directories.missing),
+                )
             self._placement.created(key, directory)
             self._logs[key] = log
         log.log_directory.check_online()
