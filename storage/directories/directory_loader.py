@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from ottla.storage.config import LogConfig
+from ottla.storage.directories.same_directory import is_log_directory
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.checkpoints import Offsets, read_clean_shutdown, read_offset_checkpoint
 from ottla.storage.files.deletions import Deletions
@@ -17,6 +18,7 @@ from ottla.storage.files.layout import (
     FUTURE_DIRECTORY_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIRECTORY_SUFFIX,
     parse_partition_directory,
@@ -114,6 +116,13 @@ def _load(
             continue
         topic, partition, suffix = parsed
         path = f"{root}/{name}"
+        if is_log_directory(fs, path):
+            logger.error(
+                "Ignoring %s: it has %s, so it is the log directory of another broker",
+                path,
+                META_PROPERTIES,
+            )
+            continue
         if suffix == DELETE_DIRECTORY_SUFFIX:
             deletions.add(path, 0, is_directory=True)
         elif suffix == STRAY_DIRECTORY_SUFFIX:

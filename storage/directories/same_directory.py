@@ -80,23 +80,37 @@ def check_not_a_partition(fs: FileSystem, names: Sequence[str], other: str) -> N
 
 
 def _check_children(fs: FileSystem, outer: _Named, named: Sequence[_Named]) -> None:
+    # Each child costs a look at the disk, so most starts need none: with a disk for each directory
+    # no child is one of them, and a log directory in use was checked when it was new.
+    inside = {
+        each.identity: each
+        for each in named
+        if each is not outer and each.identity[0] == outer.identity[0]
+    }
+    is_new = not fs.exists(f"{outer.path}/{META_PROPERTIES}")
     children: list[str] = []
-    with suppress(OSError):  # one that cannot be read, or does not exist yet
-        children = fs.list_directories(outer.path)
+    if inside or is_new:
+        with suppress(OSError):  # one that cannot be read, or does not exist yet
+            children = fs.list_directories(outer.path)
     for child in children:
         path = f"{outer.path}/{child}"
-        with suppress(OSError):
-            identity = (*fs.identity(path), ())
-            for inner in named:
-                if inner.identity == identity:
+        if inside:
+            with suppress(OSError):
+                inner = inside.get((*fs.identity(path), ()))
+                if inner is not None:
                     raise _nested(inner.name, outer.name)
-        parsed = parse_partition_directory(child)
-        if parsed is not None and not parsed[2] and fs.exists(f"{path}/{META_PROPERTIES}"):
+        if is_new and is_log_directory(fs, path):
             raise OverlappingDirectories(
                 f"{outer.name} contains {path}, which is the log directory of a broker (it has "
                 f"{META_PROPERTIES}) and has the name of a partition: name {path} itself, or "
                 "another directory."
             )
+
+
+def is_log_directory(fs: FileSystem, path: str) -> bool:
+    """Whether a directory with the name of a partition is the log directory of a broker."""
+    parsed = parse_partition_directory(path.rpartition("/")[2])
+    return parsed is not None and not parsed[2] and fs.exists(f"{path}/{META_PROPERTIES}")
 
 
 def _nested(inner: str, outer: str) -> OverlappingDirectories:

@@ -104,6 +104,20 @@ def test_the_directory_above_the_log_directories_of_brokers(tmp_path: Path) -> N
     check_distinct(FS, [str(tmp_path)])
 
 
+def test_the_log_directory_of_another_broker_is_not_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A broker was started there before its neighbours."""
+    fs = MemoryFileSystem()
+    manager_on(fs, ("/d",)).write_meta_properties(9, "c")
+    other = manager_on(fs, ("/d/broker-1",))
+    other.write_meta_properties(1, "c")
+    before = fs.paths()
+    assert manager_on(fs, ("/d",)).logs() == []
+    assert fs.paths() == before
+    assert "Ignoring /d/broker-1" in caplog.text
+
+
 def test_the_directory_of_the_remote_storage(tmp_path: Path) -> None:
     logs = [str(tmp_path / "a"), str(tmp_path / "b")]
     for name in ("a", "b"):
