@@ -74,7 +74,7 @@ def choose_current(one: Log, other: Log) -> tuple[Log, Log, Note | None]:
     )
     if is_contained and _end(kept) == _end(rest) and kept.topic_id == rest.topic_id is not None:
         with suppress(StorageError):
-            kept.flush()  # a power failure must not take it back now
+            _make_durable(kept)
             note = None
     logger.warning(
         "%s is in two log directories, %s (%s) and %s (%s): the end of a move was interrupted, or a"
@@ -92,6 +92,16 @@ def choose_current(one: Log, other: Log) -> tuple[Log, Log, Note | None]:
         with suppress(LogDirectoryOffline):  # the next operation finds that, too
             kept.delete_records_before(min(rest.log_start_offset, kept.high_watermark))
     return kept, rest, note
+
+
+def _make_durable(log: Log) -> None:
+    """A power failure must not take back the records of a log, or its name. Raises StorageError."""
+    log.flush()
+    directory = log.log_directory
+    try:
+        directory.fs.sync_directory(directory.path)
+    except OSError as error:
+        raise directory.write_failed(error) from error
 
 
 def note_of_other_topic(kept: Log, rest: Log) -> Note:

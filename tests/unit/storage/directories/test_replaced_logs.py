@@ -115,6 +115,17 @@ def test_power_that_is_lost_between_any_two_calls_loses_nothing() -> None:
         assert_whole(fs.after_power_failure(), [2, 3, 4])
 
 
+@pytest.mark.parametrize("order", [("/a", "/b"), ("/b", "/a")])
+def test_power_that_is_lost_after_the_second_log_was_deleted_loses_nothing(
+    order: tuple[str, str],
+) -> None:
+    for fs in each_call(replace):
+        manager_on(fs, order).purge(NOW_MS * 2)
+        log = the_log(manager_on(fs.after_power_failure(), order))
+        log.update_high_watermark(log.log_end_offset)
+        assert [each.offset for each in fetched(log)] == [2, 3, 4]
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_after_a_call_that_fails_the_log_continues_and_the_next_start_keeps_it(code: int) -> None:
     for count in range(1, MANY):
@@ -504,3 +515,73 @@ def test_a_second_future_log_is_deleted_only_if_its_records_are_in_the_current_l
     assert future.path == path
     manager.purge(NOW_MS * 2)
     assert [name[-6:] for name in fs.list_directories("/c")] == ["-stray"]
+
+
+# --- interrupted starts --------------------------------------------------------------------------
+
+
+def other_history() -> MemoryFileSystem:
+    """Two logs of one end with other records."""
+    fs = two_logs(3, 3)
+    changed(fs, "/b/t-0/00000000000000000000.log")
+    return fs
+
+
+def without_current() -> MemoryFileSystem:
+    fs = with_future(5, 4)
+    fs.remove_tree("/a/t-0")
+    return fs
+
+
+def of_two_topics() -> MemoryFileSystem:
+    fs = logs_of_two_topics()
+    fs.remove_tree("/a/a-0")
+    fs.remove_tree("/b/b-0")
+    return fs
+
+
+def contents(fs: MemoryFileSystem) -> set[bytes]:
+    return {
+        fs.content(path)
+        for path in fs.paths()
+        if path.endswith(".log") and "-delete/" not in path and fs.content(path)
+    }
+
+
+@pytest.mark.parametrize("made", [other_history, without_current, of_two_topics])
+@pytest.mark.parametrize("code", [0, errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_a_start_that_is_interrupted_or_fails_at_any_call_loses_no_record(
+    made: Callable[[], MemoryFileSystem], code: int
+) -> None:
+    before = contents(made())
+    assert before
+    for count in range(1, MANY):
+        fs = CountedFileSystem()
+        _copy(made(), fs)
+        fs.left, fs.code = count, code
+        try:
+            manager = manager_on(fs, DIRECTORIES)
+            manager.decide("t", OTHER_ID, NOW_MS)
+            manager.check_free_bytes()
+        except Killed:
+            pass
+        is_over = fs.left > 0
+        fs.left, fs.code = MANY, 0
+        again = fs.after_kill()
+        for _ in range(2):
+            manager = manager_on(again, DIRECTORIES)
+            manager.decide("t", OTHER_ID, NOW_MS)
+            assert manager.undecided == []
+            manager.purge(NOW_MS * 2)
+            assert contents(again) == before
+            manager.shutdown(NOW_MS)
+        if is_over:
+            return
+
+
+def _copy(source: MemoryFileSystem, target: MemoryFileSystem) -> None:
+    for path in source.paths():
+        target.make_directory(path.rpartition("/")[0])
+        descriptor = target.open(path, CREATE)
+        target.pwrite(descriptor, source.content(path), 0)
+        target.close(descriptor)
