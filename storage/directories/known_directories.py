@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 from ottla.storage.files.layout import META_PROPERTIES, UniqueName
 from ottla.storage.files.log_directory import LogDirectory
@@ -26,10 +27,17 @@ KNOWN_DIRECTORIES_FILE = "ottla-log-dirs.json"
 _VERSION = 1
 # Some thousands of directories.
 _BYTES_MAX = 1 << 20
+# Of the file, and not of the disk: somebody has put something else there.
+_NO_FILE = frozenset(
+    (errno.EFBIG, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM)
+)
 
 
 class _Known(NamedTuple):
-    """The id of a directory, and the path of each directory of the broker by its id."""
+    """The id of a directory, and the path of each directory of the broker by its id.
+
+    Without an id if the file cannot be read: the other directories have it.
+    """
 
     own: str
     paths: dict[str, str]
@@ -61,14 +69,15 @@ class KnownDirectories:
                 if not self._fs.exists(f"{directory.path}/{META_PROPERTIES}"):
                     empty.append(directory.path)
             except OSError as error:
-                directory.fail(error)
-                continue
+                directory.read_failed(error)
+                known = None if directory.is_offline else _Known("", {})
             if known is not None:
                 found[directory.path] = known
-        self._ids = {path: known.own for path, known in found.items()}
         self._paths = {}
         for known in found.values():
             self._paths.update(known.paths)
+        id_of = {path: id_ for id_, path in self._paths.items()}
+        self._ids = {path: known.own or id_of.get(path, "") for path, known in found.items()}
         present = set(self._ids.values())
         offline = {each.path for each in self._directories if each.is_offline}
         lost = {path for id_, path in self._paths.items() if id_ not in present} - offline
@@ -85,7 +94,7 @@ class KnownDirectories:
             )
         if len(self._directories) > 1 or found:  # with one directory there is none to miss
             for directory in online:
-                self._ids.setdefault(directory.path, self._unique_name())
+                self._ids[directory.path] = self._ids.get(directory.path) or self._unique_name()
             self._write()
 
     def _report(self, path: str) -> None:
@@ -119,7 +128,10 @@ class KnownDirectories:
                 if _read(self._fs, directory.path) != _Known(own, self._paths):
                     _write(self._fs, directory.path, _Known(own, self._paths))
             except OSError as error:
-                directory.write_failed(error)
+                if error.errno in _NO_FILE:
+                    logger.warning("Failed to write %s: %s", KNOWN_DIRECTORIES_FILE, error)
+                else:
+                    directory.write_failed(error)
 
     def _online(self) -> list[LogDirectory]:
         return [each for each in self._directories if not each.is_offline]
@@ -129,7 +141,7 @@ class KnownDirectories:
 
 
 def _read(fs: FileSystem, directory: str) -> _Known | None:
-    """None if there is no file that can be read. Raises OSError."""
+    """None if there is no file. Raises OSError."""
     path = f"{directory}/{KNOWN_DIRECTORIES_FILE}"
     try:
         fields = json.loads(read_file(fs, path, _BYTES_MAX))
@@ -138,12 +150,13 @@ def _read(fs: FileSystem, directory: str) -> _Known | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno != errno.EFBIG:
+        if error.errno not in _NO_FILE:
             raise
-        logger.warning("Ignoring %s: %s", path, error)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        logger.warning("Ignoring %s: it cannot be read (%s)", path, error)
-    return None
+        reason = str(error)
+    except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error)
+    logger.warning("Ignoring %s, which cannot be read: %s", path, reason)
+    return _Known("", {})
 
 
 def _write(fs: FileSystem, directory: str, known: _Known) -> None:

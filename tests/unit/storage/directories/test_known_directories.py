@@ -98,8 +98,23 @@ def test_without_the_file_of_an_earlier_version(caplog: pytest.LogCaptureFixture
 def test_a_file_that_is_damaged_is_written_again(content: bytes) -> None:
     fs = MemoryFileSystem()
     started(fs, "/a", "/b")
+    before = fs.content(f"/b/{FILE}")
     fs.overwrite(f"/b/{FILE}", content)
-    assert missing(fs, "/a", "/b") == ["/b"]
-    assert json.loads(fs.content(f"/b/{FILE}"))["directories"]
-    started(fs, "/a", "/b").shutdown(NOW_MS)
     assert missing(fs, "/a", "/b") == []
+    assert fs.content(f"/b/{FILE}") == before
+    for path in ("/a", "/b"):
+        fs.overwrite(f"{path}/{FILE}", content)
+    assert missing(fs, "/a", "/b") == []
+    assert set(json.loads(fs.content(f"/b/{FILE}"))["directories"].values()) == {"/a", "/b"}
+
+
+@pytest.mark.parametrize("code", [errno.EISDIR, errno.EACCES, errno.EMFILE, errno.ENOSPC])
+def test_something_else_in_the_place_of_the_file_takes_no_disk_offline(code: int) -> None:
+    fs = MemoryFileSystem()
+    started(fs, "/a", "/b")
+    written = f"{FILE}.tmp" if code == errno.ENOSPC else FILE
+    fs.fail("open", code, path_part=written, times=100)
+    fs.fail("replace", code, path_part=FILE, times=100)
+    manager = started(fs, "/a", "/b", "/c")
+    assert manager.offline_directories == []
+    assert manager.known_directories.missing == []
