@@ -133,6 +133,7 @@ class BrokerServer:
             transaction_verification=config.transaction_partition_verification_enable,
         )
         state = self._state = BrokerState(logs.directories.all)
+        state.missing_directories = lambda: logs.known_directories.missing
         self._state_log = StateLog(state)
         self._state_log.start()
         check_distinct_directories(config, logs)

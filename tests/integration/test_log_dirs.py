@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from urllib.request import urlopen
 
+from ottla.cli.zookeeper_server import free_port
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.message import Message
 from ottla.protocol.messages.alter_replica_log_dirs import (
@@ -162,7 +164,11 @@ def test_a_future_log_whose_current_log_is_gone_is_set_aside(tmp_path: Path) -> 
 
 def test_a_disk_that_is_not_mounted_is_named_and_its_records_come_back(tmp_path: Path) -> None:
     first, second = disks(tmp_path)
-    with start_broker(tmp_path, log_dirs=f"{first},{second}") as broker:
+    http = free_port()
+    address = f"127.0.0.1:{http}"
+    with start_broker(
+        tmp_path, log_dirs=f"{first},{second}", ottla_metrics_address=address
+    ) as broker:
         write(broker, 0, 50)
         broker.stop()
         log, other = partition_in(first, second)
@@ -175,6 +181,10 @@ def test_a_disk_that_is_not_mounted_is_named_and_its_records_come_back(tmp_path:
         broker.start()
         assert f"Log dir {log.parent} of the last start is missing" in broker.log()
         assert f"{TOPIC}-0 begins empty in" in broker.log()
+        with urlopen(f"http://{address}/readyz", timeout=SECONDS) as response:
+            assert f"log directory {log.parent} of the last start is missing" in str(
+                response.read()
+            )
         write(broker, 1000, 1)
         broker.stop()
         # The disk is mounted: what was written in the meantime is below the mount point, or here.

@@ -78,3 +78,10 @@ def test_every_fault_is_listed_once() -> None:
     assert len(set(faults.FAULTS)) == len(faults.FAULTS)
     for each in (faults.zookeeper_fault(), faults.controller_fault()):
         assert each.name in faults.FAULTS
+
+
+def test_a_missing_directory_is_named_and_stops_no_client() -> None:
+    (fault,) = faults.missing_directory_faults(["/disk2"])
+    assert (fault.name, fault.subject, fault.stops) == (faults.OFFLINE, "/disk2", False)
+    assert "log directory /disk2 of the last start is missing" in fault.problem
+    assert "mount the disk" in fault.fix
