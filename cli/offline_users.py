@@ -16,6 +16,8 @@ from ottla.broker.security.sasl.scram_admin import (
 from ottla.cli.output import Cell, Failure
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import StoreError
+from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.errors import DirectoryInUse
 
 T = TypeVar("T")
 
@@ -24,6 +26,7 @@ class OfflineUsers:
     """Each call opens the tree, which no broker may have open meanwhile. Raises Failure."""
 
     def __init__(self, data_dir: str) -> None:
+        self._data_dir = data_dir
         self._path = os.path.join(data_dir, EMBEDDED_STORE_FILE)
         if not os.path.exists(self._path):
             raise Failure(
@@ -60,6 +63,10 @@ class OfflineUsers:
                 await store.close()
 
         try:
-            return asyncio.run(run())
-        except StoreError as error:
+            lock = DirectoryLock(self._data_dir)
+            try:
+                return asyncio.run(run())
+            finally:
+                lock.release()
+        except (DirectoryInUse, StoreError, OSError) as error:
             raise Failure(f"{error}.") from None

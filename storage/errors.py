@@ -141,5 +141,9 @@ class DirectoryInUse(StorageError):
     """Another process has locked a log directory."""
 
 
+class OverlappingDirectories(StorageError):
+    """Two of the log directories are the same one, or one is inside another one."""
+
+
 class InconsistentMetadata(StorageError):
     """meta.properties or partition.metadata name another broker, cluster or topic."""

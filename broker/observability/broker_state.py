@@ -21,6 +21,7 @@ from ottla.broker.observability.faults import (
     descriptor_fault,
     directory_faults,
     loop_fault,
+    missing_directory_faults,
     remote_storage_fault,
     set_aside_faults,
     zookeeper_fault,
@@ -88,6 +89,8 @@ class BrokerState:
         self.zookeeper_connected = False
         #: None until the broker has its parts.
         self.observed: Observed | None = None
+        #: The paths of log directories of the last start that are not there.
+        self.missing_directories: Callable[[], Sequence[str]] = lambda: ()
         self._now = now
 
     def watch(self, store: Sessions) -> None:
@@ -117,6 +120,7 @@ class BrokerState:
                     remote_storage_fault(observed.remote_storage()),
                 ),
             )
+        found += missing_directory_faults(self.missing_directories())
         return sorted(found, key=lambda fault: FAULTS.index(fault.name))
 
     def not_ready(self) -> str | None:

@@ -81,6 +81,23 @@ def directory_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
     return found
 
 
+def missing_directory_faults(paths: Sequence[str]) -> list[Fault]:
+    """Log directories of the last start that are not there; over at the start after an orderly
+    stop."""
+    return [
+        Fault(
+            OFFLINE,
+            path,
+            False,
+            f"log directory {path} of the last start is missing: partitions that have no other log "
+            "began empty on this broker",
+            "if its disk was not replaced on purpose, stop the broker, mount the disk or name the "
+            "directory in log.dirs, and start the broker; otherwise a restart ends this fault",
+        )
+        for path in paths
+    ]
+
+
 def zookeeper_fault() -> Fault:
     """The session with ZooKeeper is not connected."""
     return Fault(

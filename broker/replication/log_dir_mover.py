@@ -121,7 +121,10 @@ class LogDirMover:
         if is_new and self._log_manager.offline_directories:
             # There may be a future log already, on the log directory that has failed.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A log directory is offline.")
-        self._log_manager.create_future(*key, directory, self._now_ms())
+        try:
+            self._log_manager.create_future(*key, directory, self._now_ms())
+        except ValueError as error:  # another name of its directory
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, str(error)) from None
         if is_new:
             self._untruncated.pop(key, None)
         self._start(key)

@@ -20,6 +20,7 @@ from ottla.broker.server.parts import BrokerParts, build_parts
 from ottla.broker.server.start_checks import (
     check_certificates,
     check_directories,
+    check_distinct_directories,
     check_ports,
     check_rights,
     check_tiered_topics,
@@ -28,6 +29,7 @@ from ottla.broker.server.znode_store import connect_store, make_root, open_store
 from ottla.controller.registration import check_advertised_addresses
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.recovery.load_progress import LoadProgress
@@ -131,8 +133,10 @@ class BrokerServer:
             transaction_verification=config.transaction_partition_verification_enable,
         )
         state = self._state = BrokerState(logs.directories.all)
+        state.missing_directories = lambda: logs.known_directories.missing
         self._state_log = StateLog(state)
         self._state_log.start()
+        check_distinct_directories(config, logs)
         check_ports(config)
         # Before all that may take long, so that a probe learns what the start waits for.
         self._http, self.metrics_port = await open_http(config, state)
@@ -170,6 +174,7 @@ class BrokerServer:
             await parts.cluster.login.start()
         state.phase = Phase.LOADING
         await parts.base.workers.run(self._load_logs)
+        await _decide_topics(parts)
         state.phase = Phase.JOINING
         await _join_cluster(parts)
         parts.network.server.start()
@@ -311,6 +316,21 @@ class BrokerServer:
         store, self._store = self._store, None
         if store is not None:
             await store.close()
+
+
+async def _decide_topics(parts: BrokerParts) -> None:
+    """Of a partition with logs of two topics of the same name, keeps that of the topic that is."""
+    logs, store = parts.base.logs, parts.base.store
+    for topic in logs.undecided:
+        topic_id = None
+        try:
+            data, _ = await store.get(znodes.topic_path(topic))
+            topic_id = znodes.decode_topic(topic, data).topic_id
+        except NoNode:
+            pass
+        except MalformedZnode as error:
+            logger.error("Failed to read the topic id of %s: %s", topic, error)
+        logs.decide(topic, topic_id, parts.base.clock.now_ms())
 
 
 async def _join_cluster(parts: BrokerParts) -> None:

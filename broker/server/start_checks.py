@@ -18,10 +18,13 @@ from ottla.broker.cluster.identity import StartError
 from ottla.broker.config.errors import ConfigError, raise_all
 from ottla.broker.config.sasl import enabled_mechanisms
 from ottla.broker.net.listener import ListenError, SocketSettings, bind
+from ottla.storage.directories.same_directory import check_distinct, check_not_a_partition
+from ottla.storage.errors import OverlappingDirectories
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.config.listeners import Endpoint
+    from ottla.storage.directories.log_manager import LogManager
     from ottla.storage.files.log_directory import LogDirectory
 
 # Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
@@ -34,9 +37,12 @@ SPACE_NEEDED_BYTES = 64 * 1024
 # Checkpoints and other files of the directory, the embedded store, and logs of partitions.
 _OURS = re.compile(
     r"meta\.properties|\.lock|\.kafka_cleanshutdown|.*-checkpoint|ottla-znodes\.db.*"
+    r"|ottla-log-dirs\.json"
     r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
 )
 _SPACE_FILE = ".ottla-space-check"
+# Of a store for remote segments that is a directory.
+_STORE_DIRECTORY = "storage.root"
 
 
 class DirectoryUnwritable(StartError):
@@ -100,6 +106,20 @@ def check_tiered_topics(config: BrokerConfig, topics: Sequence[str]) -> None:
 def _check_port(endpoint: Endpoint) -> None:
     if endpoint.port:
         bind(endpoint.listener_name, endpoint.host, endpoint.port, SocketSettings()).close()
+
+
+def check_distinct_directories(config: BrokerConfig, logs: LogManager) -> None:
+    """Raises ConfigError when a log directory is named twice, is inside another one, or would take
+    other data for a partition. Nothing of this start is on disk yet."""
+    setting = "log.dirs" if config.log_dirs else "log.dir"
+    paths = config.log_directories()
+    prefix = config.remote_log_storage_manager_impl_prefix
+    try:
+        check_distinct(logs.fs, paths)
+        if store := config.given.get(f"{prefix}{_STORE_DIRECTORY}"):
+            check_not_a_partition(logs.fs, paths, store)
+    except OverlappingDirectories as error:
+        raise ConfigError(f"{setting}: {error}") from None
 
 
 def check_rights(paths: Sequence[str]) -> None:

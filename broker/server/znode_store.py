@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
+from ottla.controller.registration import InconsistentClusterId
+from ottla.storage.directories.meta_properties import read_meta_properties
+from ottla.storage.errors import StorageError
+from ottla.storage.files.fs import RealFileSystem
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.controller.tree.store import ZnodeStore
+
+logger = logging.getLogger("ottla.broker")
 
 
 async def connect_store(store: ZnodeStore) -> None:
@@ -27,13 +35,48 @@ async def make_root(store: ZnodeStore) -> None:
         await make()
 
 
+def _embedded_path(directories: Sequence[str]) -> str:
+    """The file of the tree: in the directory that has one already, else in the first directory.
+
+    The order of `log.dirs` may have changed, or a new directory may be the first one. Raises
+    InconsistentClusterId when there is data of a cluster and no tree: its disk may be missing.
+    """
+    paths = [os.path.join(os.path.abspath(each), EMBEDDED_STORE_FILE) for each in directories]
+    found = [path for path in paths if os.path.exists(path)]
+    if not found:
+        _check_no_data(directories)
+        return paths[0]
+    if len(found) > 1:
+        logger.warning(
+            "There are several znode trees, %s: using the first one; move the others away",
+            ", ".join(found),
+        )
+    elif found[0] != paths[0]:
+        logger.info("The znode tree is %s, not in the first directory of log.dirs", found[0])
+    return found[0]
+
+
+def _check_no_data(directories: Sequence[str]) -> None:
+    for directory in map(os.path.abspath, directories):
+        try:
+            meta = read_meta_properties(RealFileSystem(), directory)
+        except (OSError, StorageError):
+            continue  # the check of the identity reports it
+        if meta is not None and meta.cluster_id is not None:
+            raise InconsistentClusterId(
+                f"The data in {directory} belongs to the cluster {meta.cluster_id}, and no "
+                f"directory of log.dirs has its znode tree ({EMBEDDED_STORE_FILE}): mount the disk"
+                " or name the directory that has it, or restore that file. A broker of a cluster "
+                "with ZooKeeper needs zookeeper.connect."
+            )
+
+
 def open_store(config: BrokerConfig) -> ZnodeStore:
     """The znode tree, not connected yet. Raises ConfigError."""
     if config.embedded:
         from ottla.controller.tree.embedded_store import EmbeddedStore
 
-        directory = os.path.abspath(config.log_directories()[0])
-        return EmbeddedStore(os.path.join(directory, EMBEDDED_STORE_FILE))
+        return EmbeddedStore(_embedded_path(config.log_directories()))
     from ottla.broker.security.zookeeper_login import zookeeper_store
 
     return zookeeper_store(config)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from ottla.storage.config import LogConfig
+from ottla.storage.directories.same_directory import is_log_directory
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.checkpoints import Offsets, read_clean_shutdown, read_offset_checkpoint
 from ottla.storage.files.deletions import Deletions
@@ -17,6 +18,7 @@ from ottla.storage.files.layout import (
     FUTURE_DIRECTORY_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIRECTORY_SUFFIX,
     parse_partition_directory,
@@ -63,15 +65,18 @@ def load_directory(
     opening: Opening,
     files: OpenFiles,
     deletions: Deletions,
+    ignored: Container[str] = (),
 ) -> LoadedDirectory | None:
-    """Opens every log of the directory. Returns None when the disk failed; it is offline then.
+    """Opens every log of the directory, but not the paths that are `ignored`: other names of logs.
+
+    Returns None when the disk failed; it is offline then.
 
     May run in a worker thread, at the same time as for other directories. Without the clean
     shutdown file all logs are recovered, which reads everything above the recovery points. Deletes
     the clean shutdown file, so that recovery runs after a crash.
     """
     try:
-        return _load(directory, config_of, opening, files, deletions)
+        return _load(directory, config_of, opening, files, deletions, ignored)
     except OSError as error:
         directory.fail(error)
         return None
@@ -83,6 +88,7 @@ def _load(
     opening: Opening,
     files: OpenFiles,
     deletions: Deletions,
+    ignored: Container[str],
 ) -> LoadedDirectory:
     fs, root = directory.fs, directory.path
     marker = f"{root}/{CLEAN_SHUTDOWN_FILE}"
@@ -99,7 +105,7 @@ def _load(
         _offsets(directory, CLEANER_CHECKPOINT),
     )
     loaded = LoadedDirectory(directory, clean)
-    names = fs.list_directories(root)
+    names = [name for name in fs.list_directories(root) if f"{root}/{name}" not in ignored]
     if not clean and any(parse_partition_directory(name) for name in names):
         logger.warning("Log dir %s was not shut down cleanly, recovering its logs", root)
     progress = opening.progress
@@ -110,6 +116,13 @@ def _load(
             continue
         topic, partition, suffix = parsed
         path = f"{root}/{name}"
+        if is_log_directory(fs, path):
+            logger.error(
+                "Ignoring %s: it has %s, so it is the log directory of another broker",
+                path,
+                META_PROPERTIES,
+            )
+            continue
         if suffix == DELETE_DIRECTORY_SUFFIX:
             deletions.add(path, 0, is_directory=True)
         elif suffix == STRAY_DIRECTORY_SUFFIX:

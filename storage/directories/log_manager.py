@@ -13,16 +13,31 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory, load_directory
+from ottla.storage.directories.known_directories import KnownDirectories
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.storage.directories.placement import Placement
-from ottla.storage.directories.replaced_logs import choose_current, rename_to_current
+from ottla.storage.directories.replaced_logs import (
+    check_future,
+    choose_current,
+    is_of_other_topic,
+    note_of_other_topic,
+    note_without_current,
+    rename_to_current,
+)
 from ottla.storage.directories.retirements import Retirements
-from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
+from ottla.storage.directories.same_directory import second_names
+from ottla.storage.errors import (
+    InconsistentMetadata,
+    LogDirectoryOffline,
+    OverlappingDirectories,
+    StorageError,
+)
 from ottla.storage.files.checkpoints import write_partition_metadata
 from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.fs import FileSystem, RealFileSystem
@@ -34,7 +49,7 @@ from ottla.storage.files.layout import (
 )
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
-from ottla.storage.files.set_aside import Note, Reason
+from ottla.storage.files.set_aside import Note
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.flush import FlushLater
@@ -52,10 +67,6 @@ Key = tuple[str, int]
 def _run_in_order(jobs: Sequence[Callable[[], None]]) -> None:
     for job in jobs:
         job()
-
-
-def _second(kept: Log) -> Note:
-    return Note(Reason.SECOND_COPY, f"{kept.path} has the partition, too, and more records")
 
 
 class LogManager:
@@ -80,6 +91,7 @@ class LogManager:
         self.fs = fs if fs is not None else RealFileSystem()
         self.default_config = default_config if default_config is not None else LogConfig()
         self.directories = LogDirectories(self.fs, directories, max_open_files)
+        self.known_directories = KnownDirectories(self.fs, self.directories.all, unique_name)
         self.deletions = Deletions(self.fs)
         self.min_free_bytes = min_free_bytes
         self._producer_expiration_ms = producer_expiration_ms
@@ -88,6 +100,8 @@ class LogManager:
         self._retirements = Retirements(self.fs, self.deletions, unique_name)
         self._logs: dict[Key, Log] = {}
         self._future: dict[Key, Log] = {}
+        # Of partitions with logs of two topic ids, those that are not in `_logs` (`decide`).
+        self._undecided: dict[Key, list[Log]] = {}
         #: Of logs that are opened from now on; None: appends flush as `flush.messages` requires.
         self.flush_later: FlushLater | None = None
         self._placement = Placement(self.directories, self._every_log)
@@ -121,20 +135,17 @@ class LogManager:
         found: list[LoadedDirectory] = []
 
         def job(directory: LogDirectory) -> None:
-            try:
-                self.fs.make_directory(directory.path)
-            except OSError as error:
-                directory.fail(error)
-                return
             files = self.directories.files_of(directory)
             part = None if progress is None else progress.of_directory(directory.path)
             own = opening._replace(progress=part)
-            loaded = load_directory(directory, settings, own, files, self.deletions)
+            loaded = load_directory(directory, settings, own, files, self.deletions, second)
             if loaded is not None:
                 found.append(loaded)
 
+        second = self._second_names()
         run_all([partial(job, directory) for directory in self.directories.online()])
         self.unclean_start = not all(loaded.clean for loaded in found)
+        found.sort(key=lambda loaded: self.directories.all.index(loaded.directory))
         for loaded in found:
             self._take(loaded, now_ms)
         # Their current logs may be in any directory.
@@ -145,31 +156,102 @@ class LogManager:
                 self._checkpoints.write_recovery_points, directory
             )
 
+    def _second_names(self) -> dict[str, str]:
+        for directory in self.directories.online():
+            try:
+                self.fs.make_directory(directory.path)
+            except OSError as error:
+                directory.fail(error)
+        second = second_names(self.fs, self.directories.online())
+        for path, used in second.items():
+            logger.error(
+                "Ignoring %s: it is the same directory as %s, which is used; remove the link or"
+                " the mount",
+                path,
+                used,
+            )
+        return second
+
     def _take(self, loaded: LoadedDirectory, now_ms: int) -> None:
         for key, log in loaded.logs.items():
-            other = self._logs.get(key)
-            self._logs[key] = log
-            if other is not None:
-                kept, rest, are_equal = choose_current(other, log)
-                self._logs[key] = kept
-                with suppress(LogDirectoryOffline):  # then it is renamed at the next start
-                    self._retirements.retire(rest, now_ms, None if are_equal else _second(kept))
+            other = self._logs.setdefault(key, log)
+            if other is log:
+                continue
+            if is_of_other_topic(other, log):
+                logger.error(
+                    "%s is in two log directories with different topic ids, %s and %s",
+                    log.name,
+                    other.path,
+                    log.path,
+                )
+                self._undecided.setdefault(key, []).append(log)
+            else:
+                self._keep_one(key, other, log, now_ms)
+
+    def _keep_one(self, key: Key, one: Log, other: Log, now_ms: int) -> None:
+        self._logs[key], rest, note = choose_current(one, other)
+        self._retire(rest, now_ms, note)
+
+    def _retire(self, log: Log, now_ms: int, note: Note | None) -> None:
+        if note is not None:
+            log_it = logger.error if note.needs_attention else logger.warning
+            log_it("%s: Setting aside %s: %s", log.name, log.path, note.detail)
+            note = note._replace(set_aside_ms=now_ms)
+        with suppress(LogDirectoryOffline):  # then the next start finds it
+            self._retirements.retire(log, now_ms, note)
+
+    @property
+    def undecided(self) -> list[str]:
+        """The topics with logs of more than one topic id, for `decide`."""
+        return sorted({topic for topic, _ in self._undecided})
+
+    def decide(self, topic: str, topic_id: bytes | None, now_ms: int) -> None:
+        """Keeps the logs with the topic id of the cluster, and sets aside those with another one.
+
+        Without a topic id, or without a log that has it, the logs that end last are kept. Call it
+        for each of `undecided` before the logs are used.
+        """
+        for key in [key for key in self._undecided if key[0] == topic]:
+            logs = [self._logs[key], *self._undecided.pop(key)]
+            kept = max(
+                logs,
+                key=lambda log: (topic_id in (None, log.topic_id), log.log_end_offset),
+            )
+            self._logs[key] = kept
+            self._placement.changed()
+            logs.remove(kept)
+            for log in logs:
+                if is_of_other_topic(kept, log):
+                    self._retire(log, now_ms, note_of_other_topic(kept, log))
+                else:
+                    self._keep_one(key, self._logs[key], log, now_ms)
 
     def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
-        """Takes one future log of a partition; deletes what interrupted moves have left."""
+        """Takes one future log of a partition. What interrupted moves have left is deleted if its
+        records are in the current log, and set aside if not."""
         for log in loaded.future:
             key = (log.topic, log.partition)
             current = self._logs.get(key)
-            if current is None:
-                logger.warning("Ignoring future log %s, its partition has no current log", log.path)
+            if current is None and self.offline_directories:
+                logger.warning(
+                    "Ignoring future log %s until the next start: its current log may be in %s",
+                    log.path,
+                    self.offline_directories[0],
+                )
                 log.release()
-            elif key in self._future or current.log_directory is log.log_directory:
-                # Replacing the current log by one in its own directory would destroy both.
-                logger.warning("Deleting future log %s, the rest of an interrupted move", log.path)
-                with suppress(LogDirectoryOffline):  # then it is deleted at the next start
-                    self._retirements.retire(log, now_ms)
+                continue
+            if current is None:
+                note: Note | None = note_without_current(log)
             else:
-                self._future[key] = log
+                # Replacing the current log by one in its own directory would destroy both.
+                note = check_future(current, log, self._future.get(key))
+                if note is None:
+                    self._future[key] = log
+                    continue
+            if note is not None and not note.needs_attention:
+                logger.warning("Deleting future log %s, the rest of an interrupted move", log.path)
+                note = None
+            self._retire(log, now_ms, note)
 
     def shutdown(
         self, now_ms: int, broker_epoch: int = -1, *, run_all: RunAll = _run_in_order
@@ -181,6 +263,7 @@ class LogManager:
         """
         unclean = close_logs(self._every_log(), run_all)
         self.checkpoint_all()
+        self.known_directories.forget_missing()
         self.directories.mark_clean(broker_epoch, unclean)
         self.directories.unlock()
 
@@ -203,7 +286,11 @@ class LogManager:
         return self.directories.read_meta_properties()
 
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
-        """Writes `meta.properties` into directories where it is missing or different. Synced."""
+        """Writes `meta.properties` into directories where it is missing or different. Synced.
+
+        Before that, logs an error for each directory of the last start that is missing.
+        """
+        self.known_directories.check()
         self.directories.write_meta_properties(MetaProperties(broker_id, cluster_id))
 
     # --- logs --------------------------------------------------------------------------------
@@ -243,6 +330,13 @@ class LogManager:
             self._retirements.finish_all_of(topic, partition)
             self._checkpoints.forget(directory, key)
             log = self._create(directory, path, key, config, now_ms)
+            if self.known_directories.missing and not is_new:
+                logger.warning(
+                    "%s begins empty in %s: its log may have been in %s, which is missing",
+                    log.name,
+                    directory.path,
+                    ", ".join(self.known_directories.missing),
+                )
             self._placement.created(key, directory)
             self._logs[key] = log
         log.log_directory.check_online()
@@ -338,7 +432,7 @@ class LogManager:
         target = self.directories.find(directory)
         target.check_online()
         current = self._logs[key]
-        if current.log_directory is target:
+        if self._is_same(current.log_directory.path, target.path):
             raise ValueError(f"{current.name} is in {directory} already")
         future = self._future.get(key)
         if future is not None and future.log_directory is target:
@@ -370,8 +464,9 @@ class LogManager:
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
         """Makes the future log the current one and deletes the old one. Returns the log.
 
-        Raises ValueError when the future log has not caught up, and for its directory
-        LogDirectoryOffline, DiskFull, ResourceExhausted; the current log stays current then.
+        Raises ValueError when the future log has not caught up, OverlappingDirectories when both
+        are one directory, and for its directory LogDirectoryOffline, DiskFull, ResourceExhausted;
+        the current log stays current then.
         """
         key = (topic, partition)
         current, future = self._logs[key], self._future[key]
@@ -381,6 +476,8 @@ class LogManager:
                 f"{current.name}: the future log ends at {future.log_end_offset}, the current"
                 f" log at {current.log_end_offset}"
             )
+        if self._is_same(current.path, future.path):
+            raise OverlappingDirectories(f"{current.path} and {future.path} are one directory")
         # Without the recovery point that the partition had when it was in this directory before.
         self._checkpoints.write_recovery_points(future.log_directory)
         if current.topic_id is not None:
@@ -397,6 +494,15 @@ class LogManager:
         with suppress(LogDirectoryOffline):
             self._retirements.retire(current, now_ms)
         return future
+
+    def _is_same(self, path: str, other: str) -> bool:
+        """Whether two paths name one directory: deleting the one would delete the other."""
+        if path == other:
+            return True
+        try:
+            return self.fs.identity(path) == self.fs.identity(other)
+        except OSError:
+            return False  # the next operation there fails
 
     # --- periodic work -----------------------------------------------------------------------
 
@@ -506,7 +612,8 @@ class LogManager:
         return [log for log in self._every_log() if log.log_directory is wanted]
 
     def _every_log(self) -> list[Log]:
-        return [*self._logs.values(), *self._future.values()]
+        undecided = chain.from_iterable(self._undecided.values())
+        return [*self._logs.values(), *self._future.values(), *undecided]
 
     def _online_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if not log.log_directory.is_offline]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from random import Random
+from zlib import crc32
 
 from ottla.storage.files.fs import Buffer
 
@@ -35,6 +36,13 @@ class _Node:
 
     def content(self) -> bytes:
         return os.pread(self.descriptor, self.size, 0)
+
+
+def _renamed(path: str, names: dict[str, str]) -> str:
+    for name, target in names.items():
+        if path == name or path.startswith(name + "/"):
+            return target + path[len(name) :]
+    return path
 
 
 class Fault:
@@ -73,6 +81,10 @@ class MemoryFileSystem:
         self._renames: list[tuple[str, str]] = []  # of directories, not durable yet
         self._faults: list[Fault] = []
         self._by_inode: dict[int, _Node] = {}
+        #: Other names of directories: symbolic links, and mounts (bind). For `identity` and
+        #: `real_path` only.
+        self.links: dict[str, str] = {}
+        self.mounts: dict[str, str] = {}
 
     # --- for tests ---------------------------------------------------------------------------
 
@@ -287,6 +299,18 @@ class MemoryFileSystem:
 
     def exists(self, path: str) -> bool:
         return path in self._live or path in self._directories
+
+    def identity(self, path: str) -> tuple[int, int]:
+        known = self._real(path)
+        if not self.exists(known):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return 1, crc32(known.encode())
+
+    def real_path(self, path: str) -> str:
+        return _renamed(path, self.links)
+
+    def _real(self, path: str) -> str:
+        return _renamed(self.real_path(path), self.mounts)
 
     def modified_ms(self, path: str) -> int:
         return self._get(path).modified_ms

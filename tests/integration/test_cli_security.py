@@ -176,7 +176,7 @@ def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
         data = str(broker.data_directory)
         busy = ottla("users", "list", "--data-dir", data)
         assert busy.code == 1
-        assert "is in use by another broker process" in busy.errors
+        assert "is locked by another broker process" in busy.errors
     assert ottla("users", "list", "--data-dir", data).output == "No users.\n"
     ottla.done("users", "add", "admin", "--data-dir", data, text=f"{ADMIN_PASSWORD}\n")
     ottla.done("users", "add", "other", "--data-dir", data, text="x\n")

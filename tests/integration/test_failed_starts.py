@@ -23,6 +23,7 @@ from ottla.controller.registration import BrokerRegistration
 from ottla.controller.tree import znodes
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from ottla.storage.directories.directory_lock import DirectoryLock
 from tests.doubles.broker_process import ROOT
 from tests.doubles.certificates import Certificates
 from tests.doubles.processes import without_the_rights_of_root
@@ -266,6 +267,94 @@ async def test_2_all_mistakes_of_the_settings_at_once(starts: Starts, tmp_path: 
     for line in starts_of_lines:
         assert any(each.startswith(line) for each in lines), (line, lines)
     assert len(lines) == len(starts_of_lines)
+
+
+def used_directory(path: Path) -> Path:
+    """A log directory of a broker that was stopped cleanly, with a log."""
+    partition = path / "orders-0"
+    partition.mkdir(parents=True)
+    (partition / "00000000000000000000.log").touch()
+    (path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
+    return path
+
+
+def names_in(directory: Path) -> list[tuple[str, bytes]]:
+    """Everything below a directory, and the content of the files."""
+    return [
+        (str(path), path.read_bytes() if path.is_file() else b"")
+        for path in sorted(directory.rglob("*"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        ("{d}/one,{d}/two,{d}/one", "{d}/one and {d}/one are one directory: remove one"),
+        ("{d}/one,{d}/one/", "{d}/one and {d}/one/ are one directory: remove one"),
+        ("{d}/one,{d}/two/../one", "{d}/one and {d}/two/../one are one directory"),
+        ("{d}/one,{d}/link", "{d}/one and {d}/link are one directory (one is a symbolic link)"),
+        ("{d}/one/orders-1,{d}/one", "{d}/one/orders-1 is inside {d}/one, and one log"),
+        ("{d}/brokers", "{d}/brokers contains {d}/brokers/broker-1, which is the log directory of"),
+    ],
+)
+async def test_2_one_log_directory_twice(starts: Starts, names: str, problem: str) -> None:
+    parent = starts.directory / "disks"
+    for name in ("one", "two", "brokers/broker-1"):
+        used_directory(parent / name)
+    (parent / "link").symlink_to(parent / "one")
+    before = names_in(parent)
+    for setting in ("log.dirs", "log.dir"):
+        given = (f"log.dirs={names.format(d=parent)}",)
+        if setting == "log.dir":
+            given = ("log.dirs=", f"log.dir={names.format(d=parent)}")
+        code, line = await starts.fail(*given)
+        assert (code, f"{setting}: {problem.format(d=parent)}" in line) == (2, True), line
+        assert names_in(parent) == before
+    await starts.check_nothing_is_left()
+
+
+# Mounts one directory at another one, for this process only.
+BIND_MOUNT = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+NEW_NAMESPACE, PRIVATE, BIND = 0x20000, 0x44000, 0x1000
+source, target = sys.argv.pop(1).encode(), sys.argv.pop(1).encode()
+if (
+    libc.unshare(NEW_NAMESPACE)
+    or libc.mount(None, b"/", None, PRIVATE, None)
+    or libc.mount(source, target, None, BIND, None)
+):
+    sys.exit("ottla: no mounts here")
+from ottla.broker.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+async def test_2_one_log_directory_by_two_mounts(starts: Starts) -> None:
+    one, mount = used_directory(starts.directory / "one"), starts.directory / "mount"
+    mount.mkdir()
+    before = names_in(starts.directory)
+    code, line = await starts.fail(
+        f"log.dirs={one},{mount}", program=("-c", BIND_MOUNT, str(one), str(mount))
+    )
+    if line == "ottla: no mounts here":
+        return  # only root can do that; the unit tests have a file system with mounts
+    assert (code, "device and inode are equal, as after a bind mount" in line) == (2, True)
+    assert names_in(starts.directory) == before
+
+
+async def test_11_a_locked_directory_by_another_name(starts: Starts) -> None:
+    """The lock is that of the directory, not of the name that the other broker uses."""
+    data, link = starts.directory / "disk", starts.directory / "link"
+    data.mkdir()
+    link.symlink_to(data)
+    (starts.data).mkdir()
+    lock = DirectoryLock(str(data))
+    code, line = await starts.fail(f"log.dirs={starts.data},{link}")
+    assert (code, f"log dir {link} is locked by another broker" in line) == (11, True)
+    lock.release()
+    await starts.check_nothing_is_left()
 
 
 def _as_a_user() -> None:

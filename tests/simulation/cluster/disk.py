@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from ottla.storage.files.fs import Buffer
 
@@ -434,6 +435,14 @@ class SimulatedFileSystem:
         directory, _, name = path.rpartition("/")
         names = self._disk.names.get(directory)
         return path in self._disk.names or (names is not None and name in names.live)
+
+    def identity(self, path: str) -> tuple[int, int]:
+        if not self.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return 1, crc32(path.encode())
+
+    def real_path(self, path: str) -> str:
+        return path
 
     def modified_ms(self, path: str) -> int:
         names, name = self._names(path)

@@ -102,3 +102,10 @@ def test_records_that_are_set_aside_are_one_fault_of_a_directory() -> None:
     first.note_set_aside([set_aside("t" * 249, 0)])
     (found,) = faults.set_aside_faults([first, second])
     assert len(found.problem) < 300
+
+
+def test_a_missing_directory_is_named_and_stops_no_client() -> None:
+    (fault,) = faults.missing_directory_faults(["/disk2"])
+    assert (fault.name, fault.subject, fault.stops) == (faults.OFFLINE, "/disk2", False)
+    assert "log directory /disk2 of the last start is missing" in fault.problem
+    assert "mount the disk" in fault.fix

@@ -254,6 +254,32 @@ def test_refusals(scene: Scene) -> None:
     assert scene.refusal(key=longest) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_another_name_of_the_directory_of_the_log_is_refused(scene: Scene) -> None:
+    files = scene.logs.fs
+    assert isinstance(files, MemoryFileSystem)
+    files.mounts["/b"] = "/a"
+    assert scene.refusal("/b") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert scene.logs.get_future(*KEY) is None
+
+
+async def test_a_copy_that_is_the_log_itself_does_not_replace_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a mount that was made meanwhile."""
+    append(scene.log, 5)
+    scene.mover.move(KEY, "/b")
+    future, files = scene.logs.get_future(*KEY), scene.logs.fs
+    assert future is not None
+    assert isinstance(files, MemoryFileSystem)
+    files.mounts[future.path] = scene.log.path
+    task = scene.mover._task
+    assert task is not None
+    await task
+    assert "are one directory" in caplog.text
+    assert scene.logs.get(*KEY) is scene.log
+    assert len(fetched(scene.log)) == 5
+
+
 def test_a_replica_that_comes_later_is_made_where_it_was_requested(scene: Scene) -> None:
     scene.hosted.elsewhere.add(TopicPartition("u", 0))
     assert scene.refusal("/c", TopicPartition("u", 0)) == ErrorCode.REPLICA_NOT_AVAILABLE

@@ -15,8 +15,10 @@ from ottla.broker.server.start_checks import (
     DirectoryUnwritable,
     WrongOwner,
     check_certificates,
+    check_distinct_directories,
     check_rights,
 )
+from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.certificates import Certificates
 
 
@@ -74,3 +76,22 @@ def test_a_message_names_some_of_many_topics_with_tiered_storage() -> None:
     topics = [f"t{each}" for each in range(8)]
     with pytest.raises(ConfigError, match="for the topics t0, t1, t2, t3, t4 and 3 others: "):
         start_checks.check_tiered_topics(BrokerConfig(), topics)
+
+
+@pytest.mark.parametrize("setting", ["log.dirs", "log.dir"])
+def test_directories_that_overlap_are_named_with_their_setting(
+    tmp_path: Path, setting: str
+) -> None:
+    def check(store: Path) -> None:
+        paths = f"{tmp_path}/a,{tmp_path}/b"
+        config = BrokerConfig({setting: paths, "rsm.config.storage.root": str(store)})
+        check_distinct_directories(config, LogManager(config.log_directories()))
+
+    check(tmp_path / "store")
+    store = tmp_path / "a" / "tier-1"
+    with pytest.raises(ConfigError, match=rf"^{setting}: {store}, the directory of the remote"):
+        check(store)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(ConfigError, match=rf"^{setting}: {tmp_path}/a and {tmp_path}/b are one"):
+        check(tmp_path / "store")
