@@ -75,7 +75,7 @@ def newest_timestamp(base_timestamp: int, deltas: list[int]) -> int:
     newest = max(deltas, default=0)
     if 0 <= base_timestamp < _LARGE_TIMESTAMP and newest < _LARGE_TIMESTAMP:
         return max(base_timestamp + newest, NO_TIMESTAMP)
-    return max(max(wrap_int64(base_timestamp + delta) for delta in deltas), NO_TIMESTAMP)
+    return max([NO_TIMESTAMP, *(wrap_int64(base_timestamp + delta) for delta in deltas)])
 
 
 def check_number(count: int) -> None:

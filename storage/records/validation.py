@@ -34,14 +34,13 @@ from ottla.protocol.records.compression import (
 )
 from ottla.protocol.records.convert import up_convert
 from ottla.protocol.records.errors import (
-    CorruptRecordError,
     DecompressedTooLargeError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
-from ottla.protocol.records.legacy import check_legacy_crc
+from ottla.protocol.records.legacy import LegacyHeader, check_legacy_crc
 from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
@@ -142,10 +141,14 @@ def _validate(
     budget: ValidationBudget | None,
 ) -> ValidatedRecords:
     if len(records) <= MAGIC_POSITION:
-        raise CorruptRecordError(f"{len(records)} bytes are too short for a record batch")
+        raise InvalidRecordError(f"{len(records)} bytes are too short for a record batch")
     if records[MAGIC_POSITION] < 2:
         return _rebuilt(_convert_old(records, config, now_ms, budget), config)
     batches = _check_batches(records, config, origin)
+    last, header = batches[-1]
+    end = last + header.size_in_bytes
+    if end < len(records):
+        records = memoryview(records)[:end]
     if any(target_codec(config, header) != header.codec for _, header in batches):
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     valid = []
@@ -245,9 +248,10 @@ def _unchanged(position: int, header: BatchHeader) -> AcceptedBatch:
 def _check_batches(
     records: bytearray | memoryview, config: LogConfig, origin: AppendOrigin
 ) -> list[tuple[int, BatchHeader]]:
+    """Each batch with its position. As Kafka, ignores one that is cut off at the end."""
     found = []
     limit = config.max_message_bytes
-    for position, header in iterate_entries(records, allow_partial=False):
+    for position, header in iterate_entries(records):
         if not isinstance(header, BatchHeader):
             raise InvalidRecordError(f"a message of magic {header.magic} between record batches")
         if header.size_in_bytes > limit:
@@ -262,6 +266,9 @@ def _check_batches(
             if header.codec == LZ4:
                 check_frame(memoryview(records)[position + BATCH_OVERHEAD :])
         found.append((position, header))
+    if not found:
+        # Kafka appends nothing and acknowledges.
+        raise InvalidRecordError("the only record batch is cut off")
     return found
 
 
@@ -294,7 +301,7 @@ def _check_records(
 ) -> int:
     """Validates individual records as far as the settings require it; returns their newest
     timestamp."""
-    _check_timestamp_type(header, config)
+    _check_timestamp_type(header, header.record_count, config)
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     if not config.compact and (stamp or config.message_timestamp_before_max_ms == NO_LIMIT):
         size, count = header.size_in_bytes, header.record_count
@@ -312,13 +319,15 @@ def _check_records(
     return newest_timestamp(header.base_timestamp, walk.timestamp_deltas)
 
 
-def _check_timestamp_type(header: BatchHeader, config: LogConfig) -> None:
+def _check_timestamp_type(
+    header: BatchHeader | LegacyHeader, count: int, config: LogConfig
+) -> None:
     """Raises InvalidTimestampError for LogAppendTime, which a broker sets."""
     if header.timestamp_type != LOG_APPEND_TIME_ID:
         return
     if config.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
         reason = "producers must not set the timestamp type to LogAppendTime"
-        listed = range(min(header.record_count, _RECORD_ERRORS_MAX))
+        listed = range(min(count, _RECORD_ERRORS_MAX))
         raise InvalidTimestampError(reason, [(index, reason) for index in listed])
 
 
@@ -390,7 +399,7 @@ def _recompress(
             rebuilt += memoryview(records)[position : position + header.size_in_bytes]
             patch_max_timestamp(rebuilt, start, header.timestamp_type, newest)
             continue
-        _check_timestamp_type(header, config)
+        _check_timestamp_type(header, header.record_count, config)
         data, walk = _decode(records, position, header, budget)
         _check_walk(walk, header, config, now_ms)
         if budget is not None:
@@ -448,24 +457,33 @@ def _convert_old(
     now_ms: int,
     budget: ValidationBudget | None,
 ) -> bytearray:
-    """Messages of magic 0 and 1 become one batch of magic 2."""
+    """Messages of magic 0 and 1 become one batch of magic 2.
+
+    As Kafka, ignores a message that is cut off at the end.
+    """
     limit = MAX_DECOMPRESSED_BYTES
     if budget is not None:
         # The number of messages, and their size, is known only after decompression.
         limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
         if len(records) > limit:
             raise ValidationBudgetExceeded
-    for _, header in iterate_entries(records, allow_partial=False):
+    end = 0
+    for position, header in iterate_entries(records):
+        end = position + header.size_in_bytes
         if header.size_in_bytes > config.max_message_bytes:
             raise RecordTooLargeError(
                 f"a message of {header.size_in_bytes} bytes is larger than"
                 f" max.message.bytes={config.max_message_bytes}"
             )
+        _check_timestamp_type(header, 1, config)
+    if not end:
+        # Kafka appends nothing and acknowledges.
+        raise InvalidRecordError("the only message is cut off")
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     codec = None if config.compression_type == KEEP_CODEC else CODECS[config.compression_type]
     try:
         batch = up_convert(
-            records,
+            memoryview(records)[:end],
             2,
             codec=codec,
             level=None if codec is None else level_of(config, codec),

@@ -1,5 +1,6 @@
-"""Batches whose header has another newest timestamp than their records: refused, stored and found by
-time alike.
+"""Batches whose header has another newest timestamp than their records.
+
+Both brokers refuse, store and find them by time alike.
 
 Sarama up to 1.45.0 leaves it at -1; others may say anything.
 """
