@@ -53,7 +53,10 @@ _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 
 
 class ProduceHandler:
-    """Validates a request, hands it to the replica manager, builds the response."""
+    """Validates a request, hands it to the replica manager, builds the response.
+
+    Of a partition that is in a request twice, the last records are appended, as in Kafka.
+    """
 
     def __init__(
         self,
@@ -74,15 +77,22 @@ class ProduceHandler:
         version = context.header.api_version
         transactional_id = request.transactional_id
         response = ProduceResponse()
-        entries: list[ProduceEntry] = []
+        topics: dict[str, list[PartitionProduceResponse]] = {}
+        rows: dict[tuple[str, int], PartitionProduceResponse] = {}
+        found: dict[tuple[str, int], memoryview] = {}
         for topic in request.topic_data:
             name = topic.name
-            rows: list[PartitionProduceResponse] = []
-            response.responses.append(TopicProduceResponse(name, rows))
+            if not topic.partition_data:
+                continue  # Not in Kafka's response either.
+            if name not in topics:
+                response.responses.append(TopicProduceResponse(name, topics.setdefault(name, [])))
             topic_error = self._topic_error(acks, name, context)
             for data in topic.partition_data:
-                row = PartitionProduceResponse(data.index, topic_error, -1, -1, -1)
-                rows.append(row)
+                key = (name, data.index)
+                row = rows.get(key)
+                if row is None:
+                    row = rows[key] = PartitionProduceResponse(data.index, topic_error, -1, -1, -1)
+                    topics[name].append(row)
                 if topic_error:
                     continue
                 records = _valid_records(row, data.records, version)
@@ -91,7 +101,15 @@ class ProduceHandler:
                 if transactional_id is None and _is_transactional(records):
                     # As Kafka, for all partitions of the request.
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-                entries.append((name, data.index, records, row))
+                found[key] = records
+        entries: list[ProduceEntry] = []
+        for (name, index), records in found.items():
+            row = rows[name, index]
+            if row.error_code:
+                # Of a partition that is there twice, once with invalid records: that is the
+                # response, as in Kafka.
+                row = PartitionProduceResponse(index, 0, -1, -1, -1)
+            entries.append((name, index, records, row))
         timeout_ms = request.timeout_ms
 
         def respond() -> None:
