@@ -168,6 +168,27 @@ def test_the_response_has_the_order_of_the_request() -> None:
     ]
 
 
+def test_of_a_partition_that_is_there_twice_the_last_records_are_appended() -> None:
+    """As Kafka, which keeps them in a map, has one row for it, and none for an empty topic."""
+    path = DataPath()
+    path.lead()
+    one, two = BATCH, build_batch([(1, b"k", b"v", []), (2, b"k", b"w", [])])
+    found = []
+    for first, second in ((one, two), (two, b"junk"), (b"junk", two)):
+        twice = request(first, topic=TOPIC).topic_data + request(second, topic=TOPIC).topic_data
+        empty = TopicProduceData("empty", [])
+        response = ask(path, ProduceRequest(None, 1, 1_000, [*twice, empty])).response(
+            ProduceResponse
+        )
+        ((row,),) = [topic.partition_responses for topic in response.responses]
+        found.append((row.error_code, row.base_offset, path.log().log_end_offset))
+    assert found == [
+        (0, 0, 2),
+        (ErrorCode.INVALID_RECORD, -1, 4),
+        (ErrorCode.INVALID_RECORD, -1, 6),
+    ]
+
+
 def test_acks_that_do_not_exist() -> None:
     path = DataPath()
     path.lead()
