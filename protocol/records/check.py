@@ -1,8 +1,9 @@
 """Checks the records of a batch without decoding them: the broker does it for each batch it takes.
 
 A record whose lengths do not fit, or a batch with fewer records than it claims, stops every
-consumer that reads it. So each length is followed, and nothing is made of what is found. The layout
-of a record is described in `ottla.protocol.records.section`.
+consumer that reads it. So each length is followed, and nothing is made of what is found but the
+newest timestamp: the header of a batch has it too, but some producers leave it out there. The
+layout of a record is described in `ottla.protocol.records.section`.
 
 Records of one length are checked together, a column at a time: a slice with that length as its step
 has the same byte of each record.
@@ -17,8 +18,13 @@ LEAST_RUN = 8
 #: So many short runs, and the lengths of the records differ: each is checked by itself.
 MAX_SHORT_RUNS = 3
 
-_HIGH = bytes(range(0x80, 0x100))  # bytes that others of a varint follow
-_LOW = bytes(range(0x80))
+_BYTES = bytes(range(0x100))
+_HIGH = _BYTES[0x80:]  # bytes that others of a varint follow
+_LOW = _BYTES[:0x80]
+# The first bytes of timestamp deltas by their value: the negative ones, then those from 0 on. Of
+# varints of one byte, and of two.
+_ASCENDING = _LOW[1::2] + _LOW[::2]
+_ASCENDING_FIRST = _HIGH[1::2] + _HIGH[::2]
 # The first record whose offset delta takes a byte more.
 _TWO_BYTES, _THREE_BYTES = 64, 8192
 _OFFSETS = bytes(range(0, 0x80, 2))
@@ -26,14 +32,18 @@ _OFFSETS_LOW = bytes((number << 1) & 0x7F | 0x80 for number in range(_THREE_BYTE
 _OFFSETS_HIGH = bytes(number >> 6 for number in range(_THREE_BYTES))
 
 
-def check_records(data: bytes, start: int, end: int, count: int) -> None:  # noqa: PLR0912, PLR0915
+def check_records(data: bytes, start: int, end: int, count: int) -> int:  # noqa: PLR0912, PLR0915
     """Raise InvalidRecordError unless ``count`` records fill ``data[start:end]`` exactly, and their
-    offset deltas count up from 0."""
+    offset deltas count up from 0.
+
+    Returns the largest timestamp delta, or -1 if all are negative.
+    """
     check_count(count, start, end)
     position = start
     checked = short = 0
+    newest = -2  # as it is encoded, which doubles what is not negative
     while count - checked >= LEAST_RUN and short < MAX_SHORT_RUNS:
-        length, size = _run(data, position, end, checked, count)
+        length, size, newest = _run(data, position, end, checked, count, newest)
         if length < LEAST_RUN:
             short += 1
         if not length:
@@ -56,12 +66,19 @@ def check_records(data: bytes, start: int, end: int, count: int) -> None:  # noq
                 size, position = read_varint(data, position)
                 doubled_end = (position + size) << 1
                 position += 1
-            if data[position] < 0x80:
+            number = data[position]
+            if number < 0x80:
                 position += 1
-            elif data[position + 1] < 0x80:
+                if number > newest and not number & 1:
+                    newest = number
+            elif (high := data[position + 1]) < 0x80:
                 position += 2
+                number += (high << 7) - 0x80
+                if number > newest and not number & 1:
+                    newest = number
             else:
-                _, position = read_varlong(data, position)
+                number, position = read_varlong(data, position)
+                newest = max(newest, number + number)
             number = data[position]
             if number < 0x80:
                 position += 1
@@ -106,15 +123,19 @@ def check_records(data: bytes, start: int, end: int, count: int) -> None:  # noq
         raise InvalidRecordError(f"record {doubled >> 1} of a batch is invalid: {error}") from None
     if position != end:
         raise InvalidRecordError(f"{end - position} bytes follow the last record of a batch")
+    return newest >> 1
 
 
-def _run(data: bytes, start: int, end: int, index: int, count: int) -> tuple[int, int]:
-    """How many valid records of one length begin at ``start``, with ``index``, and that length.
+def _run(
+    data: bytes, start: int, end: int, index: int, count: int, newest: int
+) -> tuple[int, int, int]:
+    """How many valid records of one length begin at ``start``, with ``index``, that length, and the
+    larger of ``newest`` and their largest timestamp delta, as it is encoded.
 
     0 for records without a common length, and for all that is not usual: headers, long varints.
     """
     if index >= _THREE_BYTES or end - start < 2 * LEAST_RUN * MIN_RECORD_BYTES:
-        return 0, 0
+        return 0, 0, newest
     try:
         length, timestamp = _short_varint(data, start)
         timestamp += 1
@@ -126,9 +147,9 @@ def _run(data: bytes, start: int, end: int, index: int, count: int) -> tuple[int
         last = position if number & 1 else position + (number >> 1)
         size = last + 1 - start
         if data[last] or length != (last - timestamp + 2) << 1:
-            return 0, 0
+            return 0, 0, newest
     except (IndexError, InvalidRecordError):
-        return 0, 0
+        return 0, 0, newest
     most = (_TWO_BYTES if index < _TWO_BYTES else _THREE_BYTES) - index
     found = min(count - index, most, (end - start) // size)
     # The lengths are those of the first record, and no record has headers.
@@ -146,8 +167,46 @@ def _run(data: bytes, start: int, end: int, index: int, count: int) -> tuple[int
         if place > offset:
             table = _OFFSETS_HIGH
         if column != table[index : index + found]:
-            return 0, 0
-    return found, size
+            return 0, 0, newest
+    if not found:
+        return 0, 0, newest
+    reach = (found - 1) * size + 1
+    first = data[timestamp : timestamp + reach : size]
+    if offset - timestamp == 1:
+        newest = _newest_short(first, newest)
+    else:
+        newest = _newest_long(first, data[timestamp + 1 : timestamp + 1 + reach : size], newest)
+    return found, size, newest
+
+
+def _newest_short(column: bytes, newest: int) -> int:
+    """The larger of ``newest`` and the largest timestamp delta of a column of single bytes."""
+    last = column[-1]
+    # Records nearly always come in the order of their timestamps: none is above the last one then.
+    if last & 1 or column.translate(None, _ASCENDING[: 65 + (last >> 1)]):
+        for number in set(column):
+            if number > newest and not number & 1:
+                newest = number
+        return newest
+    return max(last, newest)
+
+
+def _newest_long(first: bytes, second: bytes, newest: int) -> int:
+    """``_newest_short`` for varints of two bytes."""
+    last, high = first[-1], second[-1]
+    equal = len(second) - len(second.rstrip(second[-1:]))
+    if (
+        last & 1
+        or equal != second.count(high)
+        or second.translate(None, _BYTES[: high + 1])
+        or first[-equal:].translate(None, _ASCENDING_FIRST[: 65 + ((last & 0x7F) >> 1)])
+    ):
+        for low, high in zip(first, second, strict=True):
+            number = low + (high << 7) - 0x80
+            if number > newest and not number & 1:
+                newest = number
+        return newest
+    return max(last + (high << 7) - 0x80, newest)
 
 
 def _short_varint(data: bytes, position: int) -> tuple[int, int]:

@@ -50,6 +50,8 @@ _CRAMJAM_FIRST_BYTES = 1024 * 1024
 # broker whose worker thread is at it, where `bytes.join` lets go of it. And glibc gives what is
 # larger than 32 MiB back to the system as soon as it is free.
 _LARGE_BYTES = 33 * 1024 * 1024
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_MEMBER_BYTES = 19  # a header, a trailer and a byte
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, compatible with 1
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -239,24 +241,29 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
-    """One or more gzip members behind each other, as Java's GZIPInputStream takes them."""
+    """One or more gzip members behind each other. As Java's GZIPInputStream, ignores what is behind
+    them and is too short for a member, or does not begin like one."""
     import zlib
 
     out = _Output(GZIP, max_bytes)
     rest: Buffer = data
+    is_first = True
     while True:
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
             try:
                 piece = member.decompress(rest, min(out.room, _guess(len(data))))
             except zlib.error as error:
+                if not is_first and "header" in str(error):
+                    return out.take()
                 raise _corrupt(GZIP, error) from None
             out.add(piece)
             rest = member.unconsumed_tail
             if not piece and not rest and not member.eof:
                 raise _corrupt(GZIP, "the stream ends too early")
         rest = member.unused_data
-        if not rest:
+        is_first = False
+        if len(rest) < _GZIP_MEMBER_BYTES or rest[:3] != _GZIP_MAGIC:
             return out.take()
 
 
@@ -280,7 +287,10 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
-    """Xerial framing, also several streams behind each other; without its header, one raw block."""
+    """Xerial framing, also several streams behind each other; without its header, one raw block.
+
+    As Java's SnappyInputStream, ignores up to three bytes behind the last block.
+    """
     view = memoryview(data)
     if view[:8] != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, max_bytes, max_bytes)
@@ -288,7 +298,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
     room = max_bytes
     position = 0
     end = len(view)
-    while position < end:
+    while end - position >= 4:
         if view[position : position + 8] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > end:
@@ -296,7 +306,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
             continue
         start = position + 4
         position = start + int.from_bytes(view[position:start], "big")
-        if start > end or position > end:
+        if position > end:
             raise _corrupt(SNAPPY, "a block reaches beyond the end")
         block = _decompress_snappy_block(view[start:position], room, max_bytes)
         room -= len(block)
@@ -376,44 +386,37 @@ def _compress_lz4_by_cramjam(cramjam: Any, data: Buffer, level: int | None) -> b
 
 
 def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> bytes:
+    """One frame. As Kafka's Lz4BlockInputStream, ignores what is behind it."""
     if broken_checksum:
         from ottla.protocol.records.lz4_header import with_right_checksum
 
         data = with_right_checksum(data)
-    frame = _library("lz4.frame")
-    if frame is None and (cramjam := _library("cramjam")) is not None:
-        if not len(data):
-            raise _corrupt(LZ4, "there is no frame")
-        bound = min(max_bytes + 1, _LZ4_MAX_RATIO * len(data))
-        return _decompress_by_cramjam(
-            LZ4, cramjam, cramjam.lz4.decompress_into, data, bound, max_bytes
-        )
-    if frame is None:
-        arrow_codecs = _arrow(LZ4, "lz4")
-        if not len(data):
-            raise _corrupt(LZ4, "there is no frame")
-        return _decompress_by_arrow(
-            LZ4, arrow_codecs.open_stream("lz4", data), max_bytes, len(data)
-        )
-    out = _Output(LZ4, max_bytes)
-    is_empty = True
-    rest: Buffer | None = data
-    while rest:
-        decompressor = frame.LZ4FrameDecompressor()
-        feed: Buffer = rest
-        while not decompressor.eof:
-            try:
-                piece: bytes = decompressor.decompress(feed, min(out.room, _guess(len(data))))
-            except (RuntimeError, ValueError) as error:
-                raise _corrupt(LZ4, error) from None
-            out.add(piece)
-            is_empty = False
-            feed = b""
-            if not piece and not decompressor.eof:
-                raise _corrupt(LZ4, "the frame ends too early")
-        rest = decompressor.unused_data
-    if is_empty:
+    if not len(data):
         raise _corrupt(LZ4, "there is no frame")
+    frame = _library("lz4.frame")
+    if frame is None:
+        from ottla.protocol.records.lz4_header import frame_end
+
+        data = memoryview(data)[: frame_end(data)]
+        if (cramjam := _library("cramjam")) is not None:
+            bound = min(max_bytes + 1, _LZ4_MAX_RATIO * len(data))
+            return _decompress_by_cramjam(
+                LZ4, cramjam, cramjam.lz4.decompress_into, data, bound, max_bytes
+            )
+        stream = _arrow(LZ4, "lz4").open_stream("lz4", data)
+        return _decompress_by_arrow(LZ4, stream, max_bytes, len(data))
+    out = _Output(LZ4, max_bytes)
+    decompressor = frame.LZ4FrameDecompressor()
+    feed: Buffer = data
+    while not decompressor.eof:
+        try:
+            piece: bytes = decompressor.decompress(feed, min(out.room, _guess(len(data))))
+        except (RuntimeError, ValueError) as error:
+            raise _corrupt(LZ4, error) from None
+        out.add(piece)
+        feed = b""
+        if not piece and not decompressor.eof:
+            raise _corrupt(LZ4, "the frame ends too early")
     return out.take()
 
 

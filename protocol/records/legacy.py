@@ -232,12 +232,16 @@ def read_legacy(
             Record(header.last_offset, header.max_timestamp, header.timestamp_type, key, value, [])
         ]
     if header.codec == ZSTD:
-        raise UnsupportedCompressionError(f"zstd cannot be used with magic {header.magic}")
+        raise InvalidRecordError(f"zstd cannot be used with magic {header.magic}")
     if value is None:
         raise InvalidRecordError("a compressed message set has no value")
-    inner = decompress(
-        header.codec, value, max_decompressed_bytes, broken_lz4_checksum=header.magic == 0
-    )
+    try:
+        inner = decompress(
+            header.codec, value, max_decompressed_bytes, broken_lz4_checksum=header.magic == 0
+        )
+    except CorruptRecordError as error:
+        # The producer sent it like this: the checksum of the message is right.
+        raise InvalidRecordError(str(error)) from None
     return _read_inner(inner, header, check_inner_crc)
 
 

@@ -1,4 +1,5 @@
-"""The header checksum of lz4 frames, right and as Kafka's messages of magic 0 have it.
+"""The header of lz4 frames: its checksum, right and as Kafka's messages of magic 0 have it, and
+where a frame ends.
 
 A frame begins with the magic number (4 bytes), FLG, BD, an optional content size (8) and
 dictionary id (4), and one byte of checksum: the second byte of the xxHash32 over everything
@@ -15,6 +16,9 @@ _VERSION_MASK, _VERSION_1 = 0xC0, 0x40
 _INDEPENDENT_BLOCKS = 0x20
 _HAS_CONTENT_SIZE = 0x08
 _HAS_DICTIONARY_ID = 0x01
+_HAS_BLOCK_CHECKSUMS = 0x10
+_HAS_CONTENT_CHECKSUM = 0x04
+_STORED = 1 << 31  # marks a block that is not compressed
 
 _PRIME_1 = 2654435761
 _PRIME_2 = 2246822519
@@ -82,6 +86,25 @@ def with_right_checksum(data: Buffer) -> bytes:
     fixed = bytearray(data)
     fixed[position] = (xxhash32(bytes(fixed[4:position])) >> 8) & 0xFF
     return bytes(fixed)
+
+
+def frame_end(data: Buffer) -> int:
+    """The position behind the first frame. Raises CorruptRecordError if that is cut short."""
+    position = _checksum_position(data) + 1
+    flags = data[4]
+    checksum_bytes = 4 if flags & _HAS_BLOCK_CHECKSUMS else 0
+    while position + 4 <= len(data):
+        size = int.from_bytes(data[position : position + 4], "little")
+        position += 4
+        if not size:
+            position += 4 if flags & _HAS_CONTENT_CHECKSUM else 0
+            break
+        position += (size & ~_STORED) + checksum_bytes
+    else:
+        position = len(data) + 1
+    if position > len(data):
+        raise CorruptRecordError("lz4 data cannot be decompressed: the frame ends too early")
+    return position
 
 
 def is_plain_frame(data: Buffer, position: int) -> bool:

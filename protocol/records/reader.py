@@ -8,6 +8,7 @@ from sys import modules
 from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
     MAGIC_POSITION,
     BatchHeader,
     read_header,
@@ -125,8 +126,10 @@ def iterate_entries(
     ``allow_partial=False``.
     """
     size = len(buffer)
-    while size - position > MAGIC_POSITION:
+    while size - position >= LOG_OVERHEAD:
         end = position + read_size(buffer, position)
+        if size - position <= MAGIC_POSITION:
+            break
         magic = buffer[position + MAGIC_POSITION]
         if magic > 2:
             raise CorruptRecordError(f"the entry at position {position} has magic {magic}")

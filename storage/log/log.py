@@ -24,7 +24,9 @@ from ottla.protocol.records.batch import (
     HEADER,
     LEADER_EPOCH_POSITION,
     MAX_SEQUENCE,
+    patch_max_timestamp,
 )
+from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.compression import LZ4
 from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.lz4_header import is_plain_frame
@@ -245,8 +247,8 @@ class Log:
         size = len(records)
         # The common case, inline. LogAppender handles everything else, and raises the errors.
         if self._is_plain and origin is _CLIENT and BATCH_OVERHEAD <= size <= self._size_limit:
-            (base, length, _, magic, crc, flags, delta, _, timestamp, producer_id, epoch, sequence,
-             count) = _unpack(records)  # fmt: skip
+            (base, length, _, magic, crc, flags, delta, oldest, timestamp, producer_id, epoch,
+             sequence, count) = _unpack(records)  # fmt: skip
             if (
                 length + 12 == size
                 and magic == 2
@@ -257,7 +259,7 @@ class Log:
                 and delta >= 0
                 and crc32c(memoryview(records)[21:]) == crc
             ):
-                check_content(records, 0, size, flags, count, budget)
+                newest = check_content(records, 0, size, flags, count, oldest, budget)
                 entry = None
                 if producer_id >= 0:
                     entry = self.producer_state.producers.get(producer_id)
@@ -275,11 +277,13 @@ class Log:
                         )
                 if self.local.closed or self.log_directory.append_error is not None:
                     self.local.check_writable()
+                if newest != timestamp:
+                    patch_max_timestamp(records, 0, CREATE_TIME_ID, newest)
                 first = self.offsets.log_end_offset
                 _pack_offset(records, 0, first)
                 _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
                 return self._appender.write_plain(
-                    records, first, delta, timestamp, leader_epoch, now_ms, entry, epoch, sequence
+                    records, first, delta, newest, leader_epoch, now_ms, entry, epoch, sequence
                 )
         return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
 

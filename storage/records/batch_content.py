@@ -1,8 +1,9 @@
-"""The content of one batch: decompressing it within limits, and checking that records fill it."""
+"""The content of one batch: decompressing it within limits, checking that records fill it, and
+finding their newest timestamp."""
 
 from __future__ import annotations
 
-from ottla.protocol.records.batch import BATCH_OVERHEAD
+from ottla.protocol.records.batch import BATCH_OVERHEAD, NO_TIMESTAMP
 from ottla.protocol.records.check import LEAST_RUN, check_records
 from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.errors import (
@@ -12,10 +13,13 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
 )
 from ottla.protocol.records.section import check_count
-from ottla.storage.records.plain_records import are_plain_records
+from ottla.protocol.records.varint import wrap_int64
+from ottla.storage.records.plain_records import newest_of_plain_records
+from ottla.storage.records.record_walk import walk_records
 from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     RECORD_CHECKED,
+    RECORD_FOUND,
     ValidationBudget,
     ValidationBudgetExceeded,
 )
@@ -25,6 +29,8 @@ MAX_DECOMPRESSED_BYTES = 100 << 20
 # The most records of a batch that are decoded individually: half a second of work. Usual batches
 # have thousands; a megabyte of compressed empty records could have a hundred million.
 MAX_RECORDS_DECODED = 500_000
+# Sums of smaller timestamps and deltas do not overflow 64 bits.
+_LARGE_TIMESTAMP = 1 << 62
 
 
 def check_content(
@@ -33,9 +39,11 @@ def check_content(
     size: int,
     codec: int,
     count: int,
+    base_timestamp: int,
     budget: ValidationBudget | None,
-) -> None:
-    """Checks that a batch of `size` bytes decompresses and that `count` records fill it.
+) -> int:
+    """Checks that a batch of `size` bytes decompresses and that `count` records fill it; returns
+    their newest timestamp, which the header may not have (Sarama up to 1.45.0 leaves it out).
 
     Consumers stop at a batch for which this does not hold. Raises InvalidRecordError,
     RecordTooLargeError, DecompressedTooLargeError, UnsupportedCompressionError, and
@@ -48,19 +56,26 @@ def check_content(
         check_number(count)
     if budget is not None:
         budget.spend(count * RECORD_CHECKED)
-    if not codec and count < LEAST_RUN and are_plain_records(records, start, end, count):
-        return
-    content = memoryview(records)[start:end]
-    if not codec:
-        # Reading single bytes of a memoryview takes longer than this copy.
-        check_records(bytes(content), 0, end - start, count)
-        return
-    try:
-        data = decompress_content(codec, content, budget)
-    except CorruptRecordError as error:
-        # Not CORRUPT_MESSAGE, which producers retry: the checksum is right, they sent it like this.
-        raise InvalidRecordError(str(error)) from None
-    check_records(data, 0, len(data), count)
+    if not codec and count < LEAST_RUN:
+        newest = newest_of_plain_records(records, start, end, count)
+        if newest >= 0 <= base_timestamp < _LARGE_TIMESTAMP:
+            return base_timestamp + newest
+    # Reading single bytes of a memoryview takes longer than this copy of what is not compressed.
+    data = decompress_content(codec, memoryview(records)[start:end], budget)
+    newest = check_records(data, 0, len(data), count)
+    if 0 <= newest < _LARGE_TIMESTAMP and 0 <= base_timestamp < _LARGE_TIMESTAMP:
+        return base_timestamp + newest
+    if budget is not None:
+        budget.spend(count * RECORD_FOUND)
+    return newest_timestamp(base_timestamp, walk_records(data, count).timestamp_deltas)
+
+
+def newest_timestamp(base_timestamp: int, deltas: list[int]) -> int:
+    """The newest timestamp of records, -1 if all are negative. Sums of 64 bits, as in Kafka."""
+    newest = max(deltas, default=0)
+    if 0 <= base_timestamp < _LARGE_TIMESTAMP and newest < _LARGE_TIMESTAMP:
+        return max(base_timestamp + newest, NO_TIMESTAMP)
+    return max([NO_TIMESTAMP, *(wrap_int64(base_timestamp + delta) for delta in deltas)])
 
 
 def check_number(count: int) -> None:
@@ -72,16 +87,22 @@ def check_number(count: int) -> None:
 
 
 def decompress_content(codec: int, content: memoryview, budget: ValidationBudget | None) -> bytes:
-    """The records of a batch. Raises as `check_content`, but CorruptRecordError for what does not
-    decompress."""
+    """The records of a batch. Raises as `check_content`."""
     if not codec:
         return bytes(content)
-    if budget is None:
-        return decompress(codec, content, MAX_DECOMPRESSED_BYTES)
+    limit = MAX_DECOMPRESSED_BYTES
+    if budget is not None:
+        limit = min(limit, budget.decompressed_bytes)
     try:
-        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, budget.decompressed_bytes))
+        data = decompress(codec, content, limit)
     except DecompressedTooLargeError:
+        if budget is None:
+            raise
         # Whether it also exceeds the absolute limit is not known.
         raise ValidationBudgetExceeded from None
-    budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
+    except CorruptRecordError as error:
+        # Not CORRUPT_MESSAGE, which producers retry: the checksum is right, they sent it like this.
+        raise InvalidRecordError(str(error)) from None
+    if budget is not None:
+        budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
     return data

@@ -6,15 +6,18 @@ A copy of 16 KiB takes two thirds of the time of checking one record of that len
 from __future__ import annotations
 
 
-def are_plain_records(records: bytearray | memoryview, start: int, end: int, count: int) -> bool:
-    """Whether `count` records without headers fill `records[start:end]`, with offset deltas from 0
-    on. For few records: of more than 64 the offset deltas take two bytes.
+def newest_of_plain_records(
+    records: bytearray | memoryview, start: int, end: int, count: int
+) -> int:
+    """The largest timestamp delta of `count` records without headers that fill `records[start:end]`
+    and have offset deltas from 0 on. For few records: of more than 64 these take two bytes.
 
-    True only for what `ottla.protocol.records.check.check_records` takes, too. False for anything
-    else, which may be valid: headers, varints of more than 3 bytes for lengths and of more than 2
-    for timestamps.
+    -1 unless `ottla.protocol.records.check.check_records` returns the same, and for others that may
+    be valid: headers, varints of more than 3 bytes for lengths and of more than 2 for timestamps,
+    only negative timestamp deltas.
     """
     position = start
+    newest = -2  # as it is encoded, which doubles what is not negative
     try:
         for doubled in range(0, count * 2, 2):
             number = records[position]
@@ -26,20 +29,25 @@ def are_plain_records(records: bytearray | memoryview, start: int, end: int, cou
                 if high > 0x7F:
                     high = records[position]
                     if high > 0x7F:
-                        return False
+                        return -1
                     position += 1
                     number += (high << 14) - 0x4000
             record_end = position + (number >> 1)
             if number & 1:
-                return False
-            # The attributes have no meaning; the timestamp has any value.
+                return -1
+            # The attributes have no meaning.
             position += 1
-            if records[position] > 0x7F:
+            number = records[position]
+            if number > 0x7F:
                 position += 1
-                if records[position] > 0x7F:
-                    return False
+                high = records[position]
+                if high > 0x7F:
+                    return -1
+                number += (high << 7) - 0x80
+            if number > newest and not number & 1:
+                newest = number
             if records[position + 1] != doubled:
-                return False
+                return -1
             position += 2
             for _ in (0, 1):  # key and value
                 number = records[position]
@@ -51,15 +59,15 @@ def are_plain_records(records: bytearray | memoryview, start: int, end: int, cou
                     if high > 0x7F:
                         high = records[position]
                         if high > 0x7F:
-                            return False
+                            return -1
                         position += 1
                         number += (high << 14) - 0x4000
                 if not number & 1:
                     position += number >> 1
             # No headers.
             if position + 1 != record_end or records[position]:
-                return False
+                return -1
             position = record_end
     except IndexError:
-        return False
-    return position == end
+        return -1
+    return newest >> 1 if position == end else -1

@@ -2,9 +2,10 @@
 
 `Log.append` handles the plain case (one valid batch of magic 2, default settings) itself.
 Everything else, and everything invalid, comes here. The records of each batch from a client are
-checked, for one that cannot be read stops all consumers of a partition. They are decoded only when
-a setting requires it: keys on compacted topics, limits of timestamps, another compression type,
-messages of an old magic.
+checked, for one that cannot be read stops all consumers of a partition, and their newest timestamp
+is computed: what the header says about it is not believed, because retention and offsets by time
+depend on it. Records are decoded only when a setting requires it: keys on compacted topics, limits
+of timestamps, another compression type, messages of an old magic.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ottla.protocol.records.batch import (
     CODEC_MASK,
     MAGIC_POSITION,
     NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
     TRANSACTIONAL_MASK,
     BatchHeader,
     check_crc,
@@ -32,17 +34,15 @@ from ottla.protocol.records.compression import (
 )
 from ottla.protocol.records.convert import up_convert
 from ottla.protocol.records.errors import (
-    CorruptRecordError,
     DecompressedTooLargeError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
-from ottla.protocol.records.legacy import check_legacy_crc
+from ottla.protocol.records.legacy import LegacyHeader, check_legacy_crc
 from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
-from ottla.protocol.records.varint import wrap_int64
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
 from ottla.storage.producer.producer_entry import AppendOrigin
@@ -51,6 +51,7 @@ from ottla.storage.records.batch_content import (
     check_content,
     check_number,
     decompress_content,
+    newest_timestamp,
 )
 from ottla.storage.records.codecs import (
     CODECS,
@@ -95,11 +96,20 @@ class Accepted(NamedTuple):
     log_append_time: int
 
 
+class ValidBatch(NamedTuple):
+    """Where a batch is in the buffer, its header as it stands there, and the newest timestamp of
+    its records, which the header may lack."""
+
+    position: int
+    header: BatchHeader
+    max_timestamp: int
+
+
 class ValidatedRecords(NamedTuple):
     """Batches with valid records, without offsets in a log yet."""
 
     buffer: bytearray | memoryview
-    batches: list[tuple[int, BatchHeader]]
+    batches: list[ValidBatch]
     config: LogConfig  # the settings they were validated with
     old: OldMessages | None = None  # what is stored instead of the batches
 
@@ -131,38 +141,40 @@ def _validate(
     budget: ValidationBudget | None,
 ) -> ValidatedRecords:
     if len(records) <= MAGIC_POSITION:
-        raise CorruptRecordError(f"{len(records)} bytes are too short for a record batch")
+        raise InvalidRecordError(f"{len(records)} bytes are too short for a record batch")
     if records[MAGIC_POSITION] < 2:
         return _rebuilt(_convert_old(records, config, now_ms, budget), config)
     batches = _check_batches(records, config, origin)
+    last, header = batches[-1]
+    end = last + header.size_in_bytes
+    if end < len(records):
+        records = memoryview(records)[:end]
     if any(target_codec(config, header) != header.codec for _, header in batches):
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
+    valid = []
     for position, header in batches:
-        if origin is AppendOrigin.COORDINATOR:
-            continue  # which has just built them, each with a key
-        were_walked = _check_records(records, position, header, config, now_ms, budget)
-        if not were_walked and origin is AppendOrigin.CLIENT:
-            size, count = header.size_in_bytes, header.record_count
-            check_content(records, position, size, header.codec, count, budget)
-    return ValidatedRecords(records, batches, config)
+        newest = header.max_timestamp
+        if origin is AppendOrigin.CLIENT:  # The coordinator has just built its own.
+            newest = _check_records(records, position, header, config, now_ms, budget)
+        valid.append(ValidBatch(position, header, newest))
+    return ValidatedRecords(records, valid, config)
 
 
 def assign(
     validated: ValidatedRecords, *, leader_epoch: int, first_offset: int, now_ms: int
 ) -> Accepted:
-    """Assigns offsets from `first_offset` on, leader epoch and LogAppendTime in place."""
+    """Assigns offsets from `first_offset` on, leader epoch and timestamps in place: LogAppendTime,
+    or the newest timestamp of the records where the header has another one."""
     if validated.old is not None:
         return _assign_old(validated.old, first_offset)
     records = validated.buffer
     stamp = validated.config.message_timestamp_type == LOG_APPEND_TIME
     accepted = []
-    for position, header in validated.batches:
-        timestamp = header.max_timestamp
-        if stamp:
-            timestamp = now_ms
-            patch_max_timestamp(records, position, LOG_APPEND_TIME_ID, now_ms)
-        elif header.timestamp_type != CREATE_TIME_ID:
-            patch_max_timestamp(records, position, CREATE_TIME_ID, timestamp)
+    timestamp_type = LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID
+    for position, header, newest in validated.batches:
+        timestamp = now_ms if stamp else newest
+        if timestamp != header.max_timestamp or timestamp_type != header.timestamp_type:
+            patch_max_timestamp(records, position, timestamp_type, timestamp)
         patch_base_offset(records, position, first_offset, leader_epoch)
         last_offset = first_offset + header.last_offset_delta
         accepted.append(
@@ -236,9 +248,10 @@ def _unchanged(position: int, header: BatchHeader) -> AcceptedBatch:
 def _check_batches(
     records: bytearray | memoryview, config: LogConfig, origin: AppendOrigin
 ) -> list[tuple[int, BatchHeader]]:
+    """Each batch with its position. As Kafka, ignores one that is cut off at the end."""
     found = []
     limit = config.max_message_bytes
-    for position, header in iterate_entries(records, allow_partial=False):
+    for position, header in iterate_entries(records):
         if not isinstance(header, BatchHeader):
             raise InvalidRecordError(f"a message of magic {header.magic} between record batches")
         if header.size_in_bytes > limit:
@@ -253,6 +266,9 @@ def _check_batches(
             if header.codec == LZ4:
                 check_frame(memoryview(records)[position + BATCH_OVERHEAD :])
         found.append((position, header))
+    if not found:
+        # Kafka appends nothing and acknowledges.
+        raise InvalidRecordError("the only record batch is cut off")
     return found
 
 
@@ -282,33 +298,51 @@ def _check_records(
     config: LogConfig,
     now_ms: int,
     budget: ValidationBudget | None,
-) -> bool:
-    """Validates individual records, if the settings require it; returns whether they did."""
-    if header.is_control:
-        return False
+) -> int:
+    """Validates individual records as far as the settings require it; returns their newest
+    timestamp."""
+    _check_timestamp_type(header, header.record_count, config)
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
-    if stamp and header.timestamp_type == LOG_APPEND_TIME_ID:
-        reason = "producers must not set the timestamp type to LogAppendTime"
-        listed = range(min(header.record_count, _RECORD_ERRORS_MAX))
-        raise InvalidTimestampError(reason, [(index, reason) for index in listed])
-    limited = not stamp and (
-        config.message_timestamp_before_max_ms != NO_LIMIT
-        or now_ms + config.message_timestamp_after_max_ms < header.max_timestamp
-    )
-    if not (limited or config.compact):
-        return False
+    if not config.compact and (stamp or config.message_timestamp_before_max_ms == NO_LIMIT):
+        size, count = header.size_in_bytes, header.record_count
+        base = header.base_timestamp
+        newest = check_content(records, position, size, header.codec, count, base, budget)
+        if header.timestamp_type == LOG_APPEND_TIME_ID:
+            newest = max(header.max_timestamp, NO_TIMESTAMP)
+        if stamp or newest <= now_ms + config.message_timestamp_after_max_ms:
+            return newest
+        # Decoded, to name the records.
     walk = _decode(records, position, header, budget)[1]
-    if limited:
-        oldest = now_ms - config.message_timestamp_before_max_ms
-        newest = now_ms + config.message_timestamp_after_max_ms
-        _check_timestamps(walk, header.base_timestamp, oldest, newest)
+    if not walk.is_in_order:
+        raise InvalidRecordError("the offset deltas of a batch do not count up from 0")
+    _check_walk(walk, header, config, now_ms)
+    return newest_timestamp(header.base_timestamp, walk.timestamp_deltas)
+
+
+def _check_timestamp_type(
+    header: BatchHeader | LegacyHeader, count: int, config: LogConfig
+) -> None:
+    """Raises InvalidTimestampError for LogAppendTime, which a broker sets."""
+    if header.timestamp_type != LOG_APPEND_TIME_ID:
+        return
+    if config.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
+        reason = "producers must not set the timestamp type to LogAppendTime"
+        listed = range(min(count, _RECORD_ERRORS_MAX))
+        raise InvalidTimestampError(reason, [(index, reason) for index in listed])
+
+
+def _check_walk(walk: Walk, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Raises InvalidTimestampError and InvalidRecordError for records against the settings."""
+    before_ms = config.message_timestamp_before_max_ms
+    after_ms = config.message_timestamp_after_max_ms
+    if config.message_timestamp_type != LOG_APPEND_TIME and min(before_ms, after_ms) != NO_LIMIT:
+        _check_timestamps(walk, header.base_timestamp, now_ms - before_ms, now_ms + after_ms)
     if config.compact and walk.keyless:
         missing = "compacted topic cannot accept message without key"
         raise InvalidRecordError(
             f"{len(walk.keyless)} records are invalid: {missing}",
             [(index, missing) for index in walk.keyless[:_RECORD_ERRORS_MAX]],
         )
-    return True
 
 
 def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
@@ -333,13 +367,20 @@ def _decode(
     header: BatchHeader,
     budget: ValidationBudget | None,
 ) -> tuple[bytes, Walk]:
-    """The records of a batch, decompressed, and what `walk_records` collects from them."""
+    """The records of a batch, decompressed, and what `walk_records` collects from them.
+
+    As in Kafka, the records of a batch with LogAppendTime have the timestamp of its header.
+    """
     check_number(header.record_count)
     if budget is not None:
         budget.spend(header.record_count * RECORD_FOUND)
     content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
     data = decompress_content(header.codec, content, budget)
-    return data, walk_records(data, header.record_count)
+    walk = walk_records(data, header.record_count)
+    if header.timestamp_type == LOG_APPEND_TIME_ID:
+        delta = header.max_timestamp - header.base_timestamp
+        walk = walk._replace(timestamp_deltas=[delta] * header.record_count)
+    return data, walk
 
 
 def _recompress(
@@ -351,12 +392,16 @@ def _recompress(
 ) -> bytearray:
     rebuilt = bytearray()
     for position, header in headers:
-        _check_records(records, position, header, config, now_ms, budget)
         codec = target_codec(config, header)
         if codec == header.codec:
+            newest = _check_records(records, position, header, config, now_ms, budget)
+            start = len(rebuilt)
             rebuilt += memoryview(records)[position : position + header.size_in_bytes]
+            patch_max_timestamp(rebuilt, start, header.timestamp_type, newest)
             continue
+        _check_timestamp_type(header, header.record_count, config)
         data, walk = _decode(records, position, header, budget)
+        _check_walk(walk, header, config, now_ms)
         if budget is not None:
             budget.spend((len(data) >> 10) * compression_cost(config, codec))
         level = level_of(config, codec)
@@ -371,7 +416,7 @@ def _recompress(
             base_offset=0,
             last_offset_delta=header.last_offset_delta,
             base_timestamp=header.base_timestamp,
-            max_timestamp=wrap_int64(header.base_timestamp + max(walk.timestamp_deltas)),
+            max_timestamp=newest_timestamp(header.base_timestamp, walk.timestamp_deltas),
             record_count=header.record_count,
             attributes=header.attributes & TRANSACTIONAL_MASK | codec,
             producer_id=header.producer_id,
@@ -412,24 +457,33 @@ def _convert_old(
     now_ms: int,
     budget: ValidationBudget | None,
 ) -> bytearray:
-    """Messages of magic 0 and 1 become one batch of magic 2."""
+    """Messages of magic 0 and 1 become one batch of magic 2.
+
+    As Kafka, ignores a message that is cut off at the end.
+    """
     limit = MAX_DECOMPRESSED_BYTES
     if budget is not None:
         # The number of messages, and their size, is known only after decompression.
         limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
         if len(records) > limit:
             raise ValidationBudgetExceeded
-    for _, header in iterate_entries(records, allow_partial=False):
+    end = 0
+    for position, header in iterate_entries(records):
+        end = position + header.size_in_bytes
         if header.size_in_bytes > config.max_message_bytes:
             raise RecordTooLargeError(
                 f"a message of {header.size_in_bytes} bytes is larger than"
                 f" max.message.bytes={config.max_message_bytes}"
             )
+        _check_timestamp_type(header, 1, config)
+    if not end:
+        # Kafka appends nothing and acknowledges.
+        raise InvalidRecordError("the only message is cut off")
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     codec = None if config.compression_type == KEEP_CODEC else CODECS[config.compression_type]
     try:
         batch = up_convert(
-            records,
+            memoryview(records)[:end],
             2,
             codec=codec,
             level=None if codec is None else level_of(config, codec),
@@ -458,7 +512,7 @@ def _in_old_format(
 ) -> ValidatedRecords:
     config = validated.config
     if budget is not None:
-        for _, header in validated.batches:
+        for _, header, _ in validated.batches:
             cost = header.record_count * RECORD_REBUILT
             budget.spend(
                 cost + (header.size_in_bytes >> 10) * compression_cost(config, header.codec)
@@ -466,7 +520,7 @@ def _in_old_format(
     stamp = config.message_timestamp_type == LOG_APPEND_TIME and config.record_magic > 0
     old = to_old_messages(
         validated.buffer,
-        validated.batches,
+        [(position, header) for position, header, _ in validated.batches],
         config.record_magic,
         level_of=lambda codec: level_of(config, codec),
         log_append_time=now_ms if stamp else -1,
@@ -483,5 +537,5 @@ def _rebuilt(buffer: bytearray, config: LogConfig) -> ValidatedRecords:
     for position, header in iterate_entries(buffer):
         assert isinstance(header, BatchHeader)
         check_size(header.size_in_bytes, header.codec, config)
-        batches.append((position, header))
+        batches.append(ValidBatch(position, header, header.max_timestamp))
     return ValidatedRecords(buffer, batches, config)

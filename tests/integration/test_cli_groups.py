@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from ottla.protocol.client.blocking import BlockingClient
@@ -15,8 +17,18 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.records.batch import patch_max_timestamp
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import codec_name
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.command_line import CommandLine
+from tests.doubles.wire import Wire
 
 POLL_SECONDS = 0.1
 DEADLINE_S = 60.0
@@ -151,6 +163,31 @@ def test_resetting_shows_first_and_does_it_on_request(ottla: CommandLine, tmp_pa
     assert position() == 7
     two = ottla("groups", "reset-offsets", "mover", "moved", "--to-earliest", "--to-latest")
     assert two.code == 2
+
+
+@pytest.mark.parametrize("codec", range(5), ids=codec_name)
+def test_resetting_by_time_with_headers_without_a_newest_timestamp(
+    ottla: CommandLine, shared_broker: BrokerProcess, codec: int
+) -> None:
+    """As producers send them with Sarama up to 1.45.0, ten minutes apart."""
+    topic, minute_ms = f"sarama-{codec}", 60_000
+    ottla.done("topics", "create", topic)
+    start = datetime.now(UTC) - timedelta(hours=1)
+    start_ms = int(start.timestamp() * 1000)
+    with Wire(shared_broker.bootstrap) as wire:
+        for number in range(6):
+            first = start_ms + number * 10 * minute_ms
+            rows = [(first + second * 1_000, b"k", b"v", []) for second in range(10)]
+            batch = bytearray(build_batch(rows, codec=codec))
+            patch_max_timestamp(batch, 0, 0, -1)
+            data = [TopicProduceData(topic, [PartitionProduceData(0, batch)])]
+            response = wire.ask(ProduceRequest(None, -1, 10_000, data), 9)
+            assert isinstance(response, ProduceResponse)
+            assert response.responses[0].partition_responses[0].error_code == 0
+    for minutes, offset in ((0, 0), (1, 10), (30, 30), (49, 50), (55, 60)):
+        when = (start + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        done = ottla.done("groups", "reset-offsets", "g", topic, "--to-datetime", when, "--json")
+        assert done.value["partitions"][0]["after"] == offset, minutes
 
 
 def open_at(ottla: CommandLine, topic: str) -> list[int]:

@@ -139,7 +139,8 @@ class GroupMembership:
     def _join_unknown(
         self, group: Group, join: JoinParameters, response_callback: JoinCallback
     ) -> None:
-        new_member_id = f"{join.instance_id or join.client_id}-{uuid4()}"
+        prefix = join.client_id if join.instance_id is None else join.instance_id
+        new_member_id = f"{prefix}-{uuid4()}"
         if join.instance_id is not None and join.instance_id in group.static_members:
             self._static_members.rejoin(
                 group, join.instance_id, new_member_id, join, response_callback

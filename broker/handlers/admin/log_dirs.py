@@ -54,18 +54,24 @@ class LogDirsHandlers:
         return respond_when_built(context, self._alter(request))
 
     def _alter(self, request: AlterReplicaLogDirsRequest) -> Steps[AlterReplicaLogDirsResponse]:
-        topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+        # As in Kafka, the last directory of a partition that is there twice.
+        paths: dict[TopicPartition, str] = {}
         for directory in request.dirs:
             for topic in directory.topics:
-                rows = topics.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
                 for index in topic.partitions:
-                    code = ErrorCode.NONE
-                    try:
-                        self._mover.move(TopicPartition(topic.name, index), directory.path)
-                    except Exception as error:
-                        code = error_code(error)
-                    rows.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
-                    yield  # the directory and the files of a log take more than 0.1 ms
+                    paths[TopicPartition(topic.name, index)] = directory.path
+                yield
+        topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for partition, path in paths.items():
+            name, index = partition
+            rows = topics.setdefault(name, AlterReplicaLogDirTopicResult(name))
+            code = ErrorCode.NONE
+            try:
+                self._mover.move(partition, path)
+            except Exception as error:
+                code = error_code(error)
+            rows.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
+            yield  # the directory and the files of a log take more than 0.1 ms
         return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
     def describe_log_dirs(

@@ -247,7 +247,8 @@ class TopicAdminHandlers:
 
     def _deletions(self, request: DeleteTopicsRequest, version: int) -> list[DeletableTopicResult]:
         if version < 6:
-            return [DeletableTopicResult(name) for name in dict.fromkeys(request.topic_names)]
+            # A duplicate name has two rows in the response, as in Kafka.
+            return [DeletableTopicResult(name) for name in request.topic_names]
         results = []
         names = self._metadata.snapshot.topic_names
         for topic in request.topics:

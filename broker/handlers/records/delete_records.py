@@ -36,15 +36,20 @@ class DeleteRecordsHandler:
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Deferred:
         response = DeleteRecordsResponse()
         waiting: list[Waiting] = []
+        # As in Kafka, the last offset of a partition that is there twice.
+        offsets: dict[str, dict[int, int]] = {}
         for topic in request.topics:
-            rows = DeleteRecordsTopicResult(topic.name)
-            response.topics.append(rows)
             for partition in topic.partitions:
-                index = partition.partition_index
+                of_topic = offsets.setdefault(topic.name, {})
+                of_topic[partition.partition_index] = partition.offset
+        for name, of_topic in offsets.items():
+            rows = DeleteRecordsTopicResult(name)
+            response.topics.append(rows)
+            for index, offset in of_topic.items():
                 result = DeleteRecordsPartitionResult(index, _UNKNOWN)
                 rows.partitions.append(result)
                 try:
-                    entry = self._delete(topic.name, index, partition.offset, result)
+                    entry = self._delete(name, index, offset, result)
                 except Exception as error:
                     result.error_code = error_code(error)
                 else:

@@ -53,7 +53,10 @@ _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 
 
 class ProduceHandler:
-    """Validates a request, hands it to the replica manager, builds the response."""
+    """Validates a request, hands it to the replica manager, builds the response.
+
+    Of a partition that is in a request twice, the last records are appended, as in Kafka.
+    """
 
     def __init__(
         self,
@@ -74,23 +77,39 @@ class ProduceHandler:
         version = context.header.api_version
         transactional_id = request.transactional_id
         response = ProduceResponse()
-        entries: list[ProduceEntry] = []
+        topics: dict[str, list[PartitionProduceResponse]] = {}
+        rows: dict[tuple[str, int], PartitionProduceResponse] = {}
+        found: dict[tuple[str, int], memoryview] = {}
         for topic in request.topic_data:
             name = topic.name
-            rows: list[PartitionProduceResponse] = []
-            response.responses.append(TopicProduceResponse(name, rows))
+            if not topic.partition_data:
+                continue  # Not in Kafka's response either.
+            if name not in topics:
+                response.responses.append(TopicProduceResponse(name, topics.setdefault(name, [])))
             topic_error = self._topic_error(acks, name, context)
             for data in topic.partition_data:
-                row = PartitionProduceResponse(data.index, topic_error, -1, -1, -1)
-                rows.append(row)
-                records = data.records
-                if topic_error or not _is_valid(row, records, version):
+                key = (name, data.index)
+                row = rows.get(key)
+                if row is None:
+                    row = rows[key] = PartitionProduceResponse(data.index, topic_error, -1, -1, -1)
+                    topics[name].append(row)
+                if topic_error:
                     continue
-                if transactional_id is None and _is_transactional(cast("memoryview", records)):
+                records = _valid_records(row, data.records, version)
+                if records is None:
+                    continue
+                if transactional_id is None and _is_transactional(records):
                     # As Kafka, for all partitions of the request.
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-                # The network layer decodes records as a view of a writable frame.
-                entries.append((name, data.index, cast("memoryview", records), row))
+                found[key] = records
+        entries: list[ProduceEntry] = []
+        for (name, index), records in found.items():
+            row = rows[name, index]
+            if row.error_code:
+                # Of a partition that is there twice, once with invalid records: that is the
+                # response, as in Kafka.
+                row = PartitionProduceResponse(index, 0, -1, -1, -1)
+            entries.append((name, index, records, row))
         timeout_ms = request.timeout_ms
 
         def respond() -> None:
@@ -166,52 +185,68 @@ def _is_transactional(records: memoryview) -> bool:
     )
 
 
-def _reject(row: PartitionProduceResponse, code: int, message: str) -> bool:
+def _reject(row: PartitionProduceResponse, code: int, message: str) -> None:
     row.error_code = code
     row.error_message = message
-    return False
 
 
-def _is_valid(row: PartitionProduceResponse, records: RecordsBuffer | None, version: int) -> bool:
-    """Validates the records of a partition by the version; the log validates the rest."""
-    if not records:
-        return _reject(row, ErrorCode.INVALID_RECORD, "The partition has no records.")
+def _valid_records(
+    row: PartitionProduceResponse, buffer: RecordsBuffer | None, version: int
+) -> memoryview | None:
+    """The records of a partition if they are valid by the version; the log validates the rest.
+
+    As Kafka, leaves out a batch that is cut off behind a whole one.
+    """
+    if not buffer:
+        _reject(row, ErrorCode.INVALID_RECORD, "The partition has no records.")
+        return None
+    # The network layer decodes records as a view of a writable frame.
+    records = cast("memoryview", buffer)
     if version < 3:
-        return True  # Message sets of magic 0 and 1: the log converts them.
+        return records  # Message sets of magic 0 and 1: the log converts them.
     size = len(records)
     if (
         size < _BATCH_OVERHEAD
         or records[_MAGIC_OFFSET] != 2
         or int.from_bytes(records[8:_LENGTH_END], "big") != size - _LENGTH_END
     ):
-        return _reject(row, *_problem(records, version))
+        problem = _problem(records, version)
+        if problem is not None:
+            _reject(row, *problem)
+            return None
+        records = records[: _LENGTH_END + int.from_bytes(records[8:_LENGTH_END], "big")]
     if version < 7 and records[_ATTRIBUTES_OFFSET] & _CODEC_MASK == _ZSTD:
-        return _reject(
+        _reject(
             row,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    return True
+        return None
+    return records
 
 
-def _problem(records: RecordsBuffer, version: int) -> tuple[int, str]:
-    """Why bytes are not one record batch of magic 2, and Kafka's error code for it."""
+def _problem(records: memoryview, version: int) -> tuple[int, str] | None:
+    """Why bytes do not begin with one record batch of magic 2, or have another one behind it, and
+    Kafka's error code for it."""
     what = f"Produce requests with version {version} must hold "
+    not_one = ErrorCode.INVALID_RECORD, f"{what}a record batch of magic 2"
     size = len(records)
-    if size >= _LENGTH_END:
-        length = int.from_bytes(records[8:_LENGTH_END], "big", signed=True)
-        if length < _LEAST_LENGTH:
-            return ErrorCode.CORRUPT_MESSAGE, f"A record batch with a length of {length} bytes."
-        if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] > 2:
-            magic = records[_MAGIC_OFFSET]
-            return ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {magic} of a record batch."
-        rest = records[_LENGTH_END + length :]
-        if rest and (
-            len(rest) < _LENGTH_END
-            or int.from_bytes(rest[8:_LENGTH_END], "big", signed=True) < _LEAST_LENGTH
-        ):
-            # Kafka ignores less than 12 bytes; here a batch fills the records of a partition.
-            return ErrorCode.CORRUPT_MESSAGE, f"{len(rest)} bytes follow a record batch."
-        if size >= _BATCH_OVERHEAD and records[_MAGIC_OFFSET] == 2:
-            return ErrorCode.INVALID_RECORD, f"{what}exactly one record batch"
-    return ErrorCode.INVALID_RECORD, f"{what}a record batch of magic 2"
+    if size < _LENGTH_END:
+        return not_one
+    length = int.from_bytes(records[8:_LENGTH_END], "big", signed=True)
+    if length < _LEAST_LENGTH:
+        return ErrorCode.CORRUPT_MESSAGE, f"A record batch with a length of {length} bytes."
+    if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] > 2:
+        magic = records[_MAGIC_OFFSET]
+        return ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {magic} of a record batch."
+    if size < _BATCH_OVERHEAD or records[_MAGIC_OFFSET] != 2 or length > size - _LENGTH_END:
+        return not_one
+    rest = records[_LENGTH_END + length :]
+    if len(rest) < _LENGTH_END:
+        return None
+    length = int.from_bytes(rest[8:_LENGTH_END], "big", signed=True)
+    if length < _LEAST_LENGTH or (len(rest) > _MAGIC_OFFSET and rest[_MAGIC_OFFSET] > 2):
+        return ErrorCode.CORRUPT_MESSAGE, f"{len(rest)} bytes follow a record batch."
+    if len(rest) > _MAGIC_OFFSET and length <= len(rest) - _LENGTH_END:
+        return ErrorCode.INVALID_RECORD, f"{what}exactly one record batch"
+    return None

@@ -32,6 +32,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 Errors = dict[TopicPartition, int]
+# Transactional ids with the rows of their topics.
+Results = list[tuple[str, list[AddPartitionsToTxnTopicResult]]]
 
 
 class AddPartitionsToTxnHandlers:
@@ -66,13 +68,13 @@ class AddPartitionsToTxnHandlers:
                     topics=request.v3_and_below_topics,
                 )
             ]
-        results: dict[str, list[AddPartitionsToTxnTopicResult]] = {}
+        results: Results = []
         completed = countdown(
             len(transactions), lambda: context.respond(_response(version, results))
         )
 
-        def on_result(transactional_id: str, errors: Errors) -> None:
-            results[transactional_id] = _topic_results(errors)
+        def on_result(transactional_id: str, rows: list[AddPartitionsToTxnTopicResult]) -> None:
+            results.append((transactional_id, rows))
             completed()
 
         if not transactions:
@@ -85,7 +87,7 @@ class AddPartitionsToTxnHandlers:
         self,
         context: RequestContext,
         transaction: AddPartitionsToTxnTransaction,
-        on_result: Callable[[str, Errors], None],
+        on_result: Callable[[str, list[AddPartitionsToTxnTopicResult]], None],
     ) -> None:
         version = context.header.api_version
         transactional_id = transaction.transactional_id
@@ -106,27 +108,34 @@ class AddPartitionsToTxnHandlers:
         if unknown:
             # All or nothing: one partition that does not exist fails the request.
             log_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            on_result(
-                transactional_id,
-                {
-                    partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    if partition in unknown
-                    else ErrorCode.OPERATION_NOT_ATTEMPTED
-                    for partition in partitions
-                },
-            )
+            unknown_or_not_attempted: Errors = {
+                partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if partition in unknown
+                else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for partition in partitions
+            }
+            on_result(transactional_id, _topic_results(unknown_or_not_attempted))
             return
         distinct = frozenset(partitions)
         if transaction.verify_only:
             errors = self._coordinator.verify_partitions(transactional_id, producer, distinct)
             log_error(next(filter(None, errors.values()), ErrorCode.NONE))
-            on_result(transactional_id, errors)
+            on_result(transactional_id, _topic_results(errors))
             return
 
         def on_added(error: int) -> None:
             log_error(error)
             code = known_error(error, version, PRODUCER_FENCED_SINCE)
-            on_result(transactional_id, dict.fromkeys(partitions, code))
+            # As in Kafka, with a row for each partition of the request, also for one that is there
+            # twice.
+            rows = [
+                AddPartitionsToTxnTopicResult(
+                    topic.name,
+                    [AddPartitionsToTxnPartitionResult(index, code) for index in topic.partitions],
+                )
+                for topic in transaction.topics
+            ]
+            on_result(transactional_id, rows)
 
         self._coordinator.add_partitions(transactional_id, producer, distinct, on_added)
 
@@ -160,16 +169,14 @@ def _topic_results(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
     return [AddPartitionsToTxnTopicResult(name, rows) for name, rows in topics.items()]
 
 
-def _response(
-    version: int, results: dict[str, list[AddPartitionsToTxnTopicResult]]
-) -> AddPartitionsToTxnResponse:
+def _response(version: int, results: Results) -> AddPartitionsToTxnResponse:
     if version >= 4:
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(transactional_id, rows)
-                for transactional_id, rows in results.items()
+                for transactional_id, rows in results
             ]
         )
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[row for rows in results.values() for row in rows]
+        results_by_topic_v3_and_below=[row for _, rows in results for row in rows]
     )

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.remote.lineage import highest_remote_offset
+from ottla.protocol.records.batch import patch_max_timestamp
 from ottla.storage.log.log import Log
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentState
 from tests.doubles.remote_metadata_topic import UNREACHABLE
+from tests.doubles.storage_logs import NOW_MS, batch_of, plain
 from tests.doubles.tiered_partition import PARTITION, TieredPartition
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -50,6 +52,22 @@ async def test_closed_segments_are_copied_in_order_with_their_files(scene: Tiere
     assert await scene.copy() == 0
     assert scene.expire_locally() == 3
     assert (scene.log.log_start_offset, scene.log.local_log_start_offset) == (0, 6)
+
+
+@pytest.mark.parametrize("lie", [-1, 4_102_444_800_000], ids=["none", "2100"])
+async def test_the_newest_timestamp_of_a_segment_is_that_of_its_records(
+    scene: TieredPartition, lie: int
+) -> None:
+    for number in range(3):
+        batch = batch_of(plain(2, NOW_MS + number * 1_000, size=1_000))
+        patch_max_timestamp(batch, 0, 0, lie)
+        scene.log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+        scene.log.roll(NOW_MS)
+    scene.log.update_high_watermark(scene.log.log_end_offset)
+    assert await scene.copy() == 3
+    segments = scene.metadata.cache(PARTITION).segments()
+    newest = [NOW_MS + number * 1_000 + 1 for number in range(3)]
+    assert [each.max_timestamp_ms for each in segments] == newest
 
 
 async def test_what_is_not_decided_is_not_copied(scene: TieredPartition) -> None:

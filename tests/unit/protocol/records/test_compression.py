@@ -130,7 +130,24 @@ def test_gzip_of_several_members_is_one_stream() -> None:
     with pytest.raises(DecompressedTooLargeError):
         decompress(GZIP, gzip.compress(b"ab") * 3, 5)
     with pytest.raises(CorruptRecordError):
-        decompress(GZIP, gzip.compress(b"ab") + b"rest")
+        decompress(GZIP, gzip.compress(b"ab") + gzip.compress(b"cd" * 50)[:-3])
+
+
+def test_gzip_has_bytes_behind_it() -> None:
+    """Java's GZIPInputStream ignores what does not begin like a member, or is too short."""
+    member = gzip.compress(b"ab")
+    rests = (b"\0", b"rest", bytes(100), b"\x1f\x8b", gzip.compress(b"")[:18], b"\x1f\x8b\7" * 9)
+    for rest in (*rests, b"\x1f\x8b\x08\xff" + bytes(30)):
+        assert decompress(GZIP, member + rest) == b"ab"
+        assert decompress(GZIP, member + member + rest) == b"abab"
+
+
+def test_snappy_has_bytes_behind_it() -> None:
+    """Java's SnappyInputStream ignores what is no size of a block."""
+    for rest in (b"\0", b"ab", b"\xff\xff\xff"):
+        assert decompress(SNAPPY, compress(SNAPPY, b"ab") + rest) == b"ab"
+    with pytest.raises(CorruptRecordError):
+        decompress(SNAPPY, compress(SNAPPY, b"ab") + b"abcd")
 
 
 def test_snappy_raw_blocks_are_read_and_xerial_is_written() -> None:
@@ -177,7 +194,11 @@ def test_lz4_frames_of_other_clients(linked: bool, store_size: bool, block_size:
         block_checksum=True,
     )
     assert decompress(LZ4, packed) == TEXT
-    assert decompress(LZ4, packed + packed) == TEXT * 2
+    # Kafka's reader takes one frame.
+    for rest in (packed, packed[:-1], b"\0", b"garbage", bytes(50)):
+        assert decompress(LZ4, packed + rest) == TEXT
+    with pytest.raises(CorruptRecordError):
+        decompress(LZ4, packed[:-1])
 
 
 def test_lz4_is_written_in_independent_blocks() -> None:

@@ -107,7 +107,7 @@ def test_wrappers_that_break_the_rules(wrapper: bytes, reason: str) -> None:
 def test_zstd_does_not_go_with_old_magics(magic: int) -> None:
     with pytest.raises(UnsupportedCompressionError):
         build_message_set(ROWS, magic=magic, codec=4)
-    with pytest.raises(UnsupportedCompressionError):
+    with pytest.raises(InvalidRecordError):
         read_legacy(encode_message(9, magic, 4, 0, None, compress(4, INNER)))
 
 

@@ -4,12 +4,13 @@ import errno
 
 import pytest
 
+from ottla.protocol.records.batch import patch_max_timestamp
 from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
 from ottla.storage.log.retention import SEGMENTS_PER_STEP
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.storage_logs import NOW_MS, append, manager_on, new_log, plain
+from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on, new_log, plain
 
 HOUR = 3_600_000
 
@@ -41,6 +42,22 @@ def test_by_time_the_last_segment_goes_too_and_a_new_one_begins() -> None:
     assert log.segments.base_offsets == [20]
     assert append(log).first_offset == 20
     assert run_at_once(log.delete_old_segments(NOW_MS)) == 0
+
+
+@pytest.mark.parametrize("lie", [-1, 4_102_444_800_000], ids=["none", "2100"])
+@pytest.mark.parametrize("codec", range(5))
+def test_by_the_time_of_the_records_and_not_of_their_header(codec: int, lie: int) -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs, segment_ms=1, retention_ms=HOUR)
+    for number in range(10):
+        batch = batch_of(plain(2, NOW_MS + number * HOUR), codec=codec)
+        patch_max_timestamp(batch, 0, 0, lie)
+        log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+        log.update_high_watermark(log.log_end_offset)
+    times = [segment.largest_timestamp() for segment in log.segments]
+    assert times == [NOW_MS + number * HOUR + 1 for number in range(10)]
+    assert run_at_once(log.delete_old_segments(NOW_MS + 4 * HOUR)) == 3
+    assert log.log_start_offset == 6
 
 
 def test_records_without_timestamps_are_as_old_as_their_file() -> None:

@@ -19,7 +19,7 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
-from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.legacy import build_message_set, encode_message
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
 from ottla.storage.config import LogConfig
@@ -90,9 +90,50 @@ def test_a_wrong_checksum_is_refused() -> None:
         prepare(content)
 
 
-def test_bytes_behind_the_last_batch_are_refused() -> None:
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 60, 61, 100])
+def test_a_batch_that_is_cut_off_behind_others_is_ignored(size: int) -> None:
+    """As Kafka does, which old clients depend on."""
+    accepted = prepare(batch_of(1) + batch_of(3) + batch_of(9)[:size])
+    assert [each.last_offset for each in accepted.batches] == [100, 103]
+    assert len(accepted.buffer) == len(batch_of(1) + batch_of(3))
+
+
+@pytest.mark.parametrize(
+    "rest", [bytes(12), bytes(40), (b"x" * 8) + bytes(3) + b"\x40" + b"\x07" * 9]
+)
+def test_other_bytes_behind_the_last_batch_are_refused(rest: bytes) -> None:
     with pytest.raises(CorruptRecordError):
-        prepare(batch_of(1) + b"more")
+        prepare(batch_of(1) + rest)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("size", [0, 1, 12, 17, 24, 27, -1])
+def test_a_message_that_is_cut_off_behind_others_is_ignored(
+    magic: int, codec: int, size: int
+) -> None:
+    old = [Record(i, NOW_MS if magic else -1, magic - 1, b"k", b"value", []) for i in range(2)]
+    whole = build_message_set(old, magic=magic, codec=codec)
+    cut = build_message_set(old[:1], magic=magic, codec=codec)[:size]
+    (header,) = headers(prepare(whole + cut))
+    assert (header.base_offset, header.record_count) == (100, 2)
+    with pytest.raises(InvalidRecordError):
+        prepare(cut)
+
+
+def test_old_messages_are_not_stamped_by_their_producer() -> None:
+    content = build_message_set(
+        [Record(0, NOW_MS, 0, b"k", b"v", [])], magic=1, timestamp_type=1, log_append_time=NOW_MS
+    )
+    with pytest.raises(InvalidTimestampError):
+        prepare(content, message_timestamp_type="LogAppendTime")
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
+def test_old_messages_that_do_not_decompress_are_refused_for_good(magic: int, codec: int) -> None:
+    with pytest.raises(InvalidRecordError):
+        prepare(encode_message(0, magic, codec, NOW_MS, None, b"\xff" * 40))
 
 
 @pytest.mark.parametrize(
@@ -374,11 +415,58 @@ def test_batches_of_coordinators_are_not_checked() -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_what_does_not_decompress_is_refused_for_good(codec: int) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"cleanup_policy": ("compact",)},
+        {"message_timestamp_before_max_ms": 1_000},
+        {"message_timestamp_after_max_ms": 1_000},
+        {"message_timestamp_type": "LogAppendTime"},
+        {"compression_type": "uncompressed"},
+        {"compression_type": "gzip"},
+        {"compression_type": "zstd"},
+        {"message_format_version": "0.10.2"},
+    ],
+    ids=str,
+)
+def test_what_does_not_decompress_is_refused_for_good(
+    codec: int, settings: dict[str, object]
+) -> None:
     """INVALID_RECORD: producers retry CORRUPT_MESSAGE, and would send the same again."""
-    garbage = compress(codec, b"x" * 1000)[:40] + b"garbage"
+    garbage = compress(codec, bytes(range(200)) * 9)[:40] + b"garbage"
     with pytest.raises(InvalidRecordError, match="cannot be decompressed"):
-        prepare(assemble(garbage, attributes=codec))
+        prepare(assemble(garbage, attributes=codec), **settings)
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, LZ4])
+def test_compacted_topics_refuse_offsets_out_of_order_too(codec: int) -> None:
+    payload = bytearray()
+    for delta in (0, 2, 1):
+        encode_record(payload, 0, delta, b"k", b"v", [])
+    batch = assemble(
+        compress(codec, payload), attributes=codec, record_count=3, last_offset_delta=2
+    )
+    for settings in ({}, {"cleanup_policy": ("compact",)}):
+        with pytest.raises(InvalidRecordError):
+            prepare(batch, **settings)
+
+
+@pytest.mark.parametrize("lie", [-1, 0, NOW_MS - 7, NOW_MS + 3_600_000, 4_102_444_800_000])
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_limits_of_timestamps_are_those_of_the_records(codec: int, lie: int) -> None:
+    times = (NOW_MS - 5_000, NOW_MS, NOW_MS + 5_000)
+    batch = bytearray(batch_of([(time, b"k", b"v", []) for time in times], codec=codec))
+    patch_max_timestamp(batch, 0, 0, lie)
+    limits: list[tuple[str, int]] = [
+        ("message_timestamp_before_max_ms", 0), ("message_timestamp_after_max_ms", 2)
+    ]  # fmt: skip
+    for name, index in limits:
+        (header,) = headers(prepare(batch, **{name: 5_000}))
+        assert header.max_timestamp == NOW_MS + 5_000
+        with pytest.raises(InvalidTimestampError) as found:
+            prepare(batch, **{name: 4_999})
+        assert [number for number, _ in found.value.record_errors] == [index]
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])

@@ -70,6 +70,26 @@ def test_offsets_that_are_not_there(offset: int, code: int) -> None:
     assert scene.log().log_start_offset == 0
 
 
+@pytest.mark.parametrize(("first", "last", "code"), [(4, 2, 0), (9, 2, 0), (2, 9, 1)])
+def test_of_a_partition_that_is_there_twice_the_last_offset_counts(
+    first: int, last: int, code: int
+) -> None:
+    scene = Scene()
+    scene.lead()
+    scene.append(5)
+    topics = [
+        DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, first)]),
+        DeleteRecordsTopic("empty", []),
+        DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, last)]),
+    ]
+    asked = Asked(scene.handler.handle, DeleteRecordsRequest(topics, 1000), 2)
+    (topic,) = asked.response(DeleteRecordsResponse).topics
+    assert [(row.error_code, row.low_watermark) for row in topic.partitions] == [
+        (code, -1 if code else last)
+    ]
+    assert scene.log().log_start_offset == (0 if code else last)
+
+
 def test_partitions_that_are_not_led_here() -> None:
     scene = Scene()
     scene.follow(2)

@@ -107,7 +107,7 @@ def test_message_sets_of_old_producers_are_converted(version: int, magic: int) -
         (bytes(17), NEWEST, ErrorCode.CORRUPT_MESSAGE),
         (BATCH[:8] + b"\xff\xff\xff\xff" + BATCH[12:], NEWEST, ErrorCode.CORRUPT_MESSAGE),
         (BATCH[:-1], NEWEST, ErrorCode.INVALID_RECORD),
-        (BATCH + b"abc", NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (BATCH + BATCH[:16] + b"\x07" * 9, NEWEST, ErrorCode.CORRUPT_MESSAGE),
         (BATCH + bytes(30), NEWEST, ErrorCode.CORRUPT_MESSAGE),
         (
             build_batch([(0, b"k", b"v" * 50, [])], codec=4),
@@ -117,7 +117,7 @@ def test_message_sets_of_old_producers_are_converted(version: int, magic: int) -
     ],
     ids=[
         *("null", "empty", "short", "two batches", "magic 1", "magic 3", "damaged"),
-        *("length 0", "length -1", "cut", "three bytes more", "zeros after it", "zstd"),
+        *("length 0", "length -1", "cut", "magic 7 after it", "zeros after it", "zstd"),
     ],
 )
 def test_records_that_are_not_right(records: bytes | None, version: int, code: int) -> None:
@@ -126,6 +126,16 @@ def test_records_that_are_not_right(records: bytes | None, version: int, code: i
     (row,) = rows(ask(path, request(records), version))
     assert row.error_code == code
     assert path.log().log_end_offset == 0
+
+
+@pytest.mark.parametrize("version", [2, 3, NEWEST])
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 40, 61, -1])
+def test_a_batch_that_is_cut_off_behind_a_whole_one_is_ignored(version: int, size: int) -> None:
+    path = DataPath()
+    path.lead()
+    (row,) = rows(ask(path, request(BATCH + BATCH[:size]), version))
+    assert (row.error_code, row.base_offset) == (0, 0)
+    assert path.log().size_in_bytes == len(BATCH)
 
 
 @pytest.mark.parametrize("version", [2, 3, NEWEST])
@@ -155,6 +165,27 @@ def test_the_response_has_the_order_of_the_request() -> None:
         (0, 0),
         (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (2, ErrorCode.INVALID_RECORD),
+    ]
+
+
+def test_of_a_partition_that_is_there_twice_the_last_records_are_appended() -> None:
+    """As Kafka, which keeps them in a map, has one row for it, and none for an empty topic."""
+    path = DataPath()
+    path.lead()
+    one, two = BATCH, build_batch([(1, b"k", b"v", []), (2, b"k", b"w", [])])
+    found = []
+    for first, second in ((one, two), (two, b"junk"), (b"junk", two)):
+        twice = request(first, topic=TOPIC).topic_data + request(second, topic=TOPIC).topic_data
+        empty = TopicProduceData("empty", [])
+        response = ask(path, ProduceRequest(None, 1, 1_000, [*twice, empty])).response(
+            ProduceResponse
+        )
+        ((row,),) = [topic.partition_responses for topic in response.responses]
+        found.append((row.error_code, row.base_offset, path.log().log_end_offset))
+    assert found == [
+        (0, 0, 2),
+        (ErrorCode.INVALID_RECORD, -1, 4),
+        (ErrorCode.INVALID_RECORD, -1, 6),
     ]
 
 

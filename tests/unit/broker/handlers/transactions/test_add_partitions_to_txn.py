@@ -29,6 +29,25 @@ def test_a_client_adds_partitions(version: int) -> None:
     assert broker.add(version, producer) == {}
 
 
+def test_a_partition_that_is_there_twice_has_two_rows() -> None:
+    broker = Broker()
+    producer = broker.setup.producer()
+    topics = [AddPartitionsToTxnTopic("t", [0, 0]), AddPartitionsToTxnTopic("t", [1, 0])]
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=topics,
+    )
+    asked = Asked(broker.add_partitions_to_txn.add_partitions_to_txn, request, 3)
+    found = asked.response(AddPartitionsToTxnResponse).results_by_topic_v3_and_below
+    assert [
+        (topic.name, [(row.partition_index, row.partition_error_code) for row in rows])
+        for topic in found
+        for rows in (topic.results_by_partition,)
+    ] == [("t", [(0, 0), (0, 0)]), ("t", [(1, 0), (0, 0)])]
+
+
 def transaction(
     name: str, producer: Producer, topic: str, index: int, *, verify_only: bool = False
 ) -> AddPartitionsToTxnTransaction:
