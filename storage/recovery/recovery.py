@@ -12,6 +12,7 @@ that share `OpenFiles` run one after the other.
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.protocol.records.errors import RecordsError
@@ -129,6 +130,7 @@ class _Loader:
             start = self.opening.log_start_offset  # what is below the first segment is remote
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.opening.log_start_offset)
+        self._complete_epochs(local_start)
         self.producers.keep_snapshots_of(self.segments.base_offsets)
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
@@ -253,6 +255,38 @@ class _Loader:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
             except CorruptLog:
                 return  # recovery truncates the log there
+
+    def _complete_epochs(self, local_start: int) -> None:
+        """Reads the epochs of the batches between `local_start` and the first epoch of the file.
+
+        The file follows an advance of the log start at once, its checkpoint once a minute. After a
+        crash in between these records are back, and without their epochs no segment of them can be
+        copied to remote storage, and no follower compares them. Kafka leaves it like that.
+        """
+        known = self.epochs.entries
+        if not known or known[0][1] <= local_start:
+            return
+        first_known, found = known[0][1], dict[int, int]()
+        try:
+            for segment in self.segments.from_offset(local_start):
+                if segment.base_offset >= first_known:
+                    break
+                for place in walk(segment.log, 0, segment.size):
+                    if place.magic < 2 or place.leader_epoch < 0:
+                        return  # what is below has no epoch: the file has all there are
+                    if place.base_offset >= first_known:
+                        break
+                    if place.last_offset >= local_start:
+                        start = max(place.base_offset, local_start)
+                        found.setdefault(place.leader_epoch, start)
+        except CorruptLog:
+            return  # a reader finds it, too
+        if not found or max(found) > known[0][0]:
+            return
+        entries = [*found.items(), *(entry for entry in known if entry[0] not in found)]
+        if all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(entries)):
+            logger.info("%s: Leader epochs completed from the batches: %s", self.name, entries)
+            self.epochs.replace(entries)
 
     def _find_end(self) -> int:
         end = self._clean_end() if self.clean else None
