@@ -130,7 +130,7 @@ class _Loader:
             start = self.opening.log_start_offset  # what is below the first segment is remote
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.opening.log_start_offset)
-        self._complete_epochs(local_start)
+        self._complete_epochs(local_start, end)
         self.producers.keep_snapshots_of(self.segments.base_offsets)
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
@@ -256,17 +256,17 @@ class _Loader:
             except CorruptLog:
                 return  # recovery truncates the log there
 
-    def _complete_epochs(self, local_start: int) -> None:
+    def _complete_epochs(self, local_start: int, end: int) -> None:
         """Reads the epochs of the batches between `local_start` and the first epoch of the file.
 
         The file follows an advance of the log start at once, its checkpoint once a minute. After a
         crash in between these records are back, and without their epochs no segment of them can be
         copied to remote storage, and no follower compares them. Kafka leaves it like that.
         """
-        known = self.epochs.entries
-        if not known or known[0][1] <= local_start:
+        known, found = self.epochs.entries, dict[int, int]()
+        first_known = known[0][1] if known else end
+        if first_known <= local_start or not self.epochs.is_enabled:
             return
-        first_known, found = known[0][1], dict[int, int]()
         try:
             for segment in self.segments.from_offset(local_start):
                 if segment.base_offset >= first_known:
@@ -281,7 +281,7 @@ class _Loader:
                         found.setdefault(place.leader_epoch, start)
         except CorruptLog:
             return  # a reader finds it, too
-        if not found or max(found) > known[0][0]:
+        if not found or (known and max(found) > known[0][0]):
             return
         entries = [*found.items(), *(entry for entry in known if entry[0] not in found)]
         if all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(entries)):
