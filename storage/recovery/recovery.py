@@ -56,6 +56,8 @@ class Opening(NamedTuple):
     recovery_point: int
     log_start_offset: int
     now_ms: int
+    # Whether the checkpoint has a log start offset, which is 0 otherwise.
+    has_log_start: bool = False
     # The offset up to which the log was compacted, -1 if never: compaction leaves gaps.
     compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
@@ -126,7 +128,7 @@ class _Loader:
             self.producers.reset(start)  # a snapshot that is left is of another history
             self._add_first_segment(start)
         local_start = start = max(start, self.segments.first.base_offset)
-        if self.config.remote_storage_enable:
+        if self._has_remote_records(start):
             start = self.opening.log_start_offset  # what is below the first segment is remote
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.opening.log_start_offset)
@@ -143,6 +145,7 @@ class _Loader:
             recovery_point=recovery_point,
             local_log_start_offset=local_start,
         )
+        offsets.durable_log_start = self.opening.log_start_offset
         log = Log(
             LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
             offsets,
@@ -255,6 +258,24 @@ class _Loader:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
             except CorruptLog:
                 return  # recovery truncates the log there
+
+    def _has_remote_records(self, local_start: int) -> bool:
+        """Whether what is below `local_start`, and not deleted, may be in remote storage.
+
+        Of a topic that has `remote.storage.enable=false` now, the checkpoint has the log start only
+        while there are such records; or a crash came after retention had deleted segments, which
+        the tasks of the leader find in the remote log metadata.
+        """
+        if self.config.remote_storage_enable:
+            return True
+        is_below = self.opening.has_log_start and self.opening.log_start_offset < local_start
+        if is_below and not self.config.has_remote_storage:
+            logger.warning(
+                "%s: Offsets %d to %d are not on this disk. If they are in remote storage, they"
+                " cannot be read while remote.log.storage.system.enable=false",
+                *(self.name, self.opening.log_start_offset, local_start - 1),
+            )
+        return is_below and self.config.has_remote_storage
 
     def _complete_epochs(self, local_start: int, end: int) -> None:
         """Reads the epochs of the batches between `local_start` and the first epoch of the file.
