@@ -84,16 +84,22 @@ class ObjectRemoteStorage:
         try:
             identity.check()
         except StoreNotProvenError:
-            if not is_unused and not any(map(self._has_manifest, known)):
+            if not is_unused and not any(map(self.has_manifest, known)):
                 raise
-            identity.write()
-            identity.check()
+            self.adopt()
             logger.info(
                 "Remote storage: %s is the store of this cluster from now on", identity.where
             )
         self.is_proven = True
 
-    def _has_manifest(self, metadata: RemoteLogSegmentMetadata) -> bool:
+    def adopt(self) -> None:
+        """Marks the store as that of the cluster. Raises RemoteStorageError."""
+        if self._identity is not None:
+            self._identity.write()
+            self._identity.check()
+
+    def has_manifest(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether the store has a segment. Raises RemoteStorageError if it fails."""
         try:
             self.store.size(self.keys.of(metadata).manifest)
         except RemoteResourceNotFoundError:
