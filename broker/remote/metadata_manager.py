@@ -208,6 +208,7 @@ class RemoteLogMetadataManager:
 
     async def is_unused(self) -> bool:
         """Whether the cluster has no segment in remote storage, also none that is being deleted.
+        A copy that was begun and not finished is none.
 
         Reads the topic from its beginning, unless it is empty or has been found in use since the
         start of the broker. Raises RemoteStorageError.
@@ -221,7 +222,7 @@ class RemoteLogMetadataManager:
         return not self._is_in_use
 
     async def _segments_of(self, index: int) -> set[RemoteLogSegmentId]:
-        """The segments in one partition of the topic that are not deleted."""
+        """The segments in one partition of the topic that were copied and are not deleted."""
         leader = self._topic.leader(index)
         if leader is None:
             raise RemoteStorageError(f"{REMOTE_LOG_METADATA_TOPIC}-{index} has no leader")
@@ -533,7 +534,7 @@ class RemoteLogMetadataManager:
 async def _replay_segments(
     records: bytes | memoryview, position: int, found: set[RemoteLogSegmentId]
 ) -> int:
-    """Adds the segments that are begun to `found`, removes those that are deleted, in slices.
+    """Adds the segments that were copied to `found`, removes those that are deleted, in slices.
 
     Returns the offset to continue at. Raises RemoteStorageError for a batch that is corrupt.
     """
@@ -558,9 +559,11 @@ def _replay_segment(value: bytes | None, found: set[RemoteLogSegmentId]) -> None
     except UnreadableMetadataRecord:
         return  # the reader of the cache logs it
     if isinstance(metadata, RemoteLogSegmentMetadata):
-        found.add(metadata.segment_id)
-    elif isinstance(metadata, RemoteLogSegmentMetadataUpdate):
-        if metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+        return
+    if isinstance(metadata, RemoteLogSegmentMetadataUpdate):
+        if metadata.state is _FINISHED:
+            found.add(metadata.segment_id)
+        elif metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
             found.discard(metadata.segment_id)
     elif metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
         deleted = metadata.topic_id_partition
