@@ -142,6 +142,14 @@ class LogOffsets:
         self.recovery_point = max(self.recovery_point, offset)
         self.check()
 
+    def lower_log_start(self, offset: int) -> None:
+        """Records from `offset` on are in remote storage, as another copy of this log knows.
+
+        A higher offset changes nothing.
+        """
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.durable_log_start = min(self.durable_log_start, offset)
+
     def lower_to(self, end: int) -> None:
         """The log was truncated and ends at `end` now."""
         self.log_end_offset = end
