@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
@@ -196,14 +197,13 @@ class RemoteLogMetadataManager:
         return None if found is None else found.deletion
 
     def copied_segments(self, limit: int) -> list[RemoteLogSegmentMetadata]:
-        """Segments that can be read, the newest copy of each partition and at most `limit`."""
-        found = []
+        """Segments that can be read, a late one of each partition, of at most `limit`."""
+        found: list[RemoteLogSegmentMetadata] = []
         for user in self._partitions.values():
-            copied = [each for each in user.cache.snapshot() if each.state is _FINISHED]
-            if copied:
-                found.append(max(copied, key=lambda each: each.event_timestamp_ms))
-                if len(found) == limit:
-                    break
+            if len(found) == limit:
+                break
+            latest_first = reversed(user.cache.snapshot())
+            found += islice((each for each in latest_first if each.state is _FINISHED), 1)
         return found
 
     async def is_unused(self) -> bool:
