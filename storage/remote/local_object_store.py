@@ -77,6 +77,9 @@ class LocalObjectStore:
         with self._lock:
             if directory in self._durable_directories:
                 return
+        if not self._fs.exists(self._root):
+            # Not made again: it is a mount point, or was moved.
+            raise RemoteStorageError(f"The folder {self._root} is not there")
         self._fs.make_directory(directory)
         parent = directory
         while len(parent) > len(self._root):

@@ -178,3 +178,20 @@ def test_an_upload_that_is_shorter_than_the_store_says_is_no_copy(
     with pytest.raises(RemoteStorageError, match="bytes after its copy, expected"):
         copy(storage, root)
     assert files(root) == []
+
+
+def test_a_folder_that_is_gone_is_not_made_again(root: Path) -> None:
+    storage = opened(root, None)
+    copy(storage, root)
+    for _ in range(2):  # directories that were known, and that were not
+        shutil.rmtree(root, ignore_errors=True)
+        with pytest.raises(RemoteStorageError, match="is not there"):
+            copy(storage, root)
+        assert not root.exists()
+        storage = opened_after_start(root)
+
+
+def opened_after_start(root: Path) -> ObjectRemoteStorage:
+    """A store whose folder goes after the broker has started."""
+    root.mkdir()
+    return opened(root, None)
