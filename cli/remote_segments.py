@@ -23,7 +23,6 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
-    TopicIdPartition,
 )
 
 
@@ -36,15 +35,18 @@ class RemoteSegments:
 
     def __init__(self) -> None:
         self.topic_ids: set[UUID] = set()
+        #: Of all segments that ever had a record. Copies write one before the first object.
+        self.recorded_ids: set[UUID] = set()
         self.is_complete = True
         self._segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
-        self._deleted: set[TopicIdPartition] = set()
+        self._deleted: set[tuple[UUID, int]] = set()
 
     def apply(self, record: RemoteLogMetadata) -> None:
         """Changes of segments that are not known are ignored, as in Kafka."""
         self.topic_ids.add(topic_id_partition_of(record).topic_id)
         if isinstance(record, RemoteLogSegmentMetadata):
             self._segments[record.segment_id] = record
+            self.recorded_ids.add(record.segment_id.id)
         elif isinstance(record, RemoteLogSegmentMetadataUpdate):
             known = self._segments.get(record.segment_id)
             if known is None:
@@ -56,7 +58,8 @@ class RemoteSegments:
                 record.state, record.broker_id, record.event_timestamp_ms, record.custom_metadata
             )
         else:
-            self._deleted.add(record.topic_id_partition)
+            deleted = record.topic_id_partition
+            self._deleted.add((deleted.topic_id, deleted.partition))
             if record.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
                 self._forget(record)
 
@@ -75,6 +78,10 @@ class RemoteSegments:
         ]
         return sorted(found, key=_order)
 
+    def is_being_deleted(self, topic_id: UUID, partition: int) -> bool:
+        """Whether the deletion of a partition has begun."""
+        return (topic_id, partition) in self._deleted
+
     def segments_in_use(
         self, topics: Iterable[str] = (), deleted: Collection[UUID] = ()
     ) -> list[RemoteLogSegmentMetadata]:
@@ -83,8 +90,8 @@ class RemoteSegments:
         return [
             metadata
             for metadata in self.segments(topics)
-            if (partition := metadata.segment_id.topic_id_partition) not in self._deleted
-            and partition.topic_id not in deleted
+            if (partition := metadata.segment_id.topic_id_partition).topic_id not in deleted
+            and not self.is_being_deleted(partition.topic_id, partition.partition)
         ]
 
 

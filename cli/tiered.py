@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Annotated
 from uuid import UUID
 
@@ -140,6 +141,46 @@ def _copied(session: Session, topics: list[str] | None) -> list[RemoteLogSegment
     ]
 
 
+@app.command("adopt")
+@connected
+def adopt(
+    session: Session,
+    config: ConfigOption,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Adopt the store; without it, look only.")
+    ] = False,
+) -> None:
+    """Make a store the one of the cluster, and print how many segments in use it has.
+
+    Brokers copy to no other store and delete nothing there. They adopt one by themselves if it has
+    a segment in use, or if there are none. What is not in the store cannot be read any more.
+
+    \b
+    Examples:
+      ottla tiered adopt --config server.properties
+      ottla tiered adopt --config server.properties --execute
+    """
+    cluster_id = session.client.metadata(None).cluster_id
+    if not cluster_id:
+        raise Failure("the broker does not say the id of its cluster.")
+    storage = _open(config, cluster_id)
+    try:
+        segments = _copied(session, None)
+        present = sum(storage.has_manifest(metadata) for metadata in segments)
+        if execute:
+            storage.adopt()
+    except RemoteStorageError as error:
+        raise Failure(f"the remote storage failed: {error}.") from None
+    finally:
+        storage.close()
+    if session.json:
+        print_json({"segments": len(segments), "present": present, "adopted": execute})
+        return
+    say(f"{present} of {len(segments)} segments in use are in the store.")
+    if not execute:
+        note("The store is not changed; add --execute.")
+
+
 @app.command("gc")
 @connected
 def gc(
@@ -153,6 +194,13 @@ def gc(
         typer.Option(
             "--unknown-topics",
             help="Also objects of topics that this cluster never had in remote storage.",
+        ),
+    ] = False,
+    unrecorded: Annotated[
+        bool,
+        typer.Option(
+            "--unrecorded",
+            help="Also segments that __remote_log_metadata never had. It may have lost them.",
         ),
     ] = False,
     deleted_topic: Annotated[
@@ -196,10 +244,15 @@ def gc(
         deleted = {_unlisted_id(text, unlisted): text for text in deleted_topic or ()}
         live = known.segments_in_use(deleted=deleted.keys())
         inventory = take_inventory(storage, live, now_ms, min_age_ms)
-        orphans = [
+        of_topics = [
             orphan
             for orphan in inventory.orphans
             if unknown_topics or _is_of_known_topic(storage, known, orphan.key)
+        ]
+        orphans = [
+            orphan
+            for orphan in of_topics
+            if unrecorded or not _is_unrecorded(storage, known, orphan.key, deleted.keys())
         ]
         if execute:
             delete_orphans(storage, orphans)
@@ -207,13 +260,15 @@ def gc(
         raise Failure(f"the remote storage failed: {error}.") from None
     finally:
         storage.close()
-    skipped = len(inventory.orphans) - len(orphans)
+    skipped = len(inventory.orphans) - len(of_topics)
+    lost = len(of_topics) - len(orphans)
     rows: list[dict[str, Cell]] = [{"object": found.key, "size": found.size} for found in orphans]
     if session.json:
         print_json({
             "deleted": execute,
             "orphans": rows,
             "unknown_topics": skipped,
+            "unrecorded": lost,
             "young": len(inventory.young),
             "foreign": inventory.foreign,
             "live_objects": inventory.live_objects,
@@ -224,6 +279,11 @@ def gc(
     print_rows(rows, ["object", "size"], empty="No orphans.")
     if skipped:
         note(f"{skipped} objects of unknown topics; see --unknown-topics.")
+    if lost:
+        note(
+            f"{lost} objects of segments that __remote_log_metadata never had. If its records were "
+            "lost, these are the only copies; see --unrecorded."
+        )
     for topic_id, name in unlisted.items():
         if topic_id not in deleted:
             note(
@@ -258,12 +318,26 @@ def _unlisted_id(text: str, unlisted: dict[UUID, str]) -> UUID:
     return topic_id
 
 
+def _is_unrecorded(
+    storage: ObjectRemoteStorage, known: RemoteSegments, key: str, deleted: Collection[UUID]
+) -> bool:
+    """Whether it is of a segment without a record, of a topic that has some and is not deleted."""
+    parsed = storage.keys.parse(key)
+    return (
+        parsed is not None
+        and parsed.topic_id in known.topic_ids
+        and parsed.topic_id not in deleted
+        and parsed.segment_id not in known.recorded_ids
+        and not known.is_being_deleted(parsed.topic_id, parsed.partition)
+    )
+
+
 def _is_of_known_topic(storage: ObjectRemoteStorage, known: RemoteSegments, key: str) -> bool:
     parsed = storage.keys.parse(key)
     return parsed is not None and parsed.topic_id in known.topic_ids
 
 
-def _open(path: str) -> ObjectRemoteStorage:
+def _open(path: str, cluster_id: str | None = None) -> ObjectRemoteStorage:
     try:
         properties = {item.name: item.value for item in read_properties(path)}
     except ConfigError as error:
@@ -276,6 +350,6 @@ def _open(path: str) -> ObjectRemoteStorage:
     # A copy is nothing that this command does, so there is no clock for a limit.
     settings.pop("upload.rate.limit.bytes.per.second", None)
     try:
-        return open_remote_storage(settings)
+        return open_remote_storage(settings, cluster_id=cluster_id)
     except RemoteStorageSettingsError as error:
         raise usage(f"--config {path}: {error}") from None

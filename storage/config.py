@@ -23,6 +23,7 @@ DEFAULTS: dict[str, object] = {
     "file_delete_delay_ms": 60_000,
     "flush_messages": NO_LIMIT,
     "flush_ms": NO_LIMIT,
+    "has_remote_storage": False,
     "index_interval_bytes": 4096,
     "local_retention_bytes": SAME_AS_RETENTION,
     "local_retention_ms": SAME_AS_RETENTION,
@@ -55,8 +56,10 @@ class LogConfig:
     """Settings of one log. Immutable: changes make a new object, for `Log.update_config`.
 
     Attributes are the keys of `DEFAULTS`; `compact` and `delete` are derived from `cleanup_policy`.
-    `copies_to_remote`: segments leave the disk for remote storage, so `local_limit_ms` and
-    `local_limit_bytes` are those of local retention; otherwise they are those of retention.
+    `has_remote_storage`: the broker has tiered storage, so records below the local log start may be
+    in remote storage. `copies_to_remote`: segments leave the disk for remote storage, so
+    `local_limit_ms` and `local_limit_bytes` are those of local retention; otherwise they are those
+    of retention.
     `max_segment_ms` is the age at which an append rolls the active segment: `segment.ms`, or
     `max.compaction.lag.ms` of a compacted log if that is less, because the active segment is never
     compacted (Kafka: `LogConfig.maxSegmentMs`). `record_magic` is that of `message.format.version`,
@@ -84,6 +87,7 @@ class LogConfig:
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
+    has_remote_storage: bool
     index_interval_bytes: int
     local_retention_bytes: int
     local_retention_ms: int

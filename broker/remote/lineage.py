@@ -49,6 +49,21 @@ def remote_log_start_offset(cache: RemoteLogMetadataCache, epochs: Epochs) -> in
     return None
 
 
+def first_hole(
+    segments: list[RemoteLogSegmentMetadata], start_offset: int, end_offset: int
+) -> tuple[int, int] | None:
+    """The first offsets in [start_offset, end_offset) that no segment has, the second exclusive.
+
+    `segments` are in the order of their start offsets. Histories are not compared.
+    """
+    covered = start_offset
+    for each in segments:
+        if each.start_offset > covered:
+            return (covered, min(each.start_offset, end_offset)) if covered < end_offset else None
+        covered = max(covered, each.end_offset + 1)
+    return (covered, end_offset) if covered < end_offset else None
+
+
 def is_complete(epochs: Epochs, log_start_offset: int) -> bool:
     """Whether the epochs are known from the log start on.
 

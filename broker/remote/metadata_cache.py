@@ -50,6 +50,8 @@ class RemoteLogMetadataCache:
     def __init__(self) -> None:
         #: Whether the records that existed when the partition was assigned here are replayed.
         self.is_initialized = False
+        #: The lowest start offset of all segments ever, also of those that are deleted.
+        self.lowest_offset: int | None = None
         self._segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
         self._epochs: dict[int, _EpochSegments] = {}
 
@@ -96,6 +98,8 @@ class RemoteLogMetadataCache:
             epoch = self._epochs.setdefault(leader_epoch, _EpochSegments())
             epoch.unreferenced.add(metadata.segment_id)
         self._segments[metadata.segment_id] = metadata
+        start = metadata.start_offset
+        self.lowest_offset = start if self.lowest_offset is None else min(self.lowest_offset, start)
 
     def update(self, change: RemoteLogSegmentMetadataUpdate) -> None:
         """A segment changes its state. A transition that is not allowed is logged and ignored.

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
@@ -32,7 +33,12 @@ from ottla.storage.remote.metadata_records import (
     topic_id_partition_of,
 )
 from ottla.storage.remote.remote_storage import RemoteStorageError
-from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+from ottla.storage.remote.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +54,7 @@ _IDLE_SECONDS = 1.0
 #: A write is repeated for so long: an election takes less.
 _APPEND_RETRY_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 0.1
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 #: Records decoded in one turn of the event loop: about 3 ms.
 _RECORDS_PER_SLICE = 100
 
@@ -124,6 +131,7 @@ class RemoteLogMetadataManager:
         self._left_out: set[int] = set()
         self._problems: dict[int, str] = {}
         self.append_retry_seconds = _APPEND_RETRY_SECONDS
+        self._is_in_use = False
         #: Why metadata cannot be used; None once the topic exists as it is configured.
         self.unavailable: str | None = f"{REMOTE_LOG_METADATA_TOPIC} is not known yet"
 
@@ -187,6 +195,49 @@ class RemoteLogMetadataManager:
         """How far the deletion of the partition is; None when none began, or it has finished."""
         found = self._partitions.get(partition)
         return None if found is None else found.deletion
+
+    def copied_segments(self, limit: int) -> list[RemoteLogSegmentMetadata]:
+        """Segments that can be read, a late one of each partition, of at most `limit`."""
+        found: list[RemoteLogSegmentMetadata] = []
+        for user in self._partitions.values():
+            if len(found) == limit:
+                break
+            latest_first = reversed(user.cache.snapshot())
+            found += islice((each for each in latest_first if each.state is _FINISHED), 1)
+        return found
+
+    async def is_unused(self) -> bool:
+        """Whether the cluster has no segment in remote storage, also none that is being deleted.
+        A copy that was begun and not finished is none.
+
+        Reads the topic from its beginning, unless it is empty or has been found in use since the
+        start of the broker. Raises RemoteStorageError.
+        """
+        if self.unavailable is not None:
+            raise RemoteMetadataNotReadyError(self.unavailable)
+        for index in range(self._settings.topic_num_partitions):
+            if self._is_in_use:
+                return False
+            self._is_in_use = bool(await self._segments_of(index))
+        return not self._is_in_use
+
+    async def _segments_of(self, index: int) -> set[RemoteLogSegmentId]:
+        """The segments in one partition of the topic that were copied and are not deleted."""
+        leader = self._topic.leader(index)
+        if leader is None:
+            raise RemoteStorageError(f"{REMOTE_LOG_METADATA_TOPIC}-{index} has no leader")
+        position, end = await self._topic.offsets(leader, index)
+        found: set[RemoteLogSegmentId] = set()
+        while position < end:
+            fetched = (await self._topic.fetch(leader, {index: position})).get(index)
+            before = position
+            if fetched is not None and fetched.error_code == ErrorCode.NONE:
+                position = await _replay_segments(fetched.records, position, found)
+            if position == before:
+                raise RemoteStorageError(
+                    f"{REMOTE_LOG_METADATA_TOPIC}-{index} cannot be read at offset {position}"
+                )
+        return found
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -478,6 +529,46 @@ class RemoteLogMetadataManager:
         if self._problems.get(index) != problem:
             self._problems[index] = problem
             logger.warning("Cannot read %s-%d: %s", REMOTE_LOG_METADATA_TOPIC, index, problem)
+
+
+async def _replay_segments(
+    records: bytes | memoryview, position: int, found: set[RemoteLogSegmentId]
+) -> int:
+    """Adds the segments that were copied to `found`, removes those that are deleted, in slices.
+
+    Returns the offset to continue at. Raises RemoteStorageError for a batch that is corrupt.
+    """
+    count = 0
+    try:
+        for at, header in iterate_entries(records):
+            for record in () if header.is_control else read_entry(records, at, header):
+                count += 1
+                if count % _RECORDS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+                if record.offset >= position:
+                    _replay_segment(record.value, found)
+            position = max(position, header.next_offset)
+    except RecordsError as error:
+        raise RemoteStorageError(f"{REMOTE_LOG_METADATA_TOPIC} cannot be read: {error}") from None
+    return position
+
+
+def _replay_segment(value: bytes | None, found: set[RemoteLogSegmentId]) -> None:
+    try:
+        metadata = decode_metadata(value or b"")
+    except UnreadableMetadataRecord:
+        return  # the reader of the cache logs it
+    if isinstance(metadata, RemoteLogSegmentMetadata):
+        return
+    if isinstance(metadata, RemoteLogSegmentMetadataUpdate):
+        if metadata.state is _FINISHED:
+            found.add(metadata.segment_id)
+        elif metadata.state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            found.discard(metadata.segment_id)
+    elif metadata.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+        deleted = metadata.topic_id_partition
+        for each in [each for each in found if each.topic_id_partition == deleted]:
+            found.discard(each)
 
 
 def _complete(state: _MetadataPartition) -> None:

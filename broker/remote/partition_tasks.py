@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.remote.lineage import (
     completed,
+    first_hole,
     highest_remote_offset,
     is_complete,
     remote_log_start_offset,
@@ -18,6 +19,8 @@ from ottla.broker.remote.segment_expiration import SegmentExpiration
 from ottla.broker.remote.statistics import PartitionProgress
 from ottla.broker.runtime.tasks import WorkerPoolClosed
 from ottla.storage.errors import StorageError
+from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
+from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import RemoteLogSegmentState
 
 if TYPE_CHECKING:
@@ -119,7 +122,23 @@ class PartitionTasks:
             self._complete_epochs(log)
             self._advance_log_start(log)
             await self._expiration.run(log, self._is_current_leader)
+            if self._expiration.failure is not None:
+                raise self._expiration.failure
+            if self._is_current_leader():
+                self._check_holes(log)
         return None
+
+    def _check_holes(self, log: Log) -> None:
+        """Raises RemoteStorageError for offsets that are nowhere, as far as this broker knows."""
+        segments = _readable(self._expiring.metadata.cache(self.partition))
+        hole = first_hole(segments, log.log_start_offset, log.local_log_start_offset)
+        if hole is not None:
+            raise RemoteStorageError(
+                f"{log.name}: offsets {hole[0]} to {hole[1] - 1} are neither on the local disk nor"
+                f" in {REMOTE_LOG_METADATA_TOPIC}, whose records were lost if they are in remote"
+                " storage. Consumers wait, and the objects stay. Restore that topic, or give these"
+                f" offsets up with DeleteRecords before offset {hole[1]}"
+            )
 
     def _note_progress(self, log: Log) -> None:
         """Local retention deletes segments up to this offset."""
@@ -154,6 +173,9 @@ class PartitionTasks:
         An earlier leader may have deleted remote segments and ended before this log knew it, or a
         power loss took from this broker that the log start had advanced. All segments count as long
         as it is not known which are of this history.
+
+        The log start and the metadata have to agree: if no record says that what is skipped was
+        copied and deleted, the records were lost and the segments were not.
         """
         cache = self._expiring.metadata.cache(self.partition)
         first, epochs = log.local_log_start_offset, log.leader_epochs.entries
@@ -163,8 +185,19 @@ class PartitionTasks:
         if not is_complete(epochs, log.log_start_offset):
             others = [each for each in _readable(cache) if each.end_offset >= log.log_start_offset]
             first = min([first, *(each.start_offset for each in others)])
-        if log.log_start_offset < first:
-            log.delete_records_before(min(first, log.high_watermark))
+        if log.log_start_offset >= first:
+            return
+        highest = highest_remote_offset(cache, epochs, log.log_end_offset)
+        lowest = cache.lowest_offset
+        was_copied = lowest is not None and lowest <= log.log_start_offset and highest >= first - 1
+        if not was_copied:
+            if log.config.remote_storage_enable:
+                return
+            logger.warning(
+                "%s: offsets %d to %d are not in remote storage, the log starts at %d",
+                *(log.name, log.log_start_offset, first - 1, first),
+            )
+        log.delete_records_before(min(first, log.high_watermark))
 
     async def _run(self, task: str, run: Callable[[Log], Awaitable[float | None]]) -> float:
         settings, log = self._settings, self.replica.log

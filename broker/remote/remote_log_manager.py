@@ -67,8 +67,15 @@ class RemoteLogManager:
         now_ms: Callable[[], int],
         readers: WorkerPool,
         random: Callable[[], float] = random,
+        write_log_starts: Callable[[], object] = lambda: None,
+        names_remote_storage: Callable[[str], bool] = lambda topic: False,
     ) -> None:
-        """`now_ms` is the wall clock; `random` returns numbers from 0 to 1, for the jitter."""
+        """`now_ms` is the wall clock; `random` returns numbers from 0 to 1, for the jitter.
+
+        `write_log_starts` writes the log start offsets to their checkpoint, in a worker thread.
+        `names_remote_storage`: whether a topic has the setting `remote.storage.enable`, whichever
+        value: it may have remote segments from before.
+        """
         self.metadata = metadata
         self.storage = storage
         self.settings = settings
@@ -88,6 +95,8 @@ class RemoteLogManager:
         self._copying = RemoteSegments(storage, metadata, self._copiers, broker_id, now_ms)
         self._expiring = RemoteSegments(storage, metadata, self._expirers, broker_id, now_ms)
         self._expiring.being_copied = self._copying.being_copied
+        self._expiring.write_log_starts = write_log_starts
+        self._names_remote_storage = names_remote_storage
         self.statistics = self._expiring.statistics = self._copying.statistics
         self.problems = RemoteProblems()
         self._known: dict[tuple[bytes, int], TopicIdPartition] = {}
@@ -109,15 +118,24 @@ class RemoteLogManager:
     # -- reads ----------------------------------------------------------------------------------
 
     def partition(self, log: Log) -> TopicIdPartition | None:
-        """The partition in remote storage; None if the topic is not tiered.
+        """The partition in remote storage; None if the log has nothing there.
 
-        Compacted and internal topics are not, whatever their settings are.
+        What was copied stays in use when `remote.storage.enable` becomes false, or the topic
+        compacted: it is read, and retention deletes it. Internal topics have nothing there,
+        whatever their settings are.
         """
         config = log.config
-        if not config.remote_storage_enable or config.compact or log.topic in NOT_TIERED:
-            return None
+        is_tiered = (
+            (config.remote_storage_enable and not config.compact)
+            or log.log_start_offset < log.local_log_start_offset
+            or self._names_remote_storage(log.topic)
+        )
+        return self._partition_of(log) if is_tiered else None
+
+    def _partition_of(self, log: Log) -> TopicIdPartition | None:
+        """None without a topic id, and for internal topics."""
         topic_id = log.topic_id
-        if topic_id is None or topic_id == ZERO_UUID:
+        if log.topic in NOT_TIERED or topic_id is None or topic_id == ZERO_UUID:
             return None
         found = self._known.get((topic_id, log.partition))
         if found is None:
@@ -215,22 +233,37 @@ class RemoteLogManager:
             if partition is None:
                 self.on_stopped(replica.key, is_deleted=True, with_topic=False)
                 continue
-            before = self._tasks.get(replica.key)
-            if before is None:
-                self._topics[replica.key.topic] += 1
-            else:
-                before.ended = True
-                if before.partition != partition:  # the topic was created again
-                    self._forget(before.partition)
-            self._tasks[replica.key] = PartitionTasks(
-                *(partition, replica, self.settings, self._copying, self._expiring),
-                *(self.copy_quota, self.problems, self._random),
-            )
+            self._begin_tasks(replica, partition)
             begun.append(partition)
-            self._copy_tasks.add(replica.key)
-            self._expiration_tasks.add(replica.key)
         if begun:
             self.metadata.assign(begun)
+
+    def _begin_tasks(self, replica: Replica, partition: TopicIdPartition) -> None:
+        before = self._tasks.get(replica.key)
+        if before is None:
+            self._topics[replica.key.topic] += 1
+        else:
+            before.ended = True
+            if before.partition != partition:  # the topic was created again
+                self._forget(before.partition)
+        self._tasks[replica.key] = PartitionTasks(
+            *(partition, replica, self.settings, self._copying, self._expiring),
+            *(self.copy_quota, self.problems, self._random),
+        )
+        self._copy_tasks.add(replica.key)
+        self._expiration_tasks.add(replica.key)
+
+    def follow(self, replica: Replica) -> TopicIdPartition | None:
+        """The partition of a follower whose leader has records in remote storage only.
+
+        Starts its tasks if the topic does not have `remote.storage.enable=true` any more, and the
+        log here has nothing in remote storage yet.
+        """
+        partition = None if replica.log is None else self._partition_of(replica.log)
+        if partition is not None and replica.key not in self._tasks:
+            self._begin_tasks(replica, partition)
+            self.metadata.assign([partition])
+        return partition
 
     def settings_changed(self, replicas: Iterable[Replica]) -> None:
         """Begins or ends the tasks of those that are tiered now and were not, or the reverse."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.remote")
 
 _MAGIC_WITH_EPOCHS = 2
+#: Segments whose objects are looked for in a store that is not marked: one request each.
+_MAX_EVIDENCE = 20
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
@@ -51,6 +54,10 @@ class Metadata(Protocol):
     async def store(self, metadata: RemoteLogMetadata) -> None: ...
 
     async def catch_up(self, partition: TopicIdPartition) -> None: ...
+
+    def copied_segments(self, limit: int) -> list[RemoteLogSegmentMetadata]: ...
+
+    async def is_unused(self) -> bool: ...
 
 
 class RemoteSegments:
@@ -71,8 +78,22 @@ class RemoteSegments:
         self.broker_id = broker_id
         self.now_ms = now_ms
         self.statistics = RemoteStatistics()
+        #: Writes the log start offsets of all logs to their checkpoint; runs in a worker.
+        self.write_log_starts: Callable[[], object] = lambda: None
         #: Copies of this broker that run now: nothing else may delete them.
         self.being_copied: set[RemoteLogSegmentId] = set()
+
+    async def prove_store(self) -> None:
+        """Makes sure that the store is the one of this cluster.
+
+        One from before stores were marked is known by an object of a segment in the metadata.
+        Raises StoreNotProvenError, RemoteStorageError.
+        """
+        if self.storage.is_proven:
+            return
+        known = self.metadata.copied_segments(_MAX_EVIDENCE)
+        is_unused = not known and await self.metadata.is_unused()
+        await self.workers.run(partial(self.storage.prove, known, is_unused=is_unused))
 
     async def update(
         self,
@@ -95,6 +116,7 @@ class RemoteSegments:
         statistics = self.statistics.topic(segment.segment_id.topic_id_partition.topic)
         statistics.deletes += 1
         try:
+            await self.prove_store()
             await self.update(segment, _DELETE_STARTED, segment.custom_metadata)
             await self.workers.run(self.storage.delete_log_segment, segment)
             await self.update(segment, _DELETE_FINISHED, segment.custom_metadata)
@@ -147,6 +169,7 @@ class SegmentCopier:
                 break
             segment, end_offset = found
             await self._flush(log, end_offset)
+            await self._remote.prove_store()
             if not is_leader() or log.is_closed:
                 break
             await self._copy(log, segment, end_offset)

@@ -26,6 +26,7 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
+from ottla.storage.remote.store_identity import StoreNotProvenError
 
 if TYPE_CHECKING:
     from ottla.broker.remote.segment_copier import RemoteSegments
@@ -55,6 +56,9 @@ class SegmentExpiration:
         self._remote = remote
         self._partition = partition
         self._progress = PartitionProgress() if progress is None else progress
+        #: Why segments could not be deleted in the last run.
+        self.failure: RemoteStorageError | OSError | None = None
+        self._kept = 0
 
     async def run(self, log: Log, is_leader: Callable[[], bool]) -> int:
         """Deletes what retention does not keep; returns the number of segments.
@@ -63,6 +67,7 @@ class SegmentExpiration:
         prevent the deletion of others, and is retried in the next run. Raises
         RemoteMetadataNotReadyError, LogDirectoryOffline.
         """
+        self.failure = None
         segments = self._remote.metadata.cache(self._partition).segments()
         truncations = log.truncations
         history = await _of_history(segments, log)
@@ -80,16 +85,19 @@ class SegmentExpiration:
         if not segments:
             return 0
         log.delete_records_before(min(log_start_offset, log.high_watermark))
+        if expired and log.offsets.durable_log_start < log.log_start_offset:
+            # On disk before the objects go: after a crash the log would begin at offsets that are
+            # nowhere.
+            await self._remote.workers.run(self._remote.write_log_starts)
         return await self._delete(expired, is_leader)
 
     def _expired(
         self, log: Log, segments: list[RemoteLogSegmentMetadata], history: set[RemoteLogSegmentId]
     ) -> tuple[list[RemoteLogSegmentMetadata], int]:
         """The segments to be deleted, and the log start offset afterwards."""
-        start, config = log.log_start_offset, log.config
+        start = log.log_start_offset
         readable = [each for each in segments if each.state is _FINISHED]
         excess = self._excess(log, readable, history)
-        oldest_ms = self._remote.now_ms() - config.retention_ms
         expired = []
         for each in readable:
             if each.end_offset < start:
@@ -97,13 +105,19 @@ class SegmentExpiration:
                 continue
             if each.segment_id not in history:
                 continue  # not counted, and deleted when the log start passes it
-            is_old = config.retention_ms >= 0 and each.max_timestamp_ms <= oldest_ms
+            is_old = self._is_old(each, log)
             if not is_old and not 0 < each.size_bytes <= excess:
                 break
             excess -= each.size_bytes
             expired.append(each)
             start = each.end_offset + 1
         return expired, start
+
+    def _is_old(self, segment: RemoteLogSegmentMetadata, log: Log) -> bool:
+        retention_ms = log.config.retention_ms
+        if retention_ms < 0 or not log.config.delete:
+            return False
+        return segment.max_timestamp_ms <= self._remote.now_ms() - retention_ms
 
     def _excess(
         self,
@@ -113,7 +127,7 @@ class SegmentExpiration:
     ) -> int:
         """By how many bytes the log, local and remote, is larger than `retention.bytes`."""
         limit = log.config.retention_bytes
-        if limit < 0:
+        if limit < 0 or not log.config.delete:
             return 0
         begin = monotonic()
         epochs, end = log.leader_epochs.entries, log.log_end_offset
@@ -132,11 +146,15 @@ class SegmentExpiration:
     def _left_over(
         self, segments: Iterable[RemoteLogSegmentMetadata], log: Log
     ) -> list[RemoteLogSegmentMetadata]:
-        """What failed copies and deletions left, and what is older than the first leader epoch."""
+        """What failed copies and deletions left, and what is older than the first leader epoch.
+
+        The latter only after its retention: the leader epochs of a log that was lost begin again,
+        and these segments have the only records that are left of it.
+        """
         epochs, now_ms = log.leader_epochs.entries, self._remote.now_ms()
         # With a part of the epochs, older segments may well be of this history.
         first_epoch = epochs[0][0] if is_complete(epochs, log.log_start_offset) else None
-        found = []
+        found, kept = [], []
         for each in segments:
             if each.segment_id in self._remote.being_copied:
                 continue
@@ -149,8 +167,17 @@ class SegmentExpiration:
                 and max(each.leader_epochs) < first_epoch
                 and each.end_offset >= log.log_start_offset  # else it is expired
             )
-            if each.state is _DELETE_STARTED or is_abandoned or is_unreferenced:
+            if is_unreferenced and not self._is_old(each, log):
+                kept.append(each)
+            elif each.state is _DELETE_STARTED or is_abandoned or is_unreferenced:
                 found.append(each)
+        if len(kept) > self._kept:
+            logger.warning(
+                "%s: %d remote segments up to offset %d have leader epochs before the first one of"
+                " the log, and are not read. They are kept until their retention is over",
+                *(log.name, len(kept), max(each.end_offset for each in kept)),
+            )
+        self._kept = len(kept)
         return found
 
     async def _delete(
@@ -167,12 +194,15 @@ class SegmentExpiration:
                 await self._remote.delete(each)
             except (RemoteStorageError, OSError) as error:
                 failed += 1
+                self.failure = error
                 if failed == 1:  # the others fail for the same reason
                     logger.warning(
                         "%s-%d: Cannot delete remote segment %s, retrying in the next run: %s",
                         *(self._partition.topic, self._partition.partition),
                         *(each.segment_id.id, error),
                     )
+                if isinstance(error, StoreNotProvenError):
+                    break
             else:
                 deleted += 1
                 progress.metadata_count -= 1

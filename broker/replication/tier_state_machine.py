@@ -63,7 +63,7 @@ class RemoteLogs(Protocol):
     @property
     def statistics(self) -> RemoteStatistics: ...
 
-    def partition(self, log: Log) -> TopicIdPartition | None: ...
+    def follow(self, replica: Partition) -> TopicIdPartition | None: ...
 
 
 class TierStateMachine:
@@ -122,11 +122,11 @@ class TierStateMachine:
     async def _segment_before_local_log(
         self, partition: Partition, log: Log, leader_epoch: int
     ) -> RemoteLogSegmentMetadata:
-        remote_partition = self._remote.partition(log)
+        remote_partition = self._remote.follow(partition)
         if remote_partition is None:
             raise RemoteStorageError(
-                f"the leader of {partition.key} has tiered storage, and this broker has not: check"
-                " remote.storage.enable of the topic"
+                f"the leader of {partition.key} has records in remote storage only, and this broker"
+                " has no topic id for it yet"
             )
         key = partition.key
         start, epoch = await self._leader.offset(key, leader_epoch, EARLIEST_LOCAL)

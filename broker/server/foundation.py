@@ -87,7 +87,7 @@ def build_foundation(
 def log_config_factory(config: BrokerConfig) -> Callable[[dict[str, str]], LogConfig]:
     """As in Kafka, `remote.storage.enable` has no effect on a broker without tiered storage, and
     `message.format.version` none from `inter.broker.protocol.version` 3.0 on."""
-    overrides = {}
+    overrides = {"has.remote.storage": str(config.remote_log_storage_system_enable).lower()}
     if not config.remote_log_storage_system_enable:
         overrides["remote.storage.enable"] = "false"
     if parse_protocol_version(config.inter_broker_protocol_version) >= (3, 0, 0):

@@ -40,6 +40,7 @@ def build_remote_logs(
             sleep=time.sleep,
             background=readers.post,
             sends_files=True,
+            cluster_id=base.cluster_id,
         )
     except RemoteStorageSettingsError as error:
         prefix = config.remote_log_storage_manager_impl_prefix
@@ -52,6 +53,10 @@ def build_remote_logs(
         base.broker_id,
         now_ms,
         readers,
+        write_log_starts=base.logs.checkpoint_log_starts,
+        names_remote_storage=lambda topic: (
+            "remote.storage.enable" in base.dynamic_config.topic_overrides(topic)
+        ),
     )
     manager.update_quotas(config)
     return manager

@@ -127,6 +127,10 @@ class BrokerScheduler:
         self._tasks.append(spawn(_repeat(name, interval_ms, job, delay_ms), name=name))
 
     async def _clean_up(self) -> None:
+        if self._config.remote_log_storage_system_enable:
+            # Of a log with remote segments what is below the log start is deleted when that is on
+            # disk: after a crash, what is missing there would be looked for in remote storage.
+            await self._workers.run(self._log_manager.checkpoint_log_starts)
         deleted = await run_in_slices(self._log_manager.cleanup(self._clock.now_ms()))
         if deleted:
             logger.info("Deleted %d segments by retention", deleted)

@@ -99,7 +99,8 @@ def check_tiered_topics(config: BrokerConfig, topics: Sequence[str]) -> None:
         raise ConfigError(
             "remote.log.storage.system.enable=false, and remote.storage.enable=true for the topics"
             f" {named}{f' and {more} others' if more > 0 else ''}: delete these topics or set "
-            "remote.storage.enable=false before you disable tiered storage"
+            "remote.storage.enable=false before you disable tiered storage. What is in remote"
+            " storage only cannot be read then"
         )
 
 

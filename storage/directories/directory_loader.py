@@ -143,6 +143,7 @@ def _load(
                     clean=clean,
                     recovery_point=known.recovery_points.get(key, 0),
                     log_start_offset=known.log_starts.get(key, 0),
+                    has_log_start=key in known.log_starts,
                     compacted_to=known.compacted.get(key, -1),
                 ),
                 deletions,

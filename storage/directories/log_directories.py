@@ -132,6 +132,10 @@ class LogDirectories:
             raise directory.write_failed(error) from error
         self._written[path] = offsets
 
+    def has_written(self, directory: str, name: str, offsets: Offsets) -> bool:
+        """Whether a checkpoint file of a directory, by its path, has these offsets."""
+        return self._written.get(f"{directory}/{name}") == offsets
+
     def may_be_in_checkpoint(
         self, directory: LogDirectory, name: str, key: tuple[str, int]
     ) -> bool:

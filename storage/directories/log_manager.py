@@ -488,6 +488,8 @@ class LogManager:
         self._logs[key] = self._future.pop(key)
         self._placement.changed()
         # The move is complete even if a directory fails: `load` finds out which log is newer.
+        if current.log_start_offset < current.local_log_start_offset:
+            future.offsets.lower_log_start(current.log_start_offset)
         with suppress(StorageError):  # What was deleted stays deleted, also after a crash.
             future.delete_records_before(min(current.log_start_offset, future.high_watermark))
             self._checkpoints.write_log_starts(future.log_directory)

@@ -95,6 +95,17 @@ class OffsetCheckpoints:
             self._directories.write_checkpoint(name, by_directory)
         else:
             self._directories.write_checkpoint_of(only, name, by_directory[only.path])
+        if name == LOG_START_CHECKPOINT:
+            self._note_durable(by_directory)
+
+    def _note_durable(self, by_directory: dict[str, Offsets]) -> None:
+        for path, offsets in by_directory.items():
+            if not self._directories.has_written(path, LOG_START_CHECKPOINT, offsets):
+                continue  # it failed
+            for key, offset in offsets.items():
+                log = self._logs.get(key)
+                if log is not None and log.log_directory.path == path:
+                    log.offsets.durable_log_start = offset
 
 
 def _log_start(log: Log) -> int | None:
@@ -103,4 +114,8 @@ def _log_start(log: Log) -> int | None:
         first = log.segments.first.base_offset
     except IndexError:  # this is a worker thread, and the log is being truncated fully
         return offset
-    return offset if log.config.remote_storage_enable or offset > first else None
+    config = log.config
+    is_tiered = config.remote_storage_enable or (
+        config.has_remote_storage and offset < log.local_log_start_offset
+    )
+    return offset if is_tiered or offset > first else None

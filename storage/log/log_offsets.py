@@ -30,6 +30,9 @@ class CheckpointLimit:
 class LogOffsets:
     """The offsets of one log, all exclusive ends but for `log_start_offset`.
 
+    `durable_log_start` is the log start offset in the checkpoint. Of a log with remote segments,
+    what is missing on this disk was deleted below it, and was copied above it.
+
     Offsets from `log_start_offset` to `local_log_start_offset` are in remote storage only. Without
     tiered storage both are the same. `highest_remote_offset` is the last one there, or -1.
     Everything below `recovery_point` is on disk. `first_unstable_offset` is a copy of the one of
@@ -45,6 +48,7 @@ class LogOffsets:
     __slots__ = (
         "_producers",
         "checkpoint_limit",
+        "durable_log_start",
         "failed_flushes",
         "first_unstable_offset",
         "flush_required",
@@ -72,6 +76,7 @@ class LogOffsets:
         self.local_log_start_offset = (
             log_start_offset if local_log_start_offset is None else local_log_start_offset
         )
+        self.durable_log_start = log_start_offset
         self.highest_remote_offset = -1
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
@@ -137,12 +142,21 @@ class LogOffsets:
         self.recovery_point = max(self.recovery_point, offset)
         self.check()
 
+    def lower_log_start(self, offset: int) -> None:
+        """Records from `offset` on are in remote storage, as another copy of this log knows.
+
+        A higher offset changes nothing.
+        """
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.durable_log_start = min(self.durable_log_start, offset)
+
     def lower_to(self, end: int) -> None:
         """The log was truncated and ends at `end` now."""
         self.log_end_offset = end
         self._truncated(end)
         self.recovery_point = min(self.recovery_point, end)
         self.log_start_offset = min(self.log_start_offset, end)
+        self.durable_log_start = min(self.durable_log_start, end)
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self._forget_remote(end)
         self.high_watermark = min(self.high_watermark, end)
@@ -162,6 +176,7 @@ class LogOffsets:
         self._truncated(offset)
         self._forget_remote(offset)
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.durable_log_start = min(self.durable_log_start, self.log_start_offset)
         self.local_log_start_offset = self.log_end_offset = offset
         self.high_watermark = self.recovery_point = offset
         self.checkpoint_limit = None

@@ -45,7 +45,7 @@ class LogRetention:
         self._local.directory.log_directory.check_online()
         start, config = self._offsets.local_log_start_offset, self._local.config
         reason = f"log start offset {start} breach"
-        deleted = yield from self._delete(_is_below(start), reason, now_ms)
+        deleted = yield from self._delete(_is_below(start), reason, now_ms, moves_start=False)
         if config.delete:
             scope = "local " if config.copies_to_remote else ""
             limit = config.local_limit_bytes
@@ -56,11 +56,13 @@ class LogRetention:
             deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
         return deleted
 
-    def _delete(self, predicate: Predicate, reason: str, now_ms: int) -> Generator[None, None, int]:
+    def _delete(
+        self, predicate: Predicate, reason: str, now_ms: int, *, moves_start: bool = True
+    ) -> Generator[None, None, int]:
         """Each step is complete: the log may be used, truncated or deleted between two of them."""
         local, deleted, first, last = self._local, 0, -1, -1
         while True:
-            segments = self._delete_some(predicate, now_ms)
+            segments = self._delete_some(predicate, now_ms, moves_start=moves_start)
             if segments:
                 first = first if deleted else segments[0].base_offset
                 last = segments[-1].base_offset
@@ -88,9 +90,11 @@ class LogRetention:
         which is to be copied to remote storage first.
 
         Never one with records at or above the high watermark, never an empty active segment, and
-        none that has to be copied.
+        none that has to be copied: what is missing on this disk above the durable log start is in
+        remote storage.
         """
         offsets, copies = self._offsets, self._local.config.copies_to_remote
+        deleted_below = min(offsets.log_start_offset, offsets.durable_log_start)
         deletable: list[Segment] = []
         segments = list(islice(self._local.segments, SEGMENTS_PER_STEP + 1))
         for index, segment in enumerate(segments[:SEGMENTS_PER_STEP]):
@@ -100,7 +104,7 @@ class LogRetention:
             end = offsets.log_end_offset if following is None else following.base_offset
             if end > offsets.high_watermark or not predicate(segment, following):
                 break
-            is_deleted = following is not None and end <= offsets.log_start_offset
+            is_deleted = following is not None and end <= deleted_below
             if copies and not is_deleted and end - 1 > offsets.highest_remote_offset:
                 return deletable, following is None
             deletable.append(segment)
@@ -119,7 +123,9 @@ class LogRetention:
 
         return predicate
 
-    def _delete_some(self, predicate: Predicate, now_ms: int) -> list[Segment]:
+    def _delete_some(
+        self, predicate: Predicate, now_ms: int, *, moves_start: bool
+    ) -> list[Segment]:
         local = self._local
         try:
             deletable, closes_active = self._deletable(predicate)
@@ -136,7 +142,7 @@ class LogRetention:
                     if not deletable:
                         raise
             local.retire_segments(deletable, now_ms + local.config.file_delete_delay_ms)
-            if local.config.copies_to_remote:
+            if local.config.copies_to_remote or not moves_start:
                 self._offsets.advance_local_log_start(local.segments.first.base_offset)
             else:
                 self._truncator.delete_records_before(local.segments.first.base_offset)

@@ -12,6 +12,7 @@ that share `OpenFiles` run one after the other.
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.protocol.records.errors import RecordsError
@@ -55,6 +56,8 @@ class Opening(NamedTuple):
     recovery_point: int
     log_start_offset: int
     now_ms: int
+    # Whether the checkpoint has a log start offset, which is 0 otherwise.
+    has_log_start: bool = False
     # The offset up to which the log was compacted, -1 if never: compaction leaves gaps.
     compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
@@ -125,10 +128,11 @@ class _Loader:
             self.producers.reset(start)  # a snapshot that is left is of another history
             self._add_first_segment(start)
         local_start = start = max(start, self.segments.first.base_offset)
-        if self.config.remote_storage_enable:
+        if self._has_remote_records(start):
             start = self.opening.log_start_offset  # what is below the first segment is remote
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.opening.log_start_offset)
+        self._complete_epochs(local_start, end)
         self.producers.keep_snapshots_of(self.segments.base_offsets)
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
@@ -141,6 +145,7 @@ class _Loader:
             recovery_point=recovery_point,
             local_log_start_offset=local_start,
         )
+        offsets.durable_log_start = self.opening.log_start_offset
         log = Log(
             LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
             offsets,
@@ -253,6 +258,56 @@ class _Loader:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
             except CorruptLog:
                 return  # recovery truncates the log there
+
+    def _has_remote_records(self, local_start: int) -> bool:
+        """Whether what is below `local_start`, and not deleted, may be in remote storage.
+
+        Of a topic that has `remote.storage.enable=false` now, the checkpoint has the log start only
+        while there are such records; or a crash came after retention had deleted segments, which
+        the tasks of the leader find in the remote log metadata.
+        """
+        if self.config.remote_storage_enable:
+            return True
+        is_below = self.opening.has_log_start and self.opening.log_start_offset < local_start
+        if is_below and not self.config.has_remote_storage:
+            logger.warning(
+                "%s: Offsets %d to %d are not on this disk. If they are in remote storage, they"
+                " cannot be read while remote.log.storage.system.enable=false",
+                *(self.name, self.opening.log_start_offset, local_start - 1),
+            )
+        return is_below and self.config.has_remote_storage
+
+    def _complete_epochs(self, local_start: int, end: int) -> None:
+        """Reads the epochs of the batches between `local_start` and the first epoch of the file.
+
+        The file follows an advance of the log start at once, its checkpoint once a minute. After a
+        crash in between these records are back, and without their epochs no segment of them can be
+        copied to remote storage, and no follower compares them. Kafka leaves it like that.
+        """
+        known, found = self.epochs.entries, dict[int, int]()
+        first_known = known[0][1] if known else end
+        if first_known <= local_start or not self.epochs.is_enabled:
+            return
+        try:
+            for segment in self.segments.from_offset(local_start):
+                if segment.base_offset >= first_known:
+                    break
+                for place in walk(segment.log, 0, segment.size):
+                    if place.magic < 2 or place.leader_epoch < 0:
+                        return  # what is below has no epoch: the file has all there are
+                    if place.base_offset >= first_known:
+                        break
+                    if place.last_offset >= local_start:
+                        start = max(place.base_offset, local_start)
+                        found.setdefault(place.leader_epoch, start)
+        except CorruptLog:
+            return  # a reader finds it, too
+        if not found or (known and max(found) > known[0][0]):
+            return
+        entries = [*found.items(), *(entry for entry in known if entry[0] not in found)]
+        if all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(entries)):
+            logger.info("%s: Leader epochs completed from the batches: %s", self.name, entries)
+            self.epochs.replace(entries)
 
     def _find_end(self) -> int:
         end = self._clean_end() if self.clean else None

@@ -18,6 +18,7 @@ from ottla.storage.remote.remote_storage import (
     RemoteResourceNotFoundError,
 )
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from ottla.storage.remote.store_identity import NAME
 
 # A copy writes its objects after its metadata record. Objects of segments that are not known and
 # are younger than this may belong to a copy whose record was not read yet.
@@ -61,7 +62,8 @@ def take_inventory(
             live_objects += 1
             live_bytes += found.size
         elif storage.keys.parse(found.key) is None:
-            foreign += 1
+            is_identity = found.key.startswith(f"{storage.keys.prefix}{NAME}")
+            foreign += 0 if is_identity else 1
         elif now_ms - found.modified_ms >= min_age_ms:
             orphans.append(found)
         else:

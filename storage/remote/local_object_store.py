@@ -39,9 +39,9 @@ class LocalObjectStore:
         directory = os.path.dirname(path)
         temporary = path + TEMPORARY_SUFFIX
         try:
-            self._make_durable_directory(directory)
+            descriptor = self._create(temporary, directory)
             try:
-                size = self._write(temporary, content)
+                size = self._write(descriptor, content)
             except BaseException:
                 self._remove(temporary)
                 raise
@@ -51,8 +51,17 @@ class LocalObjectStore:
             raise RemoteStorageError(f"Cannot write the object {key}: {error}") from error
         return size
 
-    def _write(self, path: str, content: Iterable[Buffer]) -> int:
-        descriptor = self._fs.open(path, CREATE_EMPTY)
+    def _create(self, path: str, directory: str) -> int:
+        self._make_durable_directory(directory)
+        try:
+            return self._fs.open(path, CREATE_EMPTY)
+        except FileNotFoundError:  # an operator, or a copy of the store, removed empty directories
+            with self._lock:
+                self._durable_directories.discard(directory)
+            self._make_durable_directory(directory)
+            return self._fs.open(path, CREATE_EMPTY)
+
+    def _write(self, descriptor: int, content: Iterable[Buffer]) -> int:
         try:
             position = 0
             for part in content:
@@ -68,6 +77,9 @@ class LocalObjectStore:
         with self._lock:
             if directory in self._durable_directories:
                 return
+        if not self._fs.exists(self._root):
+            # Not made again: it is a mount point, or was moved.
+            raise RemoteStorageError(f"The folder {self._root} is not there")
         self._fs.make_directory(directory)
         parent = directory
         while len(parent) > len(self._root):

@@ -7,6 +7,7 @@ the manifest, without which nothing is read. A deletion removes the manifest fir
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -29,11 +30,15 @@ from ottla.storage.remote.remote_storage import (
     NoRemoteIndexError,
     RemoteIndexType,
     RemoteObjectCorruptError,
+    RemoteResourceNotFoundError,
     RemoteStorageError,
 )
 from ottla.storage.remote.segment_source import IndexSource, SegmentSource
 from ottla.storage.remote.segments import LogSegmentData, RemoteLogSegmentMetadata
+from ottla.storage.remote.store_identity import StoreIdentity, StoreNotProvenError
 from ottla.storage.remote.store_settings import StoreSettings
+
+logger = logging.getLogger("ottla.remote")
 
 # Of a read whose bytes are wrong: a fault on the way is gone with the next one.
 _READ_ATTEMPTS = 2
@@ -53,8 +58,12 @@ class ObjectRemoteStorage:
         rate_limit: RateLimit | None = None,
         background: Background | None = None,
         files: ObjectFiles | None = None,
+        identity: StoreIdentity | None = None,
     ) -> None:
         self.store = store
+        self._identity = identity
+        #: Written by the threads of copies and deletions; each checks the store itself.
+        self.is_proven = identity is None
         self.keys = ObjectKeys(settings.key_prefix)
         self.cache: ChunkCache[bytes | memoryview] = ChunkCache(settings.cache_bytes)
         self._files = files
@@ -68,11 +77,53 @@ class ObjectRemoteStorage:
             # Several threads would only take processor time from the ones that send.
             self._verify_ahead = ReadAhead(background, at_once=1)
 
+    def prove(self, known: Sequence[RemoteLogSegmentMetadata], *, is_unused: bool) -> None:
+        identity = self._identity
+        if identity is None:
+            return
+        try:
+            identity.check()
+        except StoreNotProvenError:
+            if not is_unused and not any(map(self.has_manifest, known)):
+                raise
+            self.adopt()
+            logger.info(
+                "Remote storage: %s is the store of this cluster from now on", identity.where
+            )
+        self.is_proven = True
+
+    def adopt(self) -> None:
+        """Marks the store as that of the cluster. Raises RemoteStorageError."""
+        if self._identity is not None:
+            self._identity.write()
+            self._identity.check()
+
+    def has_manifest(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether the store has a segment. Raises RemoteStorageError if it fails."""
+        try:
+            self.store.size(self.keys.of(metadata).manifest)
+        except RemoteResourceNotFoundError:
+            return False
+        return True
+
+    def _check_identity(self) -> None:
+        if self._identity is None:
+            return
+        try:
+            self._identity.check()
+        except StoreNotProvenError:
+            self.is_proven = False
+            raise
+
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> bytes | None:
+        self._check_identity()
         try:
-            return self._copy(metadata, data)
+            custom = self._copy(metadata, data)
+            # A file system that was unmounted meanwhile: the objects are on the disk below it.
+            self._check_identity()
+            return custom
         except BaseException:
             # What stays after a failure here is found by `ottla tiered gc`.
             with contextlib.suppress(RemoteStorageError):
@@ -95,7 +146,15 @@ class ObjectRemoteStorage:
                 f" {chunk_index.object_size}"
             )
         indexes = IndexSource(self._fs, data)
-        size += self.store.put(keys.indexes, indexes.contents)
+        indexes_size = self.store.put(keys.indexes, indexes.contents)
+        # The local segment is deleted when this has succeeded, so the store is asked.
+        for key, expected in ((keys.log, size), (keys.indexes, indexes_size)):
+            stored = self.store.size(key)
+            if stored != expected:
+                raise RemoteStorageError(
+                    f"The object {key} has {stored} bytes after its copy, expected {expected}"
+                )
+        size += indexes_size
         checksums = Checksums(log.checksums, indexes.checksums)
         manifest = SegmentManifest(chunk_index, indexes.ranges, compressed, checksums)
         size += self.store.put(keys.manifest, [manifest.encode(metadata)])
@@ -283,8 +342,12 @@ class ObjectRemoteStorage:
         )
 
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
+        # Before: in the wrong store nothing may be deleted. After: what was not found there says
+        # something only if it was the right one all the time.
+        self._check_identity()
         self._manifests.drop(self.keys.of(metadata).manifest)
         self.store.delete(self.keys.of(metadata))
+        self._check_identity()
         key = self.keys.of(metadata).log
         self.cache.drop(key)
         if self._files is not None:

@@ -12,6 +12,7 @@ from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 from ottla.storage.remote.object_store import ObjectStore
 from ottla.storage.remote.rate_limit import RateLimit
 from ottla.storage.remote.read_ahead import Background
+from ottla.storage.remote.store_identity import StoreIdentity
 from ottla.storage.remote.store_settings import (
     FILE_SYSTEM,
     RemoteStorageSettingsError,
@@ -28,13 +29,15 @@ def open_remote_storage(
     sleep: Callable[[float], None] | None = None,
     background: Background | None = None,
     sends_files: bool = False,
+    cluster_id: str | None = None,
 ) -> ObjectRemoteStorage:
     """`settings` are those of the broker without `rsm.config.`. No request is sent to the store.
 
     `clock` and `sleep` (in seconds, as `time.monotonic` and `time.sleep`) are needed if there is a
     rate limit for copies. `background` starts a function in a worker thread, such as the `submit`
     of an executor: with it `fetch.chunk.cache.prefetch.max.size` has an effect. With `sends_files`
-    segments in a folder are returned as parts of files, for `os.sendfile`.
+    segments in a folder are returned as parts of files, for `os.sendfile`. With `cluster_id`
+    nothing is copied to a store or deleted there that is not known as the store of that cluster.
 
     Raises RemoteStorageSettingsError.
     """
@@ -51,7 +54,20 @@ def open_remote_storage(
     files = None
     if sends_files and isinstance(store, LocalObjectStore):
         files = ObjectFiles(store)
-    return ObjectRemoteStorage(store, parsed, fs, rate_limit, background, files)
+    identity = None
+    if cluster_id is not None:
+        identity = StoreIdentity(store, parsed.key_prefix, cluster_id, _place(parsed))
+    return ObjectRemoteStorage(store, parsed, fs, rate_limit, background, files, identity)
+
+
+def _place(settings: StoreSettings) -> str:
+    """The name of the store in a log line."""
+    if settings.backend == FILE_SYSTEM:
+        return f"The folder {os.path.abspath(settings.storage.get('root', ''))}"
+    for name in ("s3.bucket.name", "gcs.bucket.name", "azure.container.name"):
+        if name in settings.storage:
+            return f"The bucket or container {settings.storage[name]}"
+    return f"The store {settings.backend}"
 
 
 def _open_store(settings: StoreSettings, fs: FileSystem) -> ObjectStore:

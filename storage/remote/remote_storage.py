@@ -7,6 +7,7 @@ at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -52,6 +53,19 @@ class RemoteStorage(Protocol):
     def read_ahead_bytes(self) -> int:
         """How far a segment is read ahead of a reader that continues in it; 0: not at all."""
 
+    @property
+    def is_proven(self) -> bool:
+        """If not, `prove` is called before the next copy or deletion. Does not block."""
+
+    def prove(self, known: Sequence[RemoteLogSegmentMetadata], *, is_unused: bool) -> None:
+        """Makes sure that this is the store that the cluster wrote to.
+
+        A store that is not marked as that is marked if it has an object of one of the `known`
+        segments, or if the cluster has no remote segments (`is_unused`). Raises
+        StoreNotProvenError. `copy_log_segment` and `delete_log_segment` raise it, too, once the
+        store is not that one any more.
+        """
+
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
     ) -> bytes | None:
@@ -91,7 +105,8 @@ class RemoteStorage(Protocol):
         because an object of the segment is not there."""
 
     def delete_log_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Deletes all objects of the segment. What is not there any more is no error."""
+        """Deletes all objects of the segment. What is not there any more is no error, if the store
+        is proven to be the right one."""
 
     def close(self) -> None:
         """Ends connections. No method is called afterwards."""

@@ -26,6 +26,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -202,7 +203,7 @@ def last_stable_offset(bootstrap: str, topic: str) -> int:
     return response.topics[0].partitions[0].offset
 
 
-def alter(bootstrap: str, topic: str, name: str, value: int) -> None:
+def alter(bootstrap: str, topic: str, name: str, value: object) -> None:
     configs = [AlterableConfig(name, SET, str(value))]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, topic, configs)], False)
     with Wire(bootstrap) as wire:
@@ -277,6 +278,31 @@ def test_retention_of_remote_segments(tiered: TieredPair) -> None:
         alter(bootstrap, name, "retention.ms", 1_000)
         by_time = [(0, -1, 8, 0), (0, -1, 8, 0), (0, -1, 7, -1)]
         wait_for(tiered, broker, name, (by_time, 0))
+
+
+def fetch(bootstrap: str, topic: str, offset: int) -> tuple[int, int]:
+    """(error code, number of bytes)"""
+    partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=10_000)
+    request = FetchRequest(
+        max_wait_ms=1, max_bytes=10_000, topics=[FetchTopic(topic, partitions=[partition])]
+    )
+    with Wire(bootstrap) as wire:
+        response = wire.ask(request, 12)
+    assert isinstance(response, FetchResponse)
+    row = response.responses[0].partitions[0]
+    return row.error_code, len(bytes(row.records or b""))
+
+
+def test_a_topic_whose_tiered_storage_is_disabled_is_read_on(tiered: TieredPair) -> None:
+    """Both allow it. Kafka goes on as before until its next start."""
+    name = tiered_topic(tiered)
+    for bootstrap, store in tiered.brokers.values():
+        for value in ("false", "true"):
+            alter(bootstrap, name, "remote.storage.enable", value)
+            code, size = fetch(bootstrap, name, 0)
+            assert (code, size > 1000) == (0, True)
+            assert offsets(bootstrap, name)[0] == (0, -1, 0, 0)
+            assert stored(store, name) == 7
 
 
 Record = tuple[int, str]

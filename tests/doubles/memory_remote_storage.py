@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from ottla.storage.remote.remote_storage import (
@@ -21,6 +22,11 @@ class MemoryRemoteStorage:
         self.custom_metadata: bytes | None = None
         #: Names of the next calls that fail: "copy" before, "copied" after the objects are there.
         self.fail: list[str] = []
+
+    #: No store is the wrong one.
+    is_proven = True
+
+    def prove(self, known: Sequence[RemoteLogSegmentMetadata], *, is_unused: bool) -> None: ...
 
     def copy_log_segment(
         self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData

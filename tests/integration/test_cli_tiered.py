@@ -112,13 +112,29 @@ def test_verify(ottla: CommandLine, root: Path) -> None:
 
 def test_gc(ottla: CommandLine, root: Path) -> None:
     config = ("--config", str(root / "server.properties"))
+    kept = ottla.done("tiered", "gc", "--execute", *config)
+    assert "3 objects of segments that __remote_log_metadata never had." in kept.errors
+    config = ("--unrecorded", *config)
     listed = ottla.done("tiered", "gc", *config)
     assert listed.output.count("00000000000000000200") == 3
     assert "3 objects can be deleted; add --execute" in listed.errors
     assert ottla.done("tiered", "gc", "--json", *config).value["live_objects"] == 6
     ottla.done("tiered", "gc", "--execute", *config)
+    config = config[1:]
     assert "No orphans." in ottla.done("tiered", "gc", *config).output
     assert ottla.done("tiered", "verify", "--content", *config).output == "2 segments are intact.\n"
+
+
+def test_adopt(ottla: CommandLine, root: Path) -> None:
+    config = ("--config", str(root / "server.properties"))
+    looked = ottla.done("tiered", "adopt", *config)
+    assert looked.output == "2 of 2 segments in use are in the store.\n"
+    assert "add --execute" in looked.errors
+    assert list((root / "remote").glob("ottla-store-*")) == []
+    adopted = ottla.done("tiered", "adopt", "--execute", "--json", *config).value
+    assert adopted == {"segments": 2, "present": 2, "adopted": True}
+    assert len(list((root / "remote").glob("ottla-store-*"))) == 1
+    assert ottla.done("tiered", "gc", "--json", *config).value["foreign"] == 0
 
 
 def test_gc_keeps_topics_of_other_clusters(ottla: CommandLine, root: Path) -> None:

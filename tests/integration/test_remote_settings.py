@@ -95,7 +95,7 @@ def test_tiered_storage_is_not_disabled_below_topics_that_have_it(tmp_path: Path
     assert str(refused.value) == (
         "remote.log.storage.system.enable=false, and remote.storage.enable=true for the topics "
         "history: delete these topics or set remote.storage.enable=false before you disable "
-        "tiered storage"
+        "tiered storage. What is in remote storage only cannot be read then"
     )
     with Broker(tmp_path / "data", **tiered_settings(tmp_path / "store")) as broker:
         resource = ConfigResource(

@@ -19,6 +19,7 @@ from ottla.storage.remote.remote_storage import (
     RemoteStorageError,
 )
 from ottla.storage.remote.segments import LogSegmentData
+from ottla.storage.remote.store_identity import StoreNotProvenError
 from tests.doubles.object_stores import object_store
 from tests.doubles.remote_segments import INDEXES, segment_files, segment_metadata
 from tests.doubles.s3_server import Fault, S3Server
@@ -85,6 +86,23 @@ def test_the_manifest_is_written_last_and_deleted_first(
     storage.delete_log_segment(METADATA)
     assert ".rsm-manifest" in s3.requests[0]
     assert ".log" not in s3.requests[0]
+
+
+@pytest.mark.parametrize("wrong", [{"storage.s3.bucket.name": "missing"}, {"key.prefix": "other/"}])
+def test_nothing_is_deleted_from_the_wrong_store(
+    s3: S3Server, segment: LogSegmentData, wrong: dict[str, str]
+) -> None:
+    """S3 answers the deletion of a key that is not there with success, also in another bucket."""
+    storage = open_remote_storage(s3.settings(), cluster_id="cluster")
+    storage.prove([], is_unused=True)
+    storage.copy_log_segment(METADATA, segment)
+    other = open_remote_storage(s3.settings(**wrong), cluster_id="cluster")
+    with pytest.raises(StoreNotProvenError, match="The bucket or container"):
+        other.delete_log_segment(METADATA)
+    with pytest.raises(StoreNotProvenError, match="ottla tiered adopt"):
+        other.prove([METADATA], is_unused=False)
+    storage.delete_log_segment(METADATA)
+    storage.delete_log_segment(METADATA)
 
 
 def test_a_bucket_that_does_not_exist(s3: S3Server, segment: LogSegmentData) -> None:

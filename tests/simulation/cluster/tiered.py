@@ -19,6 +19,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.storage.remote import chunk_cache
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.store_identity import StoreIdentity
 from ottla.storage.remote.store_settings import parse_store_settings
 from tests.simulation.cluster.clients import IdempotentProducer, Producer
 from tests.simulation.cluster.consumers import TailReader
@@ -127,8 +128,10 @@ class Tiered:
         running = current_broker()
         connection = StoreConnection(self.store, running.process, running.node.broker_id)
         parsed = parse_store_settings(settings)
-        background = named["background"]
-        return ObjectRemoteStorage(connection, parsed, running.files, None, background)
+        identity = StoreIdentity(connection, parsed.key_prefix, named["cluster_id"], "The store")
+        return ObjectRemoteStorage(
+            connection, parsed, running.files, None, named["background"], identity=identity
+        )
 
     def own_storage(self) -> ObjectRemoteStorage:
         """For checks, without troubles."""

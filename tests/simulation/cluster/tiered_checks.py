@@ -19,6 +19,7 @@ from ottla.storage.remote.inventory import delete_orphans, take_inventory, verif
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
 from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from ottla.storage.remote.store_identity import NAME
 from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster.consumers import batches_in
 from tests.simulation.cluster.settled import assignments, decoded_topic, not_deleted
@@ -166,7 +167,7 @@ class TieredChecks:
             for key in storage.keys.of(each)
         }
         for each in storage.store.list(""):
-            if each.key not in live:
+            if each.key not in live and not each.key.startswith(f"{storage.keys.prefix}{NAME}"):
                 self.world.complain(f"{each.key} stays in the store")
         self.world.note(
             f"{len(segments)} remote segments, {len(inventory.orphans)} orphans, "

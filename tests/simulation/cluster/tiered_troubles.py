@@ -20,6 +20,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.remote.object_keys import main_path
+from ottla.storage.remote.store_identity import NAME
 from tests.simulation.cluster.admin import REQUEST_MS, TOPIC_RESOURCE
 from tests.simulation.cluster.consumers import CONTROL, TRANSACTIONAL, TailReader
 from tests.simulation.cluster.remote_store import Step, StoreFaults, Trap
@@ -70,7 +71,10 @@ class TieredTroubles:
         *("recreated", "recreated", "switch", "local_retention", "remote_retention"),
     )
     # The newer ones, which are not in the mix of older seeds.
-    later_kinds = ("lost_epochs", "producers_moved", "deleted_while_read")
+    later_kinds = (
+        *("lost_epochs", "producers_moved", "deleted_while_read"),
+        *("store_unmounted", "disabled"),
+    )
 
     def __init__(self, world: World, tiered: Tiered, troubles: Troubles) -> None:
         self.world = world
@@ -79,6 +83,7 @@ class TieredTroubles:
         self.troubles = troubles
         self.admin = troubles.admin
         self.random = Random(f"tiered troubles {world.seed}")
+        self.keys = tiered.own_storage().keys
 
     async def _with(self, faults: StoreFaults) -> None:
         self.store.faults = faults
@@ -104,6 +109,41 @@ class TieredTroubles:
 
     async def store_away(self, _node: Node) -> None:
         await self._with(StoreFaults(is_away=True))
+
+    async def store_unmounted(self, node: Node) -> None:
+        """The file system of the store is not there: all brokers see an empty store. A topic is
+        deleted meanwhile, and retention has work. What counts as deleted has to be."""
+        if not any(NAME in key for key in self.store.objects):
+            return  # it has not been used: another one is as good
+        known = {each.segment_id for each in self.tiered.metadata.listed.segments()}
+        mounted, self.store.objects = self.store.objects, {}
+        await self.remote_retention(node)
+        await self.recreate()
+        if self.random.random() < 0.3:
+            node.kill()
+            node.start()
+        await asyncio.sleep(self.random.uniform(2, 12))
+        # What stays there is on the disk below the mount point, and was not copied.
+        self.store.objects = mounted
+        known -= {each.segment_id for each in self.tiered.metadata.listed.segments()}
+        for key in mounted:
+            parsed = self.keys.parse(key)
+            if parsed is not None and any(each.id == parsed.segment_id for each in known):
+                self.world.complain(f"{key} is in the store, and counts as deleted")
+
+    async def disabled(self, node: Node) -> None:
+        """Tiered storage of a topic is disabled for a while, and brokers start meanwhile."""
+        await self._set("t", "local.retention.bytes", ("1",))
+        await self._until_local_start(node, self.random.randrange(self.world.shape.partitions), 1)
+        await self._set("t", "remote.storage.enable", ("false",))
+        await asyncio.sleep(self.random.uniform(0, 3))
+        for each in list(self.world.nodes.values()):
+            if each.is_up and self.random.random() < 0.5:
+                each.kill()
+                each.start()
+                await asyncio.sleep(self.random.uniform(0, 3))
+        await asyncio.sleep(self.random.uniform(0, 3))
+        await self._enable("t")
 
     async def at_copy(self, _node: Node) -> None:
         """Something happens at a step of a copy."""
@@ -301,11 +341,14 @@ class TieredTroubles:
 
     async def end(self) -> None:
         """All topics have tiered storage, so that what is left in the store is theirs."""
+        await self._enable(SWITCHED_TOPIC)
+
+    async def _enable(self, topic: str) -> None:
         for _ in range(CREATE_ATTEMPTS):
-            if await self._set(SWITCHED_TOPIC, "remote.storage.enable", ("true",)):
+            if await self._set(topic, "remote.storage.enable", ("true",)):
                 return
             await asyncio.sleep(1)
-        self.world.complain(f"the settings of {SWITCHED_TOPIC} cannot be changed")
+        self.world.complain(f"the settings of {topic} cannot be changed")
 
     async def _set(
         self, topic: str, name: str, values: tuple[str, ...], resource: int = TOPIC_RESOURCE

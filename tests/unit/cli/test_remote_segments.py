@@ -13,7 +13,8 @@ from tests.doubles.remote_segments import TOPIC_ID, segment_metadata
 
 FIRST = segment_metadata(100)
 SECOND = segment_metadata(100, start_offset=7, segment_id=UUID(int=1))
-OTHER = segment_metadata(100, topic="other", segment_id=UUID(int=2))
+OTHER_ID = UUID(int=9)
+OTHER = segment_metadata(100, topic="other", segment_id=UUID(int=2), topic_id=OTHER_ID)
 
 
 def update(
@@ -28,7 +29,7 @@ def test_segments_in_order() -> None:
         found.apply(metadata)
     assert found.segments() == [OTHER, SECOND, FIRST]
     assert found.segments(["topic"]) == [SECOND, FIRST]
-    assert found.topic_ids == {TOPIC_ID}
+    assert found.topic_ids == {TOPIC_ID, OTHER_ID}
 
 
 def test_states() -> None:

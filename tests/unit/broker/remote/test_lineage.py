@@ -10,6 +10,7 @@ from ottla.broker.remote.lineage import (
     completed,
     epoch_checkpoint,
     epochs_between,
+    first_hole,
     highest_remote_offset,
     is_complete,
     is_of_history,
@@ -119,3 +120,19 @@ def test_epochs_of_a_log_with_nothing_local() -> None:
     assert not is_complete([], 12)
     assert completed(segments, [], 12, 50) == EPOCHS
     assert completed(segments, [], 12, 51) is None
+
+
+def test_the_first_offsets_that_no_segment_has() -> None:
+    def segment(start: int, end: int) -> RemoteLogSegmentMetadata:
+        segment_id = RemoteLogSegmentId(PARTITION, UUID(int=start))
+        return RemoteLogSegmentMetadata(segment_id, start, end, 1, 1, 2, 3, {0: start})
+
+    both = [segment(0, 9), segment(15, 19)]
+    assert first_hole(both, 0, 20) == (10, 15)
+    assert first_hole(both, 12, 13) == (12, 13)
+    assert first_hole(both, 3, 10) is None
+    assert first_hole(both, 15, 20) is None
+    assert first_hole(both, 15, 21) == (20, 21)
+    assert first_hole([], 5, 5) is None
+    assert first_hole([], 5, 8) == (5, 8)
+    assert first_hole([segment(0, 9), segment(2, 3), segment(5, 12)], 0, 13) is None

@@ -375,3 +375,47 @@ async def test_the_topic_has_to_have_the_configured_partitions(
     topic.count = 2
     await eventually_async(lambda: manager.unavailable is None)
     await manager.shutdown()
+
+
+async def test_a_cluster_without_segments_uses_no_store() -> None:
+    topic = MemoryMetadataTopic()
+    manager = RemoteLogMetadataManager(topic, SETTINGS)
+    with pytest.raises(RemoteMetadataNotReadyError):
+        await manager.is_unused()
+    manager.unavailable = None
+    assert await manager.is_unused()
+    (one, *_), (two, *_) = partitions_of(manager, 0), partitions_of(manager, 1)
+    first, second, third = added(one, 1), added(two, 2), added(two, 3)
+    gone = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+    deleted = RemoteLogSegmentMetadataUpdate(first.segment_id, 5, None, gone, 1)
+    put(topic, 0, first, finished(first), deleted)
+    put(topic, 1, second, finished(second), RemotePartitionDeleteMetadata(two, DELETED, 1, 1))
+    put(topic, 1, third)  # a copy that was begun only
+    assert await manager.is_unused()
+    topic.fail["fetch"] = UNREACHABLE
+    with pytest.raises(RemoteStorageError):
+        await manager.is_unused()
+    topic.leaders[1] = None
+    with pytest.raises(RemoteStorageError, match="has no leader"):
+        await manager.is_unused()
+    topic.leaders.clear()
+    put(topic, 1, finished(third))
+    assert not await manager.is_unused()
+    topic.fail["fetch"] = UNREACHABLE
+    assert not await manager.is_unused()  # it does not read that again
+
+
+async def test_the_newest_copy_of_each_partition_is_evidence() -> None:
+    topic = MemoryMetadataTopic()
+    manager = RemoteLogMetadataManager(topic, SETTINGS)
+    manager.unavailable = None
+    one, two, *_ = partitions_of(manager, 0)
+    manager.assign([one, two])
+    put(topic, 0, added(one, 1), finished(added(one, 1)), added(two, 2))
+    while await read_once(manager):
+        pass
+    assert [each.segment_id for each in manager.copied_segments(5)] == [added(one, 1).segment_id]
+    put(topic, 0, finished(added(two, 2)))
+    while await read_once(manager):
+        pass
+    assert len(manager.copied_segments(1)) == 1

@@ -151,15 +151,46 @@ async def test_a_log_start_inside_a_remote_segment_that_was_lost_comes_back(
     scene.expire_locally()
     copied = set(scene.storage.objects)
     assert scene.log.leader_epochs.entries == [(0, 3)]
-    scene.log.offsets.log_start_offset = 0
+    scene.log.offsets.log_start_offset = 2
     if epochs_are_lost:
         scene.log.leader_epochs.replace([(0, 6)])
     await scene.tasks().expire()
-    assert scene.log.log_start_offset == 2  # the first segment that is left
     await scene.tasks().copy()
     assert scene.log.log_start_offset == 3
     assert scene.log.leader_epochs.entries == [(0, 3)]
     assert copied <= set(scene.storage.objects)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+async def test_what_the_metadata_do_not_have_is_skipped_only_if_it_cannot_be_there(
+    scene: Scene, is_enabled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`__remote_log_metadata` was created again, by hand, or its first records are gone."""
+    scene.append(4)
+    await scene.copy()
+    scene.expire_locally()
+    scene.append(2)
+    for values in scene.topic.values.values():
+        values.clear()
+    await scene.restart()
+    config = scene.log.config.replace(remote_storage_enable=is_enabled, has_remote_storage=True)
+    scene.log.update_config(config)
+    tasks = scene.tasks()
+    objects = dict(scene.storage.objects)
+    await tasks.expire()
+    await tasks.copy()  # the metadata have later segments then
+    await tasks.expire()
+    assert objects.items() <= scene.storage.objects.items()
+    if is_enabled:
+        assert scene.log.log_start_offset == 0
+        assert "t-0: offsets 0 to 5 are neither on the local disk nor in" in caplog.text
+        assert scene.problems.count("expiration") == 1
+        scene.log.delete_records_before(6)  # as the line says
+        await tasks.expire()
+        assert scene.problems.count("expiration") == 0
+    else:
+        assert scene.log.log_start_offset == 6
+        assert "t-0: offsets 0 to 5 are not in remote storage, the log starts at 6" in caplog.text
 
 
 async def test_records_on_the_local_disk_are_not_taken_for_deleted(scene: Scene) -> None:

@@ -104,3 +104,29 @@ async def test_a_stop_lets_a_copy_end(tmp_path: Path) -> None:
     await broker.stop()
     topic = broker.scene.topic
     assert len(topic.values[0]) == 2 * copied(broker)
+
+
+async def test_a_partition_keeps_its_tasks_when_tiered_storage_is_disabled(
+    tmp_path: Path,
+) -> None:
+    """As long as it has records in remote storage only, or the topic names the setting."""
+    broker = TieredBroker(tmp_path)  # whose tasks do not run
+    manager, replica, log = broker.manager, broker.replica, broker.scene.log
+    manager.on_leadership([replica], [])
+    log.update_config(log.config.replace(remote_storage_enable=False))
+    assert manager.partition(log) is None
+    manager._names_remote_storage = {"t"}.__contains__
+    assert manager.partition(log) == PARTITION
+    manager._names_remote_storage = set[str]().__contains__
+    manager.settings_changed([replica])
+    assert list(manager.progress()) == []
+    assert manager.follow(replica) == PARTITION  # its leader has some
+    assert [topic for topic, _ in manager.progress()] == ["t"]
+    assert manager.follow(replica) == PARTITION
+    broker.scene.append(2)
+    log.offsets.local_log_start_offset = 2
+    manager.settings_changed([replica])
+    assert [topic for topic, _ in manager.progress()] == ["t"]
+    log.update_config(log.config.replace(cleanup_policy=("compact",)))
+    assert manager.partition(log) == PARTITION
+    await broker.stop()

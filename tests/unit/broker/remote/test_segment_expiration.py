@@ -124,9 +124,18 @@ async def test_what_a_dead_broker_began_to_copy_is_deleted_after_an_hour(
     assert len(scene.storage.objects) == 4
 
 
-async def test_segments_of_epochs_before_the_first_one_are_deleted(scene: TieredPartition) -> None:
-    scene.log.leader_epochs.replace([(2, 0)])  # the log was lost, and another broker leads
-    assert await expire(scene) == 4
+async def test_segments_of_epochs_before_the_first_one_are_deleted_after_their_retention(
+    scene: TieredPartition, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log was lost, and another broker leads: they have the only records that are left."""
+    scene.log.leader_epochs.replace([(2, 0)])
+    assert await expire(scene) == 0
+    assert "4 remote segments up to offset 7 have leader epochs before the first" in caplog.text
+    configure(scene, retention_ms=HOUR_MS)
+    scene.now_ms = NOW_MS + 3 * HOUR_MS + 1
+    assert await expire(scene) == 2
+    scene.now_ms = NOW_MS + 8 * HOUR_MS + 1
+    assert await expire(scene) == 2
     assert scene.storage.objects == {}
     assert scene.log.log_start_offset == 0
 

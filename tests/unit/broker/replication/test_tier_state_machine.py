@@ -60,6 +60,7 @@ class Scene:
         self.replicas = Replicas(remote_storage_enable=True)
         self.follower: Partition = self.replicas.follow(2)
         self.truncated: list[Log] = []
+        self.has_topic_id = True
         self.machine = TierStateMachine(
             self,
             cast(LeaderEndpoint, self.leader),
@@ -67,8 +68,8 @@ class Scene:
             FollowerTruncation(self.truncated.append, at_once),
         )
 
-    def partition(self, log: Log) -> TopicIdPartition | None:
-        return PARTITION if log.config.remote_storage_enable else None
+    def follow(self, replica: Partition) -> TopicIdPartition | None:
+        return PARTITION if self.has_topic_id else None
 
     @property
     def log(self) -> Log:
@@ -117,7 +118,7 @@ async def test_epochs_and_producers_of_the_remote_segments(scene: Scene) -> None
 
 
 @pytest.mark.parametrize(
-    "damage", ["store", "lost", "epochs", "snapshot", "metadata", "leader", "disabled"]
+    "damage", ["store", "lost", "epochs", "snapshot", "metadata", "leader", "no topic id"]
 )
 async def test_an_error_leaves_the_log_as_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -151,7 +152,7 @@ async def test_an_error_leaves_the_log_as_it_was(
         error = KafkaError
         scene.leader.error = KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     else:
-        scene.log.update_config(scene.log.config.replace(remote_storage_enable=False))
+        scene.has_topic_id = False
     with pytest.raises(error):
         await scene.machine.start(scene.follower, 0)
     assert scene.log.log_end_offset == 2

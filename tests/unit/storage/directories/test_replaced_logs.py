@@ -350,6 +350,26 @@ def test_records_that_were_deleted_before_a_move_stay_deleted_after_a_crash() ->
     assert (moved.log_directory.path, moved.log_start_offset) == ("/b", 3)
 
 
+def test_records_in_remote_storage_stay_when_a_log_is_moved_after_a_start() -> None:
+    """There is no checkpoint of a log that is being moved, and tiered storage is disabled now."""
+    fs = MemoryFileSystem()
+    settings: dict[str, object] = {"has_remote_storage": True}
+    manager = manager_on(fs, ("/a", "/b"), **settings)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    log.truncate_fully_and_start_at(5, 2)
+    append(log, 5)
+    manager.create_future("t", 0, "/b", NOW_MS).truncate_fully_and_start_at(5, 2)
+    manager.shutdown(NOW_MS)
+    manager = manager_on(fs.after_kill(), ("/a", "/b"), **settings)
+    future = manager.get_future("t", 0)
+    assert future is not None
+    for batch in the_log(manager).batches(5):
+        future.append_as_follower(bytearray(batch), now_ms=NOW_MS)
+    future.flush()
+    moved = manager.replace_current_with_future("t", 0, NOW_MS)
+    assert (moved.log_start_offset, moved.local_log_start_offset) == (2, 5)
+
+
 def test_a_move_ends_if_the_log_start_finds_no_space() -> None:
     fs = MemoryFileSystem()
     manager = manager_on(fs, ("/a", "/b"))

@@ -82,7 +82,27 @@ def test_records_below_the_log_start_are_deleted_also_if_they_are_not_copied() -
     log = filled(local_retention_ms=-1)
     log.delete_records_before(7)
     assert (log.log_start_offset, log.local_log_start_offset) == (7, 7)
-    assert run_at_once(log.delete_old_segments(NOW_MS)) == 3
+    # After a crash they would be looked for in remote storage.
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 0
+    log.offsets.durable_log_start = 5
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 2
+    log.offsets.durable_log_start = 7
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 1
+
+
+def test_records_in_remote_storage_stay_in_the_log_when_it_is_disabled() -> None:
+    log = filled(local_retention_ms=HOUR)
+    log.offsets.highest_remote_offset = 7
+    run_at_once(log.delete_old_segments(LATER))
+    first = log.segments.first.base_offset
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, first)
+    log.update_config(log.config.replace(remote_storage_enable=False))
+    log.offsets.advance_local_log_start(first + 2)
+    assert run_at_once(log.delete_old_segments(NOW_MS)) == 1
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, first + 2)
+    log.update_config(log.config.replace(retention_ms=1))
+    assert run_at_once(log.delete_old_segments(LATER)) > 0
+    assert log.log_start_offset == log.segments.first.base_offset
 
 
 def test_without_copies_the_log_start_advances() -> None:

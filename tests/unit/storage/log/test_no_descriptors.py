@@ -42,7 +42,9 @@ def filled(fs: MemoryFileSystem, **settings: object) -> tuple[LogManager, Log]:
     append(log, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
     end_transaction(log, 8, committed=False)
     log.append(batch_of(2), leader_epoch=3, now_ms=NOW_MS)
-    append(log, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    begun = batch_of(1, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    log.append(begun, leader_epoch=3, now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
     return manager, log
 
 

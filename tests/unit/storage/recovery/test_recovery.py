@@ -366,3 +366,19 @@ def test_a_log_that_is_loaded_leaves_its_flushes_to_the_broker() -> None:
     assert loaded is not None
     append(loaded)
     assert requested == [loaded.flusher]
+
+
+def test_records_that_are_back_after_a_crash_have_their_leader_epochs() -> None:
+    """DeleteRecords truncates the epochs at once, and the log start is in its checkpoint later."""
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    for epoch in (1, 3):
+        log.append(batch_of(plain(4, NOW_MS)), leader_epoch=epoch, now_ms=NOW_MS)
+    log.update_high_watermark(8)
+    before = log.leader_epochs.entries
+    log.delete_records_before(8)
+    assert log.leader_epochs.entries == [(3, 8)]
+    again = reopened(fs)
+    assert again.log_start_offset == 0
+    assert again.leader_epochs.entries == before == [(1, 0), (3, 4)]
+    assert reopened(fs).leader_epochs.entries == before
