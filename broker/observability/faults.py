@@ -61,10 +61,11 @@ def directory_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
         if each.append_error is None:
             continue
         fix = (
-            "replace or repair the disk, then restart the broker"
+            "repair the disk (mount it read-write if it is read-only) or replace it, then restart "
+            "the broker"
             if each.is_offline
-            else "free disk space (delete topics, shorten retention.ms) or enlarge the disk; no "
-            "restart is needed"
+            else "free disk space (delete topics, shorten retention.ms), enlarge the disk or raise "
+            "its quota; no restart is needed"
         )
         found.append(
             Fault(

@@ -18,6 +18,7 @@ from ottla.broker.cluster.identity import StartError
 from ottla.broker.config.errors import ConfigError, raise_all
 from ottla.broker.config.sasl import enabled_mechanisms
 from ottla.broker.net.listener import ListenError, SocketSettings, bind
+from ottla.storage.files.log_directory import PROBE_FILE
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -36,7 +37,6 @@ _OURS = re.compile(
     r"meta\.properties|\.lock|\.kafka_cleanshutdown|.*-checkpoint|ottla-znodes\.db.*"
     r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
 )
-_SPACE_FILE = ".ottla-space-check"
 
 
 class DirectoryUnwritable(StartError):
@@ -181,7 +181,7 @@ def check_space(directories: Sequence[LogDirectory]) -> None:
 def _lacks_space(directory: LogDirectory) -> bool:
     if directory.is_offline:
         return os.strerror(errno.ENOSPC) in directory.append_error_reason
-    path = os.path.join(directory.path, _SPACE_FILE)
+    path = os.path.join(directory.path, PROBE_FILE)
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
         try:

@@ -230,7 +230,8 @@ class TreeFile:
             self.commit([], [], tree.zxid + ZXID_BLOCK)
         except (sqlite3.Error, OSError, FileMoved) as error:
             found = self.problem_of(error)
-            raise StoreError(self.path, f"{found.problem}; {found.fix}") from None
+            fix = found.fix.partition(";")[0]  # the rest is about a broker that runs
+            raise StoreError(self.path, f"{found.problem}; {fix}") from None
 
     def _add_columns(self) -> None:
         present = {row[1] for row in self.connection.execute("PRAGMA table_info(znodes)")}
