@@ -6,7 +6,8 @@ survives ``kill -9``, and with ``synchronous="FULL"`` a power failure.
 
 A commit that fails is repeated at once on a file that is opened anew. If that fails, too, the
 writers get ConnectionLost, which says that a change may or may not be applied: it stays in memory,
-and the owner of the commits decides whether it is written later (``TreeCommits.retry``).
+and the owner of the commits decides whether it is written later (``TreeCommits.retry``). A server
+that ends with the first failure, as ZooKeeper does, repeats only what a deleted file needs.
 
 Transaction ids have to increase across restarts (the broker epoch is one of them): the file has an
 upper bound that is raised a block at a time, and a restart continues from that bound.
@@ -394,13 +395,15 @@ class TreeCommits:
         sessions: Sequence[StoredSession] = (),
         *,
         commit_seconds: float = COMMIT_SECONDS,
+        repeats: bool = True,
     ) -> None:
         """``file`` has the bound of transaction ids from ``TreeFile.reserve_zxids``; ``sessions``
-        are those in the file."""
+        are those in the file. ``repeats``: whether a commit that fails is repeated at once."""
         self.tree = tree
         self.file = file
         self.problem: WriteProblem | None = None
         self._commit_seconds = commit_seconds
+        self._repeats = repeats
         self._loop = asyncio.get_running_loop()
         self._waiters: list[asyncio.Future[None]] = []
         self._writers: list[asyncio.Future[None]] = []  # of the call in progress
@@ -546,7 +549,8 @@ class TreeCommits:
 
     def _failed(self, error: BaseException) -> None:
         """At first the file is opened again at once: an error may be one of a moment."""
-        if self.problem is None and not self._is_repeated:
+        repeats = self._repeats or isinstance(error, FileMoved)
+        if repeats and self.problem is None and not self._is_repeated:
             self._is_repeated = True
             self._run(self.file.reopen, self._reopened, error)
         else:
