@@ -80,8 +80,12 @@ OPEN_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 """For each of the last commit and the close; a process that stops must not wait for a disk."""
 
-# How many files that took the place of this one are kept beside it.
-_MAX_SET_ASIDE = 1000
+# How many files that took the place of this one are kept beside it: more come from a program that
+# does so again and again.
+_MAX_KEPT = 10
+# A file system on which only the time of the file is another one so often changes it by itself, as
+# the server of a network file system may.
+_MAX_TIME_CHANGES = 3
 
 
 def _restrict(path: str) -> None:
@@ -129,7 +133,10 @@ class TreeFile:
         self.path = path
         self.synchronous = synchronous
         self._seen: tuple[_Seen | None, _Seen | None] | None = None
-        self._must_write_all = False
+        self._kept: tuple[_Seen | None, _Seen | None] | None = None
+        self._must_write_all = self._is_damaged = False
+        self._trusts_times = True
+        self._time_changes = 0
         try:
             self._open()
         except sqlite3.Error as error:
@@ -166,59 +173,99 @@ class TreeFile:
 
     def is_in_place(self) -> bool:
         """Whether nobody else has deleted, replaced or changed the file or its journal."""
-        return self._look() == self._seen
+        now = self._look()
+        return now == self._seen or (
+            not self._trusts_times and _without_times(now) == _without_times(self._seen)
+        )
 
     def reopen(self, failure: BaseException | None = None) -> bool:
         """Opens the file again after a failure; returns whether all znodes have to be written.
 
-        That is so when the file or its journal was deleted, replaced, changed by others or damaged.
-        What is there then is kept under another name: a copy that somebody put there may be the
-        only one. Raises sqlite3.Error or OSError, and can be called again then.
+        That is so when the file or its journal was deleted, replaced, changed by others or damaged:
+        the commit of all then puts a new file in its place. Raises sqlite3.Error or OSError, and
+        can be called again then.
         """
-        is_damaged = _is_damage(failure)
-        if self._seen is not None and (is_damaged or not self.is_in_place()):
-            self._set_aside(is_damaged)
-            self._must_write_all = True
-            self._seen = None
-        self._close_connection()
-        self._open()
+        if not self._must_write_all:
+            self._is_damaged = _is_damage(failure)
+            self._must_write_all = self._is_damaged or not self.is_in_place()
+        if not self._must_write_all:
+            self._close_connection()
+            self._open()
         return self._must_write_all
 
-    def _set_aside(self, is_damaged: bool) -> None:
-        assert self._seen is not None
-        paths = (self.path, f"{self.path}-wal")
-        found = dict(zip(paths, zip(self._seen, self._look(), strict=True), strict=True))
-        changed = [
-            path
-            for path, (ours, now) in found.items()
-            if now is not None and (is_damaged or now != ours)
-        ]
-        name = next(
-            name
-            for number in range(_MAX_SET_ASIDE)
-            if not os.path.lexists(name := f"{self.path}.replaced-{number}")
-            and not os.path.lexists(f"{name}-wal")
-        )
-        for path in changed:
-            ours, now = found[path]
-            target = name + path[len(self.path) :]
-            if ours is not None and now is not None and now.inode == ours.inode:
-                shutil.copyfile(path, target)  # the close below writes into it
-                os.chmod(target, FILE_MODE)
-            else:
-                os.rename(path, target)
-        # It deletes the journal by its name.
-        self.connection.close()
-        for path in paths:
+    def _replace(self, rows: list[Row], zxid_bound: int, sessions: Sequence[StoredSession]) -> None:
+        """A new file in the place of the old one; at each moment there is one of the two."""
+        new = f"{self.path}.new"
+        for path in (new, f"{new}-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(path)
+        _restrict(new)
+        connection = sqlite3.connect(new, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.executescript(_SCHEMA)
+            with connection:
+                _fill(connection, rows, [], zxid_bound, sessions, ())
+        finally:
+            connection.close()
+        self._keep_others()
+        # This moves our journal into our file, and deletes what has the name of the journal. A
+        # journal beside another file than its own would damage that.
+        self.connection.close()
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self.path}-wal")
+        self._kept = self._look()
+        os.replace(new, self.path)
+        _sync_directory(os.path.dirname(self.path))
+        self._open()
+        self._must_write_all = self._is_damaged = False
+
+    def _keep_others(self) -> None:
+        """Under another name: a copy that somebody put there may be the only one."""
+        found = self._look()
+        if found == self._kept:
+            return  # by an attempt that failed later
+        assert self._seen is not None
+        paths = (self.path, f"{self.path}-wal")
+        changed = [
+            (path, ours is not None and now.inode == ours.inode)
+            for path, ours, now in zip(paths, self._seen, found, strict=True)
+            if now is not None and (self._is_damaged or now != ours)
+        ]
+        name = self._free_name() if changed else ""
+        for path, is_ours in changed:
+            target = name + path[len(self.path) :]
+            try:
+                if is_ours:
+                    shutil.copyfile(path, target)  # the close of the connection changes it
+                    os.chmod(target, FILE_MODE)
+                else:
+                    os.link(path, target)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(target)
+                raise
+        self._kept = found
+        if not self._is_damaged and _without_times(found) == _without_times(self._seen):
+            self._time_changes += 1
+            self._trusts_times = self._time_changes < _MAX_TIME_CHANGES
         logger.warning(
             "The znode file %s was %s while in use, writing it again from memory%s",
             self.path,
-            "damaged" if is_damaged else "replaced or changed" if changed else "deleted",
+            "damaged" if self._is_damaged else "replaced or changed" if changed else "deleted",
             f": the other file is kept as {name}; to restore a copy, stop the broker first"
             if changed
             else "",
+        )
+
+    def _free_name(self) -> str:
+        for number in range(_MAX_KEPT):
+            name = f"{self.path}.replaced-{number}"
+            if not os.path.lexists(name) and not os.path.lexists(f"{name}-wal"):
+                return name
+        raise FileMoved(
+            f"another program replaces or changes it, and {_MAX_KEPT} files {self.path}.replaced-* "
+            "are kept; end that program, and move these files away"
         )
 
     def problem_of(self, error: BaseException) -> WriteProblem:
@@ -281,16 +328,19 @@ class TreeFile:
         ended: Sequence[tuple[int]] = (),
         is_all: bool = False,
     ) -> None:
-        """Writes one transaction, which is durable on return; ``is_all``: nothing else is kept.
+        """Writes one transaction, which is durable on return; ``is_all``: to a new file.
 
         Raises sqlite3.Error, OSError or FileMoved; the transaction may have been written all the
         same.
         """
+        if is_all:
+            self._replace(rows, zxid_bound, opened)
+            return
         if not self.is_in_place():
             raise FileMoved(f"{self.path} was deleted, replaced or changed by another program")
         before = self._seen
         try:
-            self._write(rows, removed, zxid_bound, opened, ended, is_all)
+            self._write(rows, removed, zxid_bound, opened, ended)
         finally:
             # What a failed write has left is ours, too.
             now = self._look()
@@ -301,7 +351,6 @@ class TreeFile:
         if os.stat(f"{self.path}-wal").st_size > LONGEST_JOURNAL_BYTES:
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._seen = self._look()
-        self._must_write_all = False
 
     def _write(
         self,
@@ -310,30 +359,42 @@ class TreeFile:
         zxid_bound: int,
         opened: Sequence[StoredSession],
         ended: Sequence[tuple[int]],
-        is_all: bool,
     ) -> None:
         with self.connection:
-            if is_all:
-                self.connection.execute("DELETE FROM znodes")
-                self.connection.execute("DELETE FROM sessions")
-            if removed:
-                self.connection.executemany("DELETE FROM znodes WHERE path=?", removed)
-            if rows:
-                self.connection.executemany(_UPSERT, rows)
-            if zxid_bound:
-                self.connection.execute(
-                    "INSERT OR REPLACE INTO bounds VALUES ('zxid', ?)", (zxid_bound,)
-                )
-            if opened:
-                self.connection.executemany(
-                    "INSERT OR REPLACE INTO sessions (id, password, timeout_ms) VALUES (?,?,?)",
-                    opened,
-                )
-            if ended:
-                self.connection.executemany("DELETE FROM sessions WHERE id=?", ended)
+            _fill(self.connection, rows, removed, zxid_bound, opened, ended)
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _fill(
+    connection: sqlite3.Connection,
+    rows: list[Row],
+    removed: list[tuple[str]],
+    zxid_bound: int,
+    opened: Sequence[StoredSession],
+    ended: Sequence[tuple[int]],
+) -> None:
+    if removed:
+        connection.executemany("DELETE FROM znodes WHERE path=?", removed)
+    if rows:
+        connection.executemany(_UPSERT, rows)
+    if zxid_bound:
+        connection.execute("INSERT OR REPLACE INTO bounds VALUES ('zxid', ?)", (zxid_bound,))
+    if opened:
+        connection.executemany(
+            "INSERT OR REPLACE INTO sessions (id, password, timeout_ms) VALUES (?,?,?)", opened
+        )
+    if ended:
+        connection.executemany("DELETE FROM sessions WHERE id=?", ended)
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Worker:
@@ -703,6 +764,10 @@ def _seen(path: str) -> _Seen | None:
 
 def _inodes(seen: "tuple[_Seen | None, ...] | None") -> list[tuple[int, int] | None]:
     return [None if each is None else each[:2] for each in seen or ()]
+
+
+def _without_times(seen: "tuple[_Seen | None, ...] | None") -> list[tuple[int, ...] | None]:
+    return [None if each is None else each[:3] for each in seen or ()]
 
 
 def _is_damage(error: BaseException | None) -> bool:

@@ -403,6 +403,78 @@ async def test_a_file_that_others_delete_or_replace_is_written_again(
     await again.close()
 
 
+async def test_a_new_file_takes_the_place_of_another_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without space for it the old one stays, and is kept once."""
+    monkeypatch.setattr(embedded_store, "RETRY_SECONDS", 0.01)
+    path = tmp_path / "znodes.db"
+    store = EmbeddedStore(str(path))
+    await store.connect()
+    await store.create("/a", b"1")
+    os.utime(path, (1, 1))
+    attempts: list[object] = []
+
+    def fail(*arguments: object, **_: object) -> None:
+        attempts.append(arguments)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for function in ("shutil.copyfile", "os.replace", "sqlite3.connect"):
+        attempts.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(function, fail)
+            with pytest.raises(ConnectionLost, match="No space left"):
+                await store.create(f"/{function}", b"2")
+            await until(lambda: len(attempts) > 3)
+            found = await asyncio.to_thread(path.read_bytes)
+            assert found.startswith(b"SQLite format 3")
+        await until(lambda: is_writable(store))
+        os.utime(path, (2, 2))
+    await store.create("/b", b"3")
+    kept = [name for name in os.listdir(tmp_path) if "replaced" in name]
+    assert len(kept) == 3, kept
+    assert not [name for name in os.listdir(tmp_path) if ".new" in name]
+    assert await stored(path, "/a", "/b", "/os.replace") == [b"1", b"3", b"2"]
+    await store.close()
+
+
+async def test_a_file_system_that_changes_times_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_store, "VERIFY_SECONDS", 3600.0)
+    path = tmp_path / "znodes.db"
+    store = EmbeddedStore(str(path))
+    await store.connect()
+    for number in range(20):
+        os.utime(path, (number, number))
+        await store.create(f"/{number}", b"1")
+    kept = [name for name in os.listdir(tmp_path) if "replaced" in name]
+    assert len(kept) == tree_file._MAX_TIME_CHANGES
+    names = [f"/{number}" for number in range(20)]
+    assert await stored(path, *names) == [b"1"] * 20
+    await store.close()
+
+
+async def test_a_program_that_replaces_the_file_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_store, "RETRY_SECONDS", 0.01)
+    path = tmp_path / "znodes.db"
+    store = EmbeddedStore(str(path))
+    await store.connect()
+    for number in range(tree_file._MAX_KEPT):
+        replace(path)
+        await store.create(f"/{number}", b"1")
+    replace(path)
+    with pytest.raises(ConnectionLost, match="another program replaces or changes it"):
+        await store.create("/a", b"2")
+    for number in range(tree_file._MAX_KEPT):
+        (tmp_path / f"znodes.db.replaced-{number}").unlink()
+    await until(lambda: is_writable(store))
+    assert await stored(path, "/a", "/0") == [b"2", b"1"]
+    await store.close()
+
+
 async def test_damage_that_sqlite_finds_is_written_again(
     store: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
