@@ -292,24 +292,31 @@ class TreeFile:
         others are removed with the next commit. Raises StoreError."""
         try:
             self._load(tree)
-        except sqlite3.DatabaseError as error:
-            raise StoreError(self.path, f"{self.path} cannot be read: {error}") from None
+        except (sqlite3.DatabaseError, _DamagedRow) as error:
+            raise StoreError(self.path, _is_damaged(self.path, str(error))) from None
 
     def _load(self, tree: EmbeddedTree) -> None:
         bound = self.connection.execute("SELECT value FROM bounds WHERE name='zxid'").fetchone()
+        if bound and not isinstance(bound[0], int):
+            raise _DamagedRow("the bound of transaction ids is damaged")
         tree.zxid = bound[0] if bound else 0
         for row in self.connection.execute(f"SELECT {_COLUMNS} FROM znodes ORDER BY path"):
             path, owner = row[0], row[9]
             if owner and owner not in tree.sessions:
                 tree.dirty[path] = None
                 continue
+            if not _is_row(row):
+                raise _DamagedRow(f"the row of the znode {path!r} is damaged")
             tree.nodes[path] = _node_of(row, tree.nodes.get(path))
             if owner:
                 tree.sessions[owner].add(path)
         for path in tree.nodes:
             if path != "/":
                 cut = path.rfind("/")
-                tree.nodes[path[:cut] or "/"].children.add(path[cut + 1 :])
+                parent = tree.nodes.get(path[:cut] or "/")
+                if parent is None or cut < 0 or cut == len(path) - 1:
+                    raise _DamagedRow(f"the znode {path!r} has no parent")
+                parent.children.add(path[cut + 1 :])
 
     def sessions(self) -> list[StoredSession]:
         """The sessions that were open when the file was written last. Raises StoreError."""
@@ -776,20 +783,30 @@ def _is_damage(error: BaseException | None) -> bool:
 
 
 def _cannot_be_opened(path: str, error: sqlite3.Error) -> str:
-    if "locked" in str(error):
+    text = str(error)
+    if "locked" in text:
         return (
             f"{path} is in use by another broker process, or by a program such as sqlite3; stop "
             "that one first"
         )
     if not isinstance(error, sqlite3.OperationalError):
-        return f"{path} is not a readable znode file: {error}"
+        return _is_damaged(path, text)
     system = _system_error(f"{path}-check")
+    if system is None and "I/O" not in text and "unable to open" not in text:
+        return _is_damaged(path, text)
     found = _write_problem(path, error, system)
     if system is None or system.errno not in _FIXES_BY_NUMBER:
         fix = "the first directory of log.dirs must exist and be writable"
     else:
         fix = found.fix.partition(";")[0]
     return f"{path} cannot be opened: {found.problem.partition(' cannot be written: ')[2]}; {fix}"
+
+
+def _is_damaged(path: str, text: str) -> str:
+    return (
+        f"{path} is not a readable znode file: {text}; keep a copy, and restore it from a backup or"
+        f" with `sqlite3 {path} .recover`"
+    )
 
 
 def _row_of(path: str, node: Node) -> Row:
@@ -807,6 +824,26 @@ def _row_of(path: str, node: Node) -> Row:
         None if node.acl is None else json.dumps(node.acl),
         node.acl_version,
         int(node.data is NULL_DATA),
+    )
+
+
+class _DamagedRow(Exception):
+    """SQLite could read it, and it cannot be right."""
+
+
+def _is_row(row: tuple[object, ...]) -> bool:
+    """Whether the columns have the types of `Row`, which SQLite does not check."""
+    path, data, *numbers, acl, acl_version, null_data = row
+    if acl is not None:
+        try:
+            isinstance(acl, str) and [Acl(*entry) for entry in json.loads(acl)]
+        except (ValueError, TypeError):
+            return False
+    return (
+        isinstance(path, str)
+        and isinstance(data, bytes)
+        and isinstance(acl, str | None)
+        and all(isinstance(each, int) for each in (*numbers, acl_version, null_data))
     )
 
 
