@@ -17,6 +17,7 @@ from ottla.broker.config.exit_codes import exit_code
 from ottla.broker.config.sources import IGNORE_VARIABLE
 from ottla.broker.observability.logs import LineFormatter, configure_logging
 from ottla.broker.runtime.event_loop import new_event_loop
+from ottla.broker.runtime.tasks import abandoned_threads
 
 if TYPE_CHECKING:
     from ottla.broker.security.sasl.scram_admin import NewUser
@@ -167,7 +168,16 @@ def _allow_many_files() -> None:
 def _run(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(config, lines, new_users))
+        code = runner.run(_serve(config, lines, new_users))
+    abandoned = abandoned_threads()
+    if abandoned:
+        # The data is closed. The interpreter would wait for these threads as long as they hang.
+        logger.warning("ending although %d threads still wait: %s", len(abandoned), abandoned[0])
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:

@@ -97,6 +97,7 @@ class Lifecycle:
         self._retry: Cancellable | None = None
         self._resends: set[int] = set()  # brokers that get the full state after a delay
         self._takeover_failed = False  # set until the takeover is complete
+        self._last_failure = ""  # logged once, while it repeats itself
         self._registered = True  # the broker registers before it starts the controller
         self._handlers: Mapping[type, Handler] = self._table()
 
@@ -346,6 +347,7 @@ class Lifecycle:
             self._on_store_failure("the controller failover failed")
             return
         self._takeover_failed = False
+        self._last_failure = ""
         if self.components.settings.auto_leader_rebalance_enable:
             self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 
@@ -391,7 +393,9 @@ class Lifecycle:
     def _on_store_failure(self, reason: str) -> None:
         """The context may differ from the znode tree: resigns at once, and participates in the
         next election after RETRY_DELAY_MS."""
-        logger.warning("The znode store failed: %s", reason)
+        if reason != self._last_failure:
+            logger.warning("The znode store failed: %s", reason)
+        self._last_failure = reason
         if self.is_active:
             logger.warning("Resigning; the controller state is read again after the next election")
             self._resign(election.NO_CONTROLLER)

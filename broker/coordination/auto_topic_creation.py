@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.requests.error_map import error_code
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
 from ottla.protocol.errors import ErrorCode, error_name
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.topics")
 
-# How long FindCoordinator waits for an internal topic before it returns a retriable error.
+# How long the creation of an internal topic may take before its user gets a retriable error.
 _WAIT_MS = 10_000
 
-# How long a response waits for the outcome of a creation, to name its error. The client of a topic
-# whose creation takes longer retries.
+# How long after the begin of a creation responses wait for its outcome, to name its error. The
+# clients of a topic whose creation takes longer retry, and none of them waits then.
 _OUTCOME_SECONDS = 1.0
 
 # What the client of a topic waits for: the topic is there, or a retry may create it.
@@ -45,6 +46,12 @@ _NOT_YET = frozenset(
 CreateTopics = Callable[[list[NewTopic]], Coroutine[Any, Any, dict[str, int]]]
 
 
+class _Creation(NamedTuple):
+    task: asyncio.Task[dict[str, int]]
+    began: float
+    """On the clock of the loop."""
+
+
 class AutoTopicCreation:
     """Creates missing topics in the background. Loop only."""
 
@@ -54,7 +61,7 @@ class AutoTopicCreation:
         self._config = config
         self._metadata = metadata
         self._create_topics = create_topics
-        self._in_progress: dict[str, asyncio.Task[dict[str, int]]] = {}
+        self._in_progress: dict[str, _Creation] = {}
         self._reduced_factor_logged: set[str] = set()
 
     async def create(self, names: list[str]) -> dict[str, int]:
@@ -65,11 +72,14 @@ class AutoTopicCreation:
         of another topic.
         """
         codes = self.create_in_background(names)
-        tasks = {name: self._in_progress[name] for name in names if name in self._in_progress}
-        if tasks:
-            await asyncio.wait(set(tasks.values()), timeout=_OUTCOME_SECONDS)
-        for name, task in tasks.items():
-            if task.done() and not task.cancelled() and task.exception() is None:
+        creations = {name: self._in_progress[name] for name in names if name in self._in_progress}
+        if creations:
+            began = max(creation.began for creation in creations.values())
+            left = began + _OUTCOME_SECONDS - asyncio.get_running_loop().time()
+            tasks = {creation.task for creation in creations.values()}
+            await asyncio.wait(tasks, timeout=max(left, 0.0))
+        for name, (task, _) in creations.items():
+            if task.done() and not task.cancelled():
                 code = task.result().get(name, ErrorCode.NONE)
                 if code not in _NOT_YET:
                     codes[name] = code
@@ -92,14 +102,18 @@ class AutoTopicCreation:
             if name not in self._in_progress:
                 to_create.append(topic)
         if to_create:
-            task = spawn(self._create(to_create), name="auto-topic-creation")
-            self._in_progress.update((topic.name, task) for topic in to_create)
+            creation = _Creation(
+                spawn(self._create(to_create), name="auto-topic-creation"),
+                asyncio.get_running_loop().time(),
+            )
+            self._in_progress.update((topic.name, creation) for topic in to_create)
         return codes
 
     async def ensure(self, name: str) -> int:
         """Creates a missing topic, and waits until all its partitions have leaders.
 
-        Returns an error code: INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE on timeout.
+        Returns an error code at once if the topic cannot be created: COORDINATOR_NOT_AVAILABLE if a
+        retry may create it, and after 10 s without leaders.
         """
         if name not in self._metadata.snapshot.topics:
             code = self.create_in_background([name])[name]
@@ -110,25 +124,39 @@ class AutoTopicCreation:
             topic = snapshot.topics.get(name)
             return topic is not None and all(s.leader >= 0 for s in topic.partitions.values())
 
-        in_time = await self._metadata.wait_until(is_led, _WAIT_MS)
-        return ErrorCode.NONE if in_time else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        creation = self._in_progress.get(name)
+        if creation is None:
+            in_time = await self._metadata.wait_until(is_led, _WAIT_MS)
+            return ErrorCode.NONE if in_time else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        led = spawn(self._metadata.wait_until(is_led, _WAIT_MS), name="internal-topic-leaders")
+        try:
+            await asyncio.wait({led, creation.task}, return_when=asyncio.FIRST_COMPLETED)
+            if not led.done():
+                code = creation.task.result().get(name, ErrorCode.NONE)
+                if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    return ErrorCode.COORDINATOR_NOT_AVAILABLE if code in _NOT_YET else code
+            return ErrorCode.NONE if await led else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        finally:
+            led.cancel()
 
     async def _create(self, topics: list[NewTopic]) -> dict[str, int]:
         names = [topic.name for topic in topics]
         try:
             codes = await self._create_topics(topics)
-            for name, code in codes.items():
-                if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    logger.warning(
-                        "Auto topic creation failed for %s with error %s",
-                        name,
-                        error_name(code),
-                        extra={"topic": name},
-                    )
-            return codes
+        except Exception as error:  # the controller has resigned, or its broker does not respond
+            codes = dict.fromkeys(names, error_code(error))
         finally:
             for name in names:
                 del self._in_progress[name]
+        for name, code in codes.items():
+            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                logger.warning(
+                    "Auto topic creation failed for %s with error %s",
+                    name,
+                    error_name(code),
+                    extra={"topic": name},
+                )
+        return codes
 
     def _definition(self, name: str, live: int) -> NewTopic:
         config = self._config

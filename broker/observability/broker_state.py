@@ -24,6 +24,7 @@ from ottla.broker.observability.faults import (
     missing_directory_faults,
     remote_storage_fault,
     set_aside_faults,
+    znode_file_fault,
     zookeeper_fault,
 )
 from ottla.controller.tree.store import SESSION_CONNECTED
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.broker.metrics.traffic import Traffic
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
+    from ottla.controller.tree.tree_file import WriteProblem
 
 _MEBIBYTE = 1 << 20
 _DAY_SECONDS = 86_400
@@ -92,11 +94,21 @@ class BrokerState:
         #: The paths of log directories of the last start that are not there.
         self.missing_directories: Callable[[], Sequence[str]] = lambda: ()
         self._now = now
+        self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
-    def watch(self, store: Sessions) -> None:
-        """Follows the session of a store that is connected."""
+    def watch(
+        self, store: Sessions, write_problem: Callable[[], WriteProblem | None] = lambda: None
+    ) -> None:
+        """Follows the session of a store that is connected. `write_problem` is that of a store
+        with a file of its own."""
         self.zookeeper_connected = True
+        self._write_problem = write_problem
         store.on_session(self._session_changed)
+
+    @property
+    def can_change_tree(self) -> bool:
+        """Whether what has to be written to the znode tree can be written."""
+        return self.zookeeper_connected and self._write_problem() is None
 
     def _session_changed(self, event: str) -> None:
         self.zookeeper_connected = event == SESSION_CONNECTED
@@ -107,9 +119,13 @@ class BrokerState:
         running = self.phase is Phase.RUNNING
         if running and not self.zookeeper_connected:
             found.append(zookeeper_fault())
+        unwritable = self._write_problem()
+        if unwritable is not None:
+            found.append(znode_file_fault(unwritable))
         observed = self.observed
         if observed is not None:
-            if running and observed.controller_id() < 0:
+            # Without a file to write there is no controller, either: that is no fault of its own.
+            if running and observed.controller_id() < 0 and unwritable is None:
                 found.append(controller_fault())
             found += certificate_faults(observed.certificates(), self._now(), observed.listeners)
             found += filter(

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from ottla.broker.metrics.loop_health import Turn
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
+    from ottla.controller.tree.tree_file import WriteProblem
     from ottla.storage.files.log_directory import LogDirectory
 
 FULL = "log-directory-full"
 OFFLINE = "log-directory-offline"
 ZOOKEEPER = "zookeeper-disconnected"
+ZNODE_FILE = "znode-file-unwritable"
 NO_CONTROLLER = "no-controller"
 EXPIRED = "certificate-expired"
 EXPIRING = "certificate-expiring"
@@ -28,7 +30,7 @@ SET_ASIDE = "records-set-aside"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
-    *(OFFLINE, FULL, ZOOKEEPER, NO_CONTROLLER, EXPIRED, EXPIRING),
+    *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
 )
 
@@ -64,10 +66,11 @@ def directory_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
         if each.append_error is None:
             continue
         fix = (
-            "replace or repair the disk, then restart the broker"
+            "repair the disk (mount it read-write if it is read-only) or replace it, then restart "
+            "the broker"
             if each.is_offline
-            else "free disk space (delete topics, shorten retention.ms) or enlarge the disk; no "
-            "restart is needed"
+            else "free disk space (delete topics, shorten retention.ms), enlarge the disk or raise "
+            "its quota; no restart is needed"
         )
         found.append(
             Fault(
@@ -106,6 +109,17 @@ def zookeeper_fault() -> Fault:
         False,
         "ZooKeeper is not connected: topics, settings and leaders do not change until it is",
         "start ZooKeeper, or repair the network between it and this broker (zookeeper.connect)",
+    )
+
+
+def znode_file_fault(found: WriteProblem) -> Fault:
+    """The file of the znode tree, of a broker without ZooKeeper, cannot be written."""
+    return Fault(
+        ZNODE_FILE,
+        "",
+        False,
+        f"{found.problem}: topics, settings and leaders do not change until it can",
+        found.fix,
     )
 
 

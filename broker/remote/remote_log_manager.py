@@ -46,6 +46,12 @@ NOT_TIERED = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 _MAX_KNOWN = 10_000
 # How long a stop waits for a copy that runs: as Kafka's RemoteLogManager.
 _STOP_SECONDS = 10.0
+# And then for the threads of those that were cancelled.
+_THREADS_SECONDS = 2.0
+# A request to the store that takes longer is a fault, although it may still end: the thread that
+# waits for it cannot be interrupted. Reads and deletions take milliseconds, copies a gibibyte.
+_OVERDUE_SECONDS = 30.0
+_COPY_OVERDUE_SECONDS = 300.0
 
 
 class Quotas(Protocol):
@@ -163,6 +169,14 @@ class RemoteLogManager:
             task, name, error = first
             count = self.problems.count(task)
             return f"the {task} task of {name} failed ({count} partitions in all): {error}"
+        for what, pool, limit in (
+            ("read", self.readers, _OVERDUE_SECONDS),
+            ("deletion", self._expirers, _OVERDUE_SECONDS),
+            ("copy", self._copiers, _COPY_OVERDUE_SECONDS),
+        ):
+            seconds = pool.oldest_seconds()
+            if seconds > limit:
+                return f"a {what} has had no response of the store for {seconds:.0f} seconds"
         if self._tasks and self.metadata.unavailable is not None:
             return self.metadata.unavailable
         return None
@@ -205,13 +219,11 @@ class RemoteLogManager:
             )
         await self.metadata.shutdown()
         pools = (self._copiers, self._expirers, self.readers)
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await asyncio.gather(*(pool.close() for pool in pools))
-        except TimeoutError:
+        seconds = _STOP_SECONDS if crash else _THREADS_SECONDS
+        if all(await asyncio.gather(*(pool.close(seconds) for pool in pools))):
+            self.storage.close()
+        else:
             logger.warning("Requests to the remote storage are still running at the stop")
-            return
-        self.storage.close()
 
     def update_quotas(self, config: Quotas) -> None:
         """Takes the rates for copies and reads, which change at run time."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 
-from ottla.controller.tree.store import InvalidPath
+from ottla.broker.runtime.log_limiter import LogLimiter
+from ottla.controller.tree.store import ConnectionLost, InvalidPath, SessionExpired
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.records import errors as records
 from ottla.storage import errors as storage
@@ -37,12 +38,17 @@ _CODES: dict[type[BaseException], int] = {
     storage.CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.SegmentOffsetOverflow: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.InconsistentMetadata: ErrorCode.INCONSISTENT_TOPIC_ID,
+    # Kafka's request waits for ZooKeeper, so its clients time out, and retry as after this code.
+    ConnectionLost: ErrorCode.REQUEST_TIMED_OUT,
+    SessionExpired: ErrorCode.REQUEST_TIMED_OUT,
     # As of Kafka; a client may call a group or a user so.
     InvalidPath: ErrorCode.UNKNOWN_SERVER_ERROR,
     ProtocolError: ErrorCode.INVALID_REQUEST,
     OSError: ErrorCode.KAFKA_STORAGE_ERROR,
     TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
 }
+
+_unwritten = LogLimiter()
 
 
 def error_code(error: BaseException) -> int:
@@ -52,6 +58,8 @@ def error_code(error: BaseException) -> int:
     for cls in type(error).__mro__:
         code = _CODES.get(cls)
         if code is not None:
+            if cls in (ConnectionLost, SessionExpired) and _unwritten.allows(str(error)):
+                logger.warning("A request failed, the client gets REQUEST_TIMED_OUT: %s", error)
             return code
     logger.error(
         "Unexpected %s, the client gets UNKNOWN_SERVER_ERROR: %s",

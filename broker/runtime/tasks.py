@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,6 +97,18 @@ def run_in_threads(jobs: Sequence[Callable[[], None]]) -> None:
         future.result()
 
 
+_abandoned: "list[ThreadPoolExecutor]" = []
+
+
+def abandoned_threads() -> list[str]:
+    """The names of threads that a closed pool has given up and that still run.
+
+    The interpreter would wait for them at its end.
+    """
+    threads = [thread for executor in _abandoned for thread in executor._threads]
+    return [thread.name for thread in threads if thread.is_alive()]
+
+
 class WorkerPoolClosed(RuntimeError):
     """The process is about to end: no more functions are accepted."""
 
@@ -118,11 +131,19 @@ class WorkerPool:
         self._closed = False
         self._lock = threading.Lock()
         self._posted = 0
+        # When `run` was called for what runs or waits for a thread, the earliest first.
+        self._began: dict[ThreadFuture[Any], float] = {}
+        self._closing: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     @property
     def accepted(self) -> int:
         """How many functions run or wait in the queue now."""
         return self._limit - self._free + self._posted
+
+    def oldest_seconds(self) -> float:
+        """For how long the oldest function has run or waited for a thread; 0 without one."""
+        began = next(iter(self._began.values()), None)
+        return 0.0 if began is None else asyncio.get_running_loop().time() - began
 
     def post(self, function: Callable[[], None]) -> None:
         """Run `function` in a worker thread, some time later. Can be called in any thread.
@@ -151,6 +172,14 @@ class WorkerPool:
     def _count_posted_end(self) -> None:
         with self._lock:
             self._posted -= 1
+            closing = self._closing
+        if closing is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                closing[0].call_soon_threadsafe(self._check_idle)
+
+    def _check_idle(self) -> None:
+        if self._closing is not None and not self.accepted:
+            self._closing[1].set()
 
     def _started(self) -> "ThreadPoolExecutor":
         if self._closed:
@@ -177,6 +206,7 @@ class WorkerPool:
         except BaseException:
             self._release()
             raise
+        self._began[future] = loop.time()
         future.add_done_callback(partial(self._finished, loop))
         outcome = asyncio.wrap_future(future, loop=loop)
         del future
@@ -187,19 +217,36 @@ class WorkerPool:
             # keep all that the function had in hand until the garbage collector comes around.
             del outcome
 
-    async def close(self) -> None:
-        """Wait for what was accepted, then end the threads. `run` fails from now on."""
+    async def close(self, timeout_seconds: float | None = None) -> bool:
+        """Wait for what was accepted, then end the threads. `run` fails from now on.
+
+        After the timeout returns False: what waits for a thread is dropped, and what runs goes on
+        (`abandoned_threads`).
+        """
+        loop = asyncio.get_running_loop()
+        idle = asyncio.Event()
         with self._lock:
             self._closed = True
             executor, self._executor = self._executor, None
+            self._closing = loop, idle
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_exception(WorkerPoolClosed(f"worker pool {self._name} is closed"))
-        if executor is not None:
-            loop = asyncio.get_running_loop()
-            # The default executor may wait for threads here without holding up the loop.
-            await loop.run_in_executor(None, executor.shutdown)
+        if executor is None:
+            return True
+        # No thread waits for these threads: it would wait as long as they hang.
+        executor.shutdown(wait=False)
+        self._check_idle()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await idle.wait()
+        except TimeoutError:
+            executor.shutdown(wait=False, cancel_futures=True)
+            _abandoned.append(executor)
+            return False
+        await loop.run_in_executor(None, executor.shutdown)  # they have nothing left to do
+        return True
 
     async def _acquire(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:
@@ -216,13 +263,17 @@ class WorkerPool:
                 self._release()
             raise
 
-    def _finished(self, loop: asyncio.AbstractEventLoop, _: "ThreadFuture[Any]") -> None:
+    def _finished(self, loop: asyncio.AbstractEventLoop, future: "ThreadFuture[Any]") -> None:
         # Runs in the worker thread, or on the loop when a queued function was cancelled.
         try:
-            loop.call_soon_threadsafe(self._release)
+            loop.call_soon_threadsafe(self._ended, future)
         except RuntimeError:
             # The loop is closed: the process is ending and no caller waits for the place.
             self._free += 1
+
+    def _ended(self, future: "ThreadFuture[Any]") -> None:
+        self._began.pop(future, None)
+        self._release()
 
     def _release(self) -> None:
         while self._waiting:
@@ -231,3 +282,4 @@ class WorkerPool:
                 waiter.set_result(None)
                 return
         self._free += 1
+        self._check_idle()

@@ -25,7 +25,7 @@ from ottla.broker.server.start_checks import (
     check_rights,
     check_tiered_topics,
 )
-from ottla.broker.server.znode_store import connect_store, make_root, open_store
+from ottla.broker.server.znode_store import connect_store, make_root, open_store, write_problem
 from ottla.controller.registration import check_advertised_addresses
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode, StoreError
@@ -146,7 +146,7 @@ class BrokerServer:
         store = self._store = open_store(config)
         state.phase = Phase.CONNECTING
         await connect_store(store)
-        state.watch(store)
+        state.watch(store, lambda: write_problem(store))
         broker_id = await check_identity(config, store, logs)
         early = await load_broker_settings(store, config, broker_id)
         check_certificates(config)
@@ -273,7 +273,7 @@ class BrokerServer:
     @property
     def _has_tree(self) -> bool:
         """Whether what needs the znode tree can be done at all."""
-        return self._state is not None and self._state.zookeeper_connected
+        return self._state is not None and self._state.can_change_tree
 
     async def _hand_over(self, parts: BrokerParts) -> None:
         """Without ZooKeeper a controller of this process cannot respond, and another one may not:

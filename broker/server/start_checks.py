@@ -20,6 +20,7 @@ from ottla.broker.config.sasl import enabled_mechanisms
 from ottla.broker.net.listener import ListenError, SocketSettings, bind
 from ottla.storage.directories.same_directory import check_distinct, check_not_a_partition
 from ottla.storage.errors import OverlappingDirectories
+from ottla.storage.files.log_directory import PROBE_FILE
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -40,7 +41,6 @@ _OURS = re.compile(
     r"|ottla-log-dirs\.json"
     r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
 )
-_SPACE_FILE = ".ottla-space-check"
 # Of a store for remote segments that is a directory.
 _STORE_DIRECTORY = "storage.root"
 
@@ -202,7 +202,7 @@ def check_space(directories: Sequence[LogDirectory]) -> None:
 def _lacks_space(directory: LogDirectory) -> bool:
     if directory.is_offline:
         return os.strerror(errno.ENOSPC) in directory.append_error_reason
-    path = os.path.join(directory.path, _SPACE_FILE)
+    path = os.path.join(directory.path, PROBE_FILE)
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
         try:

@@ -16,6 +16,7 @@ from ottla.storage.files.fs import RealFileSystem
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.controller.tree.store import ZnodeStore
+    from ottla.controller.tree.tree_file import WriteProblem
 
 logger = logging.getLogger("ottla.broker")
 
@@ -80,3 +81,8 @@ def open_store(config: BrokerConfig) -> ZnodeStore:
     from ottla.broker.security.zookeeper_login import zookeeper_store
 
     return zookeeper_store(config)
+
+
+def write_problem(store: ZnodeStore) -> WriteProblem | None:
+    """Why the file of a store in the data directory cannot be written; None if it can."""
+    return getattr(store, "write_problem", None)

@@ -4,13 +4,16 @@ The tree is in memory (embedded_tree.py), and reads use only that. A write is ap
 then committed to the file (tree_file.py), and the call returns after the commit. A read may see a
 change some milliseconds before it is durable.
 
+While the file cannot be written (a full disk, a lock of another program, a file system that does
+not respond) reads go on, and writes raise ConnectionLost before they change anything. The store
+tries again every second and then goes on by itself, with the same session.
+
 Sessions end with the process, so ephemeral znodes are never written.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from ottla.controller.slices import Slices, in_slices
 from ottla.controller.tree.embedded_tree import EmbeddedTree, TreeWatch
@@ -19,7 +22,6 @@ from ottla.controller.tree.store import (
     REARMED,
     SESSION_CONNECTED,
     SESSION_EXPIRED,
-    ConnectionLost,
     CreateOp,
     DeleteOp,
     Op,
@@ -33,7 +35,19 @@ from ottla.controller.tree.store import (
     WatchHandle,
     ancestors_of,
 )
-from ottla.controller.tree.tree_file import TreeCommits, TreeFile
+from ottla.controller.tree.tree_file import (
+    COMMIT_SECONDS,
+    OPEN_SECONDS,
+    TreeCommits,
+    TreeFile,
+    WriteProblem,
+    call_with_deadline,
+)
+
+RETRY_SECONDS = 1.0
+"""From a failed attempt to write the file to the next one."""
+VERIFY_SECONDS = 5.0
+"""How often the store looks whether the file is still there; a commit looks, too."""
 
 
 def _wall_clock_ms() -> int:
@@ -101,7 +115,9 @@ class EmbeddedStore:
         tree: EmbeddedTree | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
         synchronous: str = "FULL",
+        commit_seconds: float = COMMIT_SECONDS,
     ) -> None:
+        """``commit_seconds`` is the deadline of a write."""
         self.path = path
         self.tree = tree if tree is not None else EmbeddedTree(now_ms)
         self.synchronous = synchronous
@@ -109,11 +125,18 @@ class EmbeddedStore:
         self._session_id = 0
         self._session_callbacks: list[SessionCallback] = []
         self._commits: TreeCommits | None = None
+        self._commit_seconds = commit_seconds
+        self._timers: list[asyncio.TimerHandle] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def session_id(self) -> int:
         return self._session_id
+
+    @property
+    def write_problem(self) -> WriteProblem | None:
+        """Why writes fail now, and the fix; None if they do not."""
+        return None if self._commits is None else self._commits.problem
 
     def call_soon(self, callback: Callable[[WatchEvent], None], event: WatchEvent) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -122,13 +145,39 @@ class EmbeddedStore:
     # Session
 
     async def connect(self) -> None:
-        """Opens and loads the file (a few milliseconds) and starts a session."""
+        """Opens and loads the file (a few milliseconds) and starts a session. Raises StoreError."""
         self._loop = asyncio.get_running_loop()
         if self.path is not None and self._commits is None:
-            file = TreeFile(self.path, self.synchronous)
-            file.load(self.tree)
-            self._commits = TreeCommits(self.tree, file)
+            try:
+                file = await call_with_deadline(self._open, self.path, seconds=OPEN_SECONDS)
+            except TimeoutError:
+                raise StoreError(
+                    self.path,
+                    f"{self.path} cannot be opened: no response of the file system for "
+                    f"{OPEN_SECONDS:g} seconds; check the disk and the log of the kernel",
+                ) from None
+            self._commits = TreeCommits(self.tree, file, commit_seconds=self._commit_seconds)
+            self._every(RETRY_SECONDS, self._commits.retry)
+            self._every(VERIFY_SECONDS, self._commits.verify)
         self._open_session()
+
+    def _open(self, path: str) -> TreeFile:
+        """In a thread, while nothing else uses the tree."""
+        file = TreeFile(path, self.synchronous)
+        file.load(self.tree)
+        file.reserve_zxids(self.tree)
+        return file
+
+    def _every(self, seconds: float, call: Callable[[], None]) -> None:
+        assert self._loop is not None
+        index = len(self._timers)
+
+        def run() -> None:
+            call()
+            self._timers[index] = loop.call_later(seconds, run)
+
+        loop = self._loop
+        self._timers.append(loop.call_later(seconds, run))
 
     def _open_session(self) -> None:
         self._session_id = self.tree.open_session()
@@ -141,11 +190,12 @@ class EmbeddedStore:
             self._session_id = 0
         for watch in list(self.watches):
             watch.cancel()
-        with suppress(ConnectionLost):  # the writers got the error
-            await self._durable()
-        if self._commits is not None:
-            self._commits.close()
-            self._commits = None
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            await commits.finish()
 
     def lose_session(self) -> None:
         """Expires the session on the side of the server, for tests: its ephemeral znodes are
@@ -204,6 +254,7 @@ class EmbeddedStore:
         if make_parents:
             ops = [CreateOp(each) for each in ancestors_of(path) if each not in self.tree.nodes]
         ops.append(CreateOp(path, data, ephemeral, sequential))
+        self._check_writable()
         made = self.tree.apply(self._session_id, ops)[-1]
         assert isinstance(made, str)
         stat = self.tree.nodes[made].stat()
@@ -222,6 +273,7 @@ class EmbeddedStore:
         results: list[list[OpResult] | StoreError] = []
         slices = Slices()
         for ops in batches:
+            self._check_writable()
             try:
                 results.append(self.tree.apply(self._session_id, ops))
             except StoreError as error:
@@ -233,6 +285,7 @@ class EmbeddedStore:
         return results
 
     async def _write(self, ops: Sequence[Op]) -> list[OpResult]:
+        self._check_writable()
         results = self.tree.apply(self._session_id, ops)
         await self._durable()
         return results
@@ -258,6 +311,11 @@ class EmbeddedStore:
 
     def on_session(self, callback: SessionCallback) -> WatchHandle:
         return _Subscription(self._session_callbacks, callback)
+
+    def _check_writable(self) -> None:
+        """Raises ConnectionLost before anything is changed that cannot be written."""
+        if self._commits is not None:
+            self._commits.check()
 
     async def _durable(self) -> None:
         """Returns when all writes so far are committed to the file."""

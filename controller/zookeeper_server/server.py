@@ -95,7 +95,8 @@ class ZooKeeperServer:
         for session in stored:
             self.tree.open_session(session.session_id)
         file.load(self.tree)
-        self._commits = TreeCommits(self.tree, file)
+        file.reserve_zxids(self.tree)
+        self._commits = TreeCommits(self.tree, file, stored, repeats=False)
         self._outbox = Outbox(self._commits, self._failed)
         self.sessions = Sessions(time.monotonic, self.tick_time_ms, stored)
 

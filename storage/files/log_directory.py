@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterable
 from threading import Lock
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
-from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.fs import FileSystem, write_fully
 from ottla.storage.files.set_aside import SetAside
 
 logger = logging.getLogger("ottla.storage")
@@ -16,6 +17,11 @@ logger = logging.getLogger("ottla.storage")
 # Appends resume when so many times the minimum is free, so that a disk near the limit does not
 # change state all the time.
 _HYSTERESIS = 1.1
+
+# Written and deleted to learn whether a disk that refused a write takes one again: how much is free
+# does not tell, as of a quota. A batch of records has up to so many bytes by default.
+PROBE_FILE = ".ottla-space-check"
+_PROBE_BYTES = 1 << 20
 
 #: Errors of a disk that has no space left, or none for this user.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -44,6 +50,7 @@ class LogDirectory:
     __slots__ = (
         "_exhausted_lately",
         "_exhausted_logged",
+        "_refused_write",
         "_set_aside_lock",
         "append_error",
         "fs",
@@ -57,6 +64,7 @@ class LogDirectory:
         self.fs = fs
         self.path = path
         self.append_error: StorageError | None = None
+        self._refused_write = False  # for lack of space, and no write has succeeded since
         #: As last measured; None before that, and while the directory is offline.
         self.last_free_bytes: int | None = None
         #: What was set aside on this disk and is still there (`note_set_aside`).
@@ -142,6 +150,7 @@ class LogDirectory:
         if is_exhausted(error) and not self.is_offline:
             return self.exhausted(error)
         if error.errno in NO_SPACE and not self.is_offline:
+            self._refused_write = True
             return self.mark_full(error.strerror or str(error))
         return self.fail(error)
 
@@ -183,9 +192,26 @@ class LogDirectory:
     def free_bytes(self) -> int | OSError:
         """The free bytes of the disk, or the error of reading them. May run in a worker thread."""
         try:
+            if self._refused_write:
+                self._refused_write = not self._takes_writes()
             return self.fs.free_bytes(self.path)
         except OSError as error:
             return error
+
+    def _takes_writes(self) -> bool:
+        path = f"{self.path}/{PROBE_FILE}"
+        try:
+            descriptor = self.fs.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+            try:
+                write_fully(self.fs, descriptor, bytes(_PROBE_BYTES), 0)
+            finally:
+                self.fs.close(descriptor)
+                self.fs.remove(path)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                return False
+            raise
+        return True
 
     def update_free_bytes(self, free: int | OSError, min_free_bytes: int) -> None:
         """Rejects appends when less than `min_free_bytes` are free, resumes them when more are.
@@ -203,7 +229,7 @@ class LogDirectory:
             self.read_failed(free)
         elif free < min_free_bytes:
             self.mark_full(f"{free} bytes are free, the minimum is {min_free_bytes}")
-        elif self.is_full and free >= min_free_bytes * _HYSTERESIS:
+        elif self.is_full and not self._refused_write and free >= min_free_bytes * _HYSTERESIS:
             logger.info("Log dir %s accepts appends again, %d bytes are free", self.path, free)
             self.append_error = None
 

@@ -27,6 +27,7 @@ from ottla.broker.server.broker_server import BrokerServer
 from ottla.cli.health import Unhealthy
 from ottla.cli.healthcheck import check
 from ottla.cli.zookeeper_server import free_port
+from ottla.controller.tree.tree_file import WriteProblem
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.set_aside import of_files
@@ -42,7 +43,7 @@ BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 # The alerts that are about the state of one broker, in the order of the file.
 ALERTS = (
     *("OttlaBrokerDown", "OttlaBrokerNotReady", "OttlaNoController"),
-    *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected"),
+    *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected", "OttlaZnodeFileUnwritable"),
     *("OttlaCertificateExpired", "OttlaCertificateExpires"),
     *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
     "OttlaRecordsSetAside",
@@ -288,6 +289,14 @@ class Faults:
         logs.forget_restored(logs.find_restored())
         await self.is_healthy()
 
+    async def znode_file(self) -> None:
+        """Of a broker without ZooKeeper."""
+        found = WriteProblem("the znode file /d cannot be written: no space", "free disk space")
+        self.state._write_problem = lambda: found
+        await self.see("the znode file cannot be written", found.problem)
+        self.state._write_problem = lambda: None
+        await self.is_healthy()
+
     async def zookeeper_away(self) -> None:
         await self.zookeeper.stop()
         await until(self.target, "ZooKeeper is not connected")
@@ -355,7 +364,7 @@ async def in_process(directory: Path) -> list[Row]:
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
             *(faults.directories, faults.controller, faults.certificates, faults.descriptors),
-            *(faults.loop, faults.remote_storage, faults.set_aside),
+            *(faults.loop, faults.remote_storage, faults.set_aside, faults.znode_file),
             *(faults.zookeeper_away, faults.offline),
         ]
         for step in steps:

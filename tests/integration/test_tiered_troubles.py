@@ -229,3 +229,38 @@ def _check(broker: BrokerProcess, trouble: Trouble, scrapes: Scrapes) -> None:
     assert len(lines) == 1, lines
     assert f"of partition {TOPIC}-0 from remote storage, clients retry: " in lines[0]
     assert trouble.sentence in lines[0]
+
+
+def test_a_store_without_responses_holds_nothing_else(tmp_path: Path) -> None:
+    """A server that accepts connections and requests: topics are created and deleted, local
+    records are read, and the broker stops."""
+    with s3_server() as s3:
+        store = s3.settings(**{"fetch.chunk.cache.size": "0"})
+        store = {name: text for name, text in store.items() if "timeout" not in name}
+        settings = {name: str(value).lower() for name, value in tiered_settings(store).items()}
+        with start_broker(tmp_path, **settings) as broker:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            config = {name: str(value).lower() for name, value in TIERED_TOPIC.items()}
+            names = [f"{TOPIC}-{number}" for number in range(3)]
+            topics = [NewTopic(name, 1, 1, config=config) for name in names]
+            for future in admin.create_topics(topics).values():
+                future.result(60)
+            for name in names:
+                produce(broker.bootstrap, name, BEFORE)
+                directory = broker.data_directory / f"{name}-0"
+                eventually(lambda directory=directory: len(list(directory.glob("*.log"))) == 1)
+            s3.faults = [Fault.STALLED] * 100_000
+            for name in names:
+                produce(broker.bootstrap, name, DURING)
+                consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
+                consumer.assign([TopicPartition(name, 0, 0)])
+                assert consumer.consume(1, 0.2) == []
+                consumer.assign([TopicPartition(name, 0, BEFORE + DURING - 1)])
+                (message,) = consumer.consume(1, 60)
+                assert message.offset() == BEFORE + DURING - 1
+                consumer.close()
+            admin.delete_topics(names[:1])[names[0]].result(60)
+            admin.create_topics([NewTopic("other", 1, 1)])["other"].result(60)
+            broker.stop()
+            assert "stopped cleanly" in broker.log()
+            s3.faults.clear()

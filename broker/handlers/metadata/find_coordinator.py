@@ -6,9 +6,11 @@ coordinator of a key is the leader of its partition of an internal topic. The fi
 the topic; until it has a leader the response is COORDINATOR_NOT_AVAILABLE, which clients retry.
 
 Deviation from Kafka: an embedded broker responds when the topic exists, some milliseconds later,
-instead of with that error, for clients wait 100 to 500 ms before they retry.
+instead of with that error, for clients wait 100 to 500 ms before they retry. All requests wait for
+one creation, and none of them longer than half a second after it has begun.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +33,9 @@ logger = logging.getLogger("ottla.groups")
 GROUP = 0
 TRANSACTION = 1
 SHARE = 2
+
+# A client that gets the error has retried by then.
+_WAIT_SECONDS = 0.5
 
 EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
 """Creates an internal topic if it does not exist; returns an error code."""
@@ -69,7 +74,7 @@ class FindCoordinatorHandler:
     ) -> None:
         """`find_node` returns the endpoint of a live broker for the client.
         `share_partition_for` is None where share groups are not enabled.
-        `waits_for_creation`: the first response is delayed until the topic exists."""
+        `waits_for_creation`: the first responses are delayed until the topic exists."""
         self._waits_for_creation = waits_for_creation
         self._metadata = metadata
         self._find_node = find_node
@@ -80,7 +85,8 @@ class FindCoordinatorHandler:
         if share_partition_for is not None:
             self._topics[SHARE] = (SHARE_STATE_TOPIC, share_partition_for)
         self._ensure_internal_topic = ensure_internal_topic
-        self._being_created: set[str] = set()
+        # Done when responses do not wait for the creation any more, before its end or with it.
+        self._being_created: dict[str, asyncio.Future[None]] = {}
 
     def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
@@ -88,27 +94,29 @@ class FindCoordinatorHandler:
         if self._waits_for_creation and request.key_type in self._topics:
             topic, _ = self._topics[request.key_type]
             if topic not in self._metadata.snapshot.topics:
-                return self._respond_when_created(topic, context, request)
-        return self._response(context, request)
+                waited = self._create(topic)
+                if not waited.done():
+                    return self._respond_when_created(waited, context, request)
+        return self._response(context, request, creates=not self._waits_for_creation)
 
     async def _respond_when_created(
-        self, topic: str, context: RequestContext, request: FindCoordinatorRequest
+        self, waited: asyncio.Future[None], context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
-        await self._await_creation(topic)
-        return self._response(context, request)
+        await asyncio.wait([waited])
+        return self._response(context, request, creates=False)
 
     def _response(
-        self, context: RequestContext, request: FindCoordinatorRequest
+        self, context: RequestContext, request: FindCoordinatorRequest, *, creates: bool
     ) -> FindCoordinatorResponse:
         version = context.header.api_version
         if version >= 4:
             return FindCoordinatorResponse(
                 coordinators=[
-                    _coordinator(key, self._find(context, request.key_type, key, version))
+                    _coordinator(key, self._find(context, request.key_type, key, version, creates))
                     for key in request.coordinator_keys
                 ]
             )
-        found = self._find(context, request.key_type, request.key, version)
+        found = self._find(context, request.key_type, request.key, version, creates)
         return FindCoordinatorResponse(
             error_code=found.error_code,
             error_message=error_name(found.error_code),
@@ -117,7 +125,9 @@ class FindCoordinatorHandler:
             port=found.port,
         )
 
-    def _find(self, context: RequestContext, key_type: int, key: str, version: int) -> Found:
+    def _find(
+        self, context: RequestContext, key_type: int, key: str, version: int, creates: bool
+    ) -> Found:
         if key_type == SHARE:
             if version >= 6 and SHARE not in self._topics:
                 return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -128,7 +138,8 @@ class FindCoordinatorHandler:
         topic, partition_for = self._topics[key_type]
         snapshot = self._metadata.snapshot
         if topic not in snapshot.topics:
-            self._create(topic)
+            if creates:
+                self._create(topic)
             return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partition = snapshot.partition(topic, partition_for(key))
         if partition is None:
@@ -138,23 +149,36 @@ class FindCoordinatorHandler:
             return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Found(ErrorCode.NONE, node.node_id, node.host, node.port)
 
-    def _create(self, topic: str) -> None:
-        """Starts to create an internal topic unless it is being created; the client retries."""
-        if topic not in self._being_created:
-            self._being_created.add(topic)
-            spawn(self._await_creation(topic), name=f"create-{topic}")
+    def _create(self, topic: str) -> asyncio.Future[None]:
+        """Starts to create an internal topic unless it is being created."""
+        waited = self._being_created.get(topic)
+        if waited is None:
+            loop = asyncio.get_running_loop()
+            waited = self._being_created[topic] = loop.create_future()
+            timer = loop.call_later(_WAIT_SECONDS, _finish, waited)
+            spawn(self._await_creation(topic, waited, timer), name=f"create-{topic}")
+        return waited
 
-    async def _await_creation(self, topic: str) -> None:
+    async def _await_creation(
+        self, topic: str, waited: asyncio.Future[None], timer: asyncio.TimerHandle
+    ) -> None:
         try:
             error = await self._ensure_internal_topic(topic)
         finally:
-            self._being_created.discard(topic)
+            del self._being_created[topic]
+            timer.cancel()
+            _finish(waited)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning(
                 "Internal topic %s cannot be created (%s); the next FindCoordinator retries",
                 topic,
                 error_name(error),
             )
+
+
+def _finish(waited: asyncio.Future[None]) -> None:
+    if not waited.done():
+        waited.set_result(None)
 
 
 def _is_share_key(key: str) -> bool:

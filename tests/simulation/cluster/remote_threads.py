@@ -112,20 +112,31 @@ class WaitingWorkerPool:
         self._free = threads
         self._queue: deque[tuple[Callable[[], Any], asyncio.Future[Any] | None]] = deque()
         self._closed = False
+        self._began: dict[asyncio.Future[Any], float] = {}
         self.accepted = 0
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         outcome = self.loop.create_future()
         self._submit(partial(function, *arguments), outcome)
+        self._began[outcome] = self.loop.time()
         return await outcome
 
     def post(self, function: Callable[[], Any]) -> None:
         self._submit(function, None)
 
-    async def close(self) -> None:
+    async def close(self, timeout_seconds: float | None = None) -> bool:
         self._closed = True
-        while self.accepted:  # noqa: ASYNC110  # a dead process never ends
-            await asyncio.sleep(CLOSE_SECONDS)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.accepted:  # noqa: ASYNC110  # a dead process never ends
+                    await asyncio.sleep(CLOSE_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    def oldest_seconds(self) -> float:
+        began = next(iter(self._began.values()), None)
+        return 0.0 if began is None else self.loop.time() - began
 
     def _submit(self, function: Callable[[], Any], outcome: asyncio.Future[Any] | None) -> None:
         if self._closed:
@@ -139,6 +150,7 @@ class WaitingWorkerPool:
             function, outcome = self._queue.popleft()
             if outcome is not None and outcome.cancelled():
                 self.accepted -= 1
+                self._began.pop(outcome, None)
                 continue
             self._free -= 1
             work = _Work(self.loop, function, partial(self._ended, outcome))
@@ -149,6 +161,8 @@ class WaitingWorkerPool:
     ) -> None:
         self.accepted -= 1
         self._free += 1
+        if outcome is not None:
+            self._began.pop(outcome, None)
         if outcome is not None and not outcome.done():
             if error is None:
                 outcome.set_result(result)

@@ -10,7 +10,8 @@ from ottla.broker.coordination import auto_topic_creation
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
-from ottla.protocol.errors import ErrorCode
+from ottla.controller.tree.store import ConnectionLost
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
@@ -32,6 +33,7 @@ class Scene:
         self.config = BrokerConfig({name.replace("_", "."): t for name, t in settings.items()})
         self.created: list[NewTopic] = []
         self.codes: dict[str, int] = {}
+        self.failure: Exception | None = None
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         self.creation = AutoTopicCreation(self.config, self.metadata, self._create)
@@ -39,6 +41,8 @@ class Scene:
     async def _create(self, topics: list[NewTopic]) -> dict[str, int]:
         self.created.extend(topics)
         await self.may_go_on.wait()
+        if self.failure is not None:
+            raise self.failure
         return {topic.name: self.codes.get(topic.name, 0) for topic in topics}
 
     def announce(self, name: str, leader: int) -> None:
@@ -147,6 +151,47 @@ def test_ensuring_waits_until_there_is_a_leader() -> None:
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NOT_CONTROLLER, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_an_internal_topic_that_cannot_be_created_is_not_waited_for(
+    code: int, expected: int
+) -> None:
+    async def body(scene: Scene) -> None:
+        scene.codes = {GROUPS: code}
+        async with asyncio.timeout(auto_topic_creation._WAIT_MS / 2000):
+            assert await scene.creation.ensure(GROUPS) == expected
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        KafkaError(ErrorCode.NOT_CONTROLLER),
+        ConnectionLost("", "the znode file cannot be written"),
+        TimeoutError(),
+        ConnectionResetError(),
+    ],
+)
+def test_a_controller_that_fails_is_a_line_in_the_log(
+    failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(scene: Scene) -> None:
+        scene.failure = failure
+        assert await scene.creation.ensure(GROUPS) != 0
+        scene.creation.create_in_background([GROUPS])
+
+    run(body)
+    assert "Auto topic creation failed for __consumer_offsets" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
+
+
 def test_the_reason_why_a_topic_cannot_be_created() -> None:
     """Kafka creates it before it responds, and a name that collides is an error for the client."""
 
@@ -170,6 +215,9 @@ def test_a_creation_that_takes_long_holds_no_response(monkeypatch: pytest.Monkey
         scene.may_go_on.clear()
         codes = await scene.creation.create(["new"])
         assert codes == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+        codes = await scene.creation.create(["new"])
+        assert codes == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+        assert len(scene.created) == 1
         scene.may_go_on.set()
         await asyncio.sleep(0.01)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from ottla.broker.remote import remote_log_manager
+from ottla.broker.runtime.tasks import abandoned_threads, spawn
 from tests.doubles.eventually import eventually_async
 from tests.doubles.tiered_broker import KEY, TieredBroker
 from tests.doubles.tiered_partition import PARTITION
@@ -77,6 +81,88 @@ async def test_the_last_leader_deletes_what_a_deleted_topic_has(broker: TieredBr
     await eventually_async(lambda: copied(broker) == 0)
     await eventually_async(lambda: not manager.metadata.is_initialized(PARTITION))
     assert manager.problems.first() is None
+
+
+class HangingStorage:
+    """Calls return when they may, as those of a mounted folder whose server is away."""
+
+    def __init__(self, broker: TieredBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.called = threading.Event()
+        self.may_go_on = threading.Event()
+        storage = broker.scene.storage
+        for name in ("copy_log_segment", "delete_log_segment", "fetch_index"):
+            call = getattr(storage, name)
+
+            def hang(*arguments: object, call: Callable[..., object] = call) -> object:
+                self.called.set()
+                assert self.may_go_on.wait(60)
+                return call(*arguments)
+
+            monkeypatch.setattr(storage, name, hang)
+
+
+def overdue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_OVERDUE_SECONDS", "_COPY_OVERDUE_SECONDS"):
+        monkeypatch.setattr(remote_log_manager, name, 0.01)
+
+
+async def test_a_copy_without_a_response_is_a_problem_while_it_lasts(
+    broker: TieredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overdue_at_once(monkeypatch)
+    hanging, manager = HangingStorage(broker, monkeypatch), broker.manager
+    broker.scene.append(3)
+    manager.on_leadership([broker.replica], [])
+    await eventually_async(
+        lambda: "copy has had no response of the store" in str(manager.problem())
+    )
+    hanging.may_go_on.set()
+    await eventually_async(lambda: copied(broker) == 2)
+    await eventually_async(lambda: manager.problem() is None)
+
+
+async def test_a_deletion_without_a_response_is_a_problem_while_it_lasts(
+    broker: TieredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overdue_at_once(monkeypatch)
+    manager = broker.manager
+    broker.scene.append(3)
+    manager.on_leadership([broker.replica], [])
+    await eventually_async(lambda: copied(broker) == 2)
+    hanging = HangingStorage(broker, monkeypatch)
+    manager.on_stopped(KEY, is_deleted=True, with_topic=True)
+    await eventually_async(lambda: "deletion has had no response" in str(manager.problem()))
+    hanging.may_go_on.set()
+    await eventually_async(lambda: copied(broker) == 0)
+    await eventually_async(lambda: manager.problem() is None)
+
+
+async def test_a_read_without_a_response_is_a_problem_while_it_lasts(
+    broker: TieredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overdue_at_once(monkeypatch)
+    manager, may_go_on = broker.manager, threading.Event()
+    read = spawn(manager.readers.run(may_go_on.wait, 60), name="read")
+    await eventually_async(lambda: "read has had no response" in str(manager.problem()))
+    may_go_on.set()
+    await read
+    await eventually_async(lambda: manager.problem() is None)
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_hangs(
+    broker: TieredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_log_manager, "_STOP_SECONDS", 0.01)
+    monkeypatch.setattr(remote_log_manager, "_THREADS_SECONDS", 0.01)
+    hanging, manager = HangingStorage(broker, monkeypatch), broker.manager
+    broker.scene.append(3)
+    manager.on_leadership([broker.replica], [])
+    await eventually_async(hanging.called.is_set)
+    async with asyncio.timeout(60):
+        await manager.shutdown()
+    assert len(abandoned_threads()) == 1
+    hanging.may_go_on.set()
+    await eventually_async(lambda: not abandoned_threads())
 
 
 @pytest.mark.parametrize("is_leader", [True, False])

@@ -9,6 +9,8 @@ import pytest
 
 from ottla.broker.runtime.tasks import (
     WorkerPool,
+    WorkerPoolClosed,
+    abandoned_threads,
     gather_in_slices,
     run_in_threads,
     running_tasks,
@@ -158,6 +160,74 @@ class TestWorkerPool:
         await asyncio.gather(closing, running)
         with pytest.raises(RuntimeError, match="closed"):
             await pool.run(blocking)
+
+    async def test_close_gives_up_what_hangs(self) -> None:
+        pool = WorkerPool(threads=1)
+        blocking = Blocking()
+        running = spawn(pool.run(blocking), name="running")
+        await until_started(blocking, 1)
+        waiting = spawn(pool.run(blocking), name="waiting")
+        await asyncio.sleep(0)
+        assert await pool.close(0.01) is False
+        assert abandoned_threads() == ["ottla-worker_0"]
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        blocking.go_on.set()
+        await running
+        await eventually_async(lambda: not abandoned_threads(), seconds=20)
+        assert blocking.started == 1, "what had not begun is dropped"
+
+    async def test_close_gives_up_what_was_posted_and_hangs(self) -> None:
+        pool = WorkerPool(threads=1)
+        blocking = Blocking()
+        pool.post(blocking)
+        await until_started(blocking, 1)
+        assert await pool.close(0.01) is False
+        blocking.go_on.set()
+        await eventually_async(lambda: not abandoned_threads(), seconds=20)
+
+    async def test_close_waits_for_what_is_posted(self) -> None:
+        pool = WorkerPool(threads=1)
+        blocking = Blocking()
+        pool.post(blocking)
+        await until_started(blocking, 1)
+        closing = spawn(pool.close(), name="closing")
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        blocking.go_on.set()
+        assert await closing
+
+    async def test_close_while_a_place_is_on_its_way(self) -> None:
+        pool = WorkerPool(threads=1, queue_limit=0)
+        blocking = Blocking()
+        first = spawn(pool.run(blocking), name="first")
+        await until_started(blocking, 1)
+        second = spawn(pool.run(blocking), name="second")
+        await asyncio.sleep(0)
+        blocking.go_on.set()
+        await first
+        closing = spawn(pool.close(20), name="closing")
+        with suppress(WorkerPoolClosed):
+            await second
+        assert await closing
+
+    async def test_the_age_of_the_oldest_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pool = WorkerPool(threads=1)
+        assert pool.oldest_seconds() == 0.0
+        loop, blocking = asyncio.get_running_loop(), Blocking()
+        begun = loop.time()
+        calls = []
+        for number, later in enumerate((0.0, 5.0)):
+            monkeypatch.setattr(loop, "time", lambda later=later: begun + later)
+            calls.append(spawn(pool.run(blocking), name=str(number)))
+            await asyncio.sleep(0)
+        monkeypatch.setattr(loop, "time", lambda: begun + 40.0)
+        assert pool.oldest_seconds() == pytest.approx(40.0)
+        monkeypatch.undo()
+        blocking.go_on.set()
+        await asyncio.gather(*calls)
+        await eventually_async(lambda: pool.oldest_seconds() == 0.0, seconds=20)
+        await pool.close()
 
     async def test_what_is_posted_runs_without_a_turn_of_the_loop(self) -> None:
         pool = WorkerPool(threads=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -153,7 +154,7 @@ async def test_writes_that_come_together_share_a_commit(
     await store.close()
 
 
-async def test_disk_that_fails_ends_the_store(
+async def test_disk_that_fails_fails_writes_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = EmbeddedStore(str(tmp_path / "znodes.db"))
@@ -171,9 +172,10 @@ async def test_disk_that_fails_ends_the_store(
         return_exceptions=True,
     )
     assert {type(response) for response in responses} == {ConnectionLost}
-    monkeypatch.undo()
     with pytest.raises(ConnectionLost, match="disk is full"):
         await store.create("/d")  # memory and file differ: no more promises
+    assert await store.exists("/d") is None
+    assert await store.children("/") == ["a", "b", "c"]
     await store.close()
 
 
@@ -226,3 +228,57 @@ async def test_other_tasks_run_while_many_operations_are_applied() -> None:
     assert [len(each) for each in results if isinstance(each, list)] == [100] * 40
     assert turns > 4000 // ITEMS_PER_SLICE // 2
     await store.close()
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """Bits that flipped, zeros, garbage, or the end is missing."""
+    changed = bytearray(content)
+    kind, at = rng.choice(["flips", "zeros", "garbage", "cut"]), rng.randrange(len(changed))
+    end = min(at + rng.randint(1, 5000), len(changed))
+    if kind == "flips":
+        for _ in range(rng.randint(1, 8)):
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    elif kind == "zeros":
+        changed[at:end] = bytes(end - at)
+    elif kind == "garbage":
+        changed[at:end] = rng.randbytes(end - at)
+    else:
+        del changed[at:]
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+async def test_a_start_on_a_damaged_file_loads_it_or_names_it(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "znodes.db"
+    store = EmbeddedStore(str(path))
+    await store.connect()
+    for number in range(60):
+        await store.create(f"/n{number}", bytes(300))
+    if not suffix:
+        await store.close()
+    whole = {
+        name: (tmp_path / name).read_bytes()
+        for name in ("znodes.db", "znodes.db-wal")
+        if (tmp_path / name).exists()
+    }
+    if suffix:
+        await store.close()
+    refusals: list[str] = []
+    for seed in range(100):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        for name, content in whole.items():
+            is_it = name == f"znodes.db{suffix}"
+            (directory / name).write_bytes(
+                damaged(content, random.Random(seed)) if is_it else content
+            )
+        again = EmbeddedStore(str(directory / "znodes.db"))
+        try:
+            await again.connect()
+        except StoreError as error:
+            refusals.append(str(error))
+            continue
+        await again.close()
+    assert all("znodes.db is not a readable znode file: " in each for each in refusals), refusals
+    assert all("restore it from a backup" in each for each in refusals), refusals
+    assert refusals or suffix, "a damaged journal ends at the last good transaction"

@@ -1,5 +1,7 @@
 """The state of one disk."""
 
+import errno
+
 import pytest
 
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
@@ -49,6 +51,51 @@ def test_full_ends_when_there_is_room(
     directory.check_free_bytes(500)
     directory.check_writable()
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("min_free_bytes", [0, 500])
+def test_a_refused_write_ends_when_one_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    min_free_bytes: int,
+) -> None:
+    """A quota leaves the disk with free bytes, of which this user gets none."""
+    caplog.set_level("INFO")
+    fs = MemoryFileSystem(room=4 << 20)
+    fs.make_directory("/d")
+    directory = LogDirectory(fs, "/d")
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, "no more for you")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "pwrite", refuse)
+        assert isinstance(directory.write_failed(OSError(number, "no more for you")), DiskFull)
+        for _ in range(3):
+            directory.check_free_bytes(min_free_bytes)
+            assert directory.is_full
+    directory.check_free_bytes(min_free_bytes)
+    directory.check_writable()
+    assert fs.list_files("/d") == {}
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_a_probe_that_finds_a_broken_disk_takes_it_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = MemoryFileSystem(room=4 << 20)
+    fs.make_directory("/d")
+    directory = LogDirectory(fs, "/d")
+    directory.write_failed(OSError(errno.EDQUOT, "no more for you"))
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(fs, "open", fail)
+    directory.check_free_bytes(0)
+    assert directory.is_offline
 
 
 def test_each_refusal_is_a_new_exception(directory: LogDirectory) -> None:

@@ -1,27 +1,36 @@
 """FindCoordinator: who coordinates a key, in every version."""
 
+import asyncio
 import logging
+from typing import cast
 
 import pytest
 
 from ottla.broker.cluster.endpoints import Node
 from ottla.broker.coordination.ports import partition_for_key
+from ottla.broker.handlers.metadata import find_coordinator
 from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.runtime.tasks import running_tasks
+from ottla.broker.runtime.tasks import running_tasks, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
-from tests.doubles.request_context import Asked
+from tests.doubles.request_context import Asked, FakeContext
 from tests.unit.broker.handlers.fake_metadata import Metadata
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
+def context() -> RequestContext:
+    return cast("RequestContext", FakeContext(FindCoordinatorRequest.API_KEY, 1))
+
+
 class Cluster:
     """A handler, and the topics that it created."""
 
-    def __init__(self, *, has_share_groups: bool = False, **topics: int) -> None:
+    def __init__(
+        self, *, has_share_groups: bool = False, waits: bool = False, **topics: int
+    ) -> None:
         self.metadata = Metadata(**topics)
         self.created: list[str] = []
         self.creation_error = ErrorCode.NONE
@@ -32,15 +41,23 @@ class Cluster:
             self.create,
             self.node,
             share_partition_for=(lambda key: 1) if has_share_groups else None,
+            waits_for_creation=waits,
         )
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
 
     async def create(self, topic: str) -> int:
         self.created.append(topic)
+        await self.may_go_on.wait()
         return self.creation_error
 
     def node(self, context: RequestContext, broker_id: int) -> Node | None:
         endpoint = self.metadata.snapshot.alive(broker_id, context.listener_name)
         return None if endpoint is None else Node(broker_id, endpoint.host, endpoint.port, None)
+
+    async def ask_and_wait(self, key: str = "g") -> FindCoordinatorResponse:
+        response = self.handler.handle(context(), FindCoordinatorRequest(key, GROUP))
+        return response if isinstance(response, FindCoordinatorResponse) else await response
 
     def ask(self, version: int, *keys: str, key_type: int = GROUP) -> FindCoordinatorResponse:
         request = FindCoordinatorRequest(keys[0], key_type)
@@ -113,6 +130,44 @@ async def test_the_first_user_has_the_topic_created(caplog: pytest.LogCaptureFix
     for task in running_tasks():
         await task
     assert cluster.created[1:] == [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC]
+
+
+async def test_all_requests_wait_for_one_creation() -> None:
+    cluster = Cluster(waits=True)
+    cluster.may_go_on.clear()
+    asking = [spawn(cluster.ask_and_wait(f"g{number}"), name="ask") for number in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in asking)
+    cluster.metadata.snapshot = Metadata(**BOTH).snapshot
+    cluster.may_go_on.set()
+    assert [response.error_code for response in await asyncio.gather(*asking)] == [0, 0, 0]
+    assert cluster.created == [GROUP_METADATA_TOPIC]
+
+
+async def test_a_topic_that_cannot_be_created_is_not_waited_for() -> None:
+    cluster = Cluster(waits=True)
+    cluster.creation_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response = await cluster.ask_and_wait()
+    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(cluster.created) == 1, "the response begins no second attempt"
+
+
+async def test_no_response_waits_for_a_creation_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(find_coordinator, "_WAIT_SECONDS", 0.0)
+    cluster = Cluster(waits=True)
+    cluster.may_go_on.clear()
+    for _ in range(2):
+        response = await cluster.ask_and_wait()
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    at_once = cluster.handler.handle(context(), FindCoordinatorRequest("g", GROUP))
+    assert isinstance(at_once, FindCoordinatorResponse)
+    assert cluster.created == [GROUP_METADATA_TOPIC]
+    cluster.may_go_on.set()
+    for task in running_tasks():
+        await task
 
 
 @pytest.mark.parametrize(
