@@ -300,8 +300,8 @@ def test_progress_is_reported() -> None:
     assert progress.directories["/disk"].remaining_bytes == 0
 
 
-@pytest.mark.parametrize(("compacted_to", "end"), [(-1, 4), (5, 4), (6, 6)])
-def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) -> None:
+@pytest.mark.parametrize(("compacted_to", "missing_from"), [(-1, 4), (5, 4), (6, None)])
+def test_an_empty_segment_behind_lost_records(compacted_to: int, missing_from: int | None) -> None:
     """Its name had reached the disk, the end of the segment before it had not."""
     fs = MemoryFileSystem()
     manager = manager_on(fs, cleanup_policy=("compact",))
@@ -316,8 +316,9 @@ def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) 
     again = manager_on(fs.after_kill(), cleanup_policy=("compact",)).get("t", 0)
     assert again is not None
     assert [r.offset for r in records_in(again)] == [0, 1, 2, 3]
-    assert again.log_end_offset == end
-    assert append(again).first_offset == end
+    assert again.log_end_offset == 6
+    assert again.offsets.missing_from == missing_from
+    assert append(again).first_offset == 6
 
 
 @pytest.mark.parametrize(
