@@ -8,7 +8,7 @@ truncated, so there is a moment with two copies of it and none without.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, HEADER, LOG_OVERHEAD, MAGIC_POSITION
@@ -34,21 +34,27 @@ _unpack = HEADER.unpack_from
 
 
 def set_segment_aside(
-    directory: PartitionDirectory, segment: Segment, reason: Reason, detail: str
+    directory: PartitionDirectory,
+    segment: Segment,
+    reason: Reason,
+    detail: str,
+    remove: Callable[[str], None],
+    names: dict[str, int] | None = None,
 ) -> None:
-    """Renames the log file of a segment that is not in use any more, and deletes its indexes.
+    """Renames the log file of a segment that is not in use any more, and removes its indexes.
 
-    Not durable: the caller syncs the directory. Raises OSError.
+    `names`: the files of the directory, read if they are not given. Not durable: the caller syncs
+    the directory. Raises OSError.
     """
     fs, path = directory.fs, segment.log.path
     segment.release()
     folder, _, name = path.rpartition("/")
-    target = f"{folder}/{aside_name(fs.list_files(folder), name, reason)}"
-    fs.replace(path, target)
+    target = aside_name(fs.list_files(folder) if names is None else names, name, reason)
+    fs.replace(path, f"{folder}/{target}")
     for index in segment.paths():
         if index != path and fs.exists(index):
-            fs.remove(index)
-    note_part(directory, target, segment.size, detail)
+            remove(index)
+    note_part(directory, f"{folder}/{target}", segment.size, detail)
 
 
 def note_part(directory: PartitionDirectory, path: str, size: int, detail: str) -> None:

@@ -632,7 +632,7 @@ class _Loader:
         """Durable when this returns. Raises OSError."""
         for segment in segments:
             self.segments.remove(segment)
-            set_segment_aside(self.directory, segment, reason, detail)
+            set_segment_aside(self.directory, segment, reason, detail, self.fs.remove)
         if segments:
             self.fs.sync_directory(self.path)
 
