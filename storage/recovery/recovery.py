@@ -404,6 +404,7 @@ class _Loader:
                 point,
             )
             self.opening = self.opening._replace(recovery_point=None)
+            self._missing_from = None
             end = self._recover_from(0)
         self._recovered = True
         return end
@@ -458,13 +459,13 @@ class _Loader:
             is_known = behind[0].base_offset <= self.opening.compacted_to
             if is_known or any(segment.size for segment in behind):
                 return
-        logger.warning(
-            "%s: Offsets %d to %d are missing, what is behind them stays",
-            self.name,
-            end,
-            behind[0].base_offset - 1,
-        )
-        if self._missing_from is None or end < self._missing_from:
+        if self._missing_from is None:  # the line is written once: there may be many gaps
+            logger.warning(
+                "%s: Offsets %d to %d are missing, what is behind them stays",
+                self.name,
+                end,
+                behind[0].base_offset - 1,
+            )
             self._missing_from = end
 
     def _is_superseded(self, previous: Segment, segment: Segment, end: int) -> bool:
