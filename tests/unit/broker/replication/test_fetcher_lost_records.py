@@ -78,8 +78,7 @@ def test_a_leader_that_cannot_tell_is_asked_again() -> None:
         log = await with_missing_records(pair)
         await pair.leader.fail(ConnectionResetError())
         assert log.offsets.missing_from == 3
-        while not pair.leader.waiting:
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
         await pair.leader.response()
         await epoch_ends_at(pair, 6)
         assert (log.log_end_offset, log.offsets.missing_from) == (3, None)
