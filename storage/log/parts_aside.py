@@ -29,6 +29,8 @@ _ATTRIBUTES = 0x7F
 # Bytes whose checksums are computed in search of a batch, as a multiple of what is searched: what
 # looks like headers of large batches must not delay a start by hours.
 _CHECKSUM_BUDGET = 4
+# Places that are looked at, about 5 s: one byte of 256 in random bytes.
+_PLACES_MAX = 2_000_000
 
 _unpack = HEADER.unpack_from
 
@@ -148,9 +150,12 @@ def holds_records(file: SegmentFile, position: int = 0) -> bool:
     budget = _CHECKSUM_BUDGET * (end - position) + _CHUNK_BYTES
     if _begins_with_old_magic(file) and not _is_zero(file, position):
         return True
-    at = position
+    at, places = position, _PLACES_MAX
     while end - at >= BATCH_OVERHEAD:
         chunk = file.read(at, _CHUNK_BYTES)
+        places -= chunk.count(b"\x02")
+        if places < 0:
+            return True
         for start in _candidates(chunk):
             length = _unpack(chunk, start)[1]
             stop = at + start + LOG_OVERHEAD + length
@@ -185,7 +190,9 @@ def _has_checksum(file: SegmentFile, start: int, stop: int, stored: int) -> bool
 
 def _begins_with_old_magic(file: SegmentFile) -> bool:
     header = file.read(0, MAGIC_POSITION + 1)
-    return len(header) > MAGIC_POSITION and header[MAGIC_POSITION] < 2 and any(header)
+    if len(header) <= MAGIC_POSITION or header[MAGIC_POSITION] >= 2:
+        return False
+    return 0 < int.from_bytes(header[8:LOG_OVERHEAD], "big") <= file.size
 
 
 def _is_zero(file: SegmentFile, position: int) -> bool:
