@@ -222,8 +222,9 @@ class Fetcher:
             self._truncate_first.discard(key)
 
     async def _truncate_to_missing(self, partition: Partition, log: Log, offset: int) -> None:
-        """Only if the leader has all records from there on: it has an offset for each, and the same
-        history. If not, the log stays as it is, with the gap, as in Kafka."""
+        """Only if the leader says that it has all records from there on: it has an offset for each,
+        and the same history. What is truncated is set aside: the leader may have a gap as well. If
+        it has not all, the log stays as it is, as in Kafka."""
         key, leader_epoch = partition.key, partition.leader_epoch
         epoch, end = log.leader_epochs.latest_epoch, log.log_end_offset
         earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
@@ -237,7 +238,8 @@ class Fetcher:
                 offset,
                 extra=key._asdict(),
             )
-            if not await self._truncation.truncate_to(partition, log, offset, keep_committed=False):
+            log.offsets.committed_limit = end
+            if not await self._truncation.truncate_to(partition, log, offset):
                 return
         log.offsets.missing_from = None
 

@@ -60,9 +60,7 @@ class FollowerTruncation:
         self._on_truncated = on_truncated
         self._run = run
 
-    async def truncate_to(
-        self, partition: Partition, log: Log, offset: int, *, keep_committed: bool = True
-    ) -> bool:
+    async def truncate_to(self, partition: Partition, log: Log, offset: int) -> bool:
         """Removes the records from `offset` on; in steps, as it takes seconds for a large segment,
         and from the end, if there are hundreds of segments.
 
@@ -71,10 +69,10 @@ class FollowerTruncation:
         to truncate. The same if the broker stops.
         """
         offsets = log.truncation_parts(offset)
-        return await self._truncate_in_parts(partition, log, offsets, keep_committed)
+        return await self._truncate_in_parts(partition, log, offsets, keep_committed=True)
 
     async def _truncate_in_parts(
-        self, partition: Partition, log: Log, offsets: Iterable[int], keep_committed: bool
+        self, partition: Partition, log: Log, offsets: Iterable[int], *, keep_committed: bool
     ) -> bool:
         leader_epoch = partition.leader_epoch
         for number, offset in enumerate(offsets):
@@ -131,7 +129,7 @@ class FollowerTruncation:
         """Leaves so few segments that a turn can remove them all. False as for `truncate_to`."""
         # Segments below the log start stay until retention runs.
         *parts, _ = log.truncation_parts(log.segments.first.base_offset)
-        return await self._truncate_in_parts(partition, log, parts, keep_committed)
+        return await self._truncate_in_parts(partition, log, parts, keep_committed=keep_committed)
 
     def truncate_fully_and_start_at(
         self,

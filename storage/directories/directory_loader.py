@@ -132,6 +132,7 @@ def _load(
                 opening._replace(
                     clean=clean,
                     recovery_point=known.recovery_points.get(key),
+                    has_recovery_points=bool(known.recovery_points),
                     log_start_offset=known.log_starts.get(key, 0),
                     compacted_to=known.compacted.get(key, -1),
                 ),

@@ -72,7 +72,8 @@ logger = logging.getLogger("ottla.storage")
 class Opening(NamedTuple):
     """How to open a log. `recovery_point` and `log_start_offset` are those of the checkpoints.
 
-    `recovery_point` is None if it is not known, `log_start_offset` is 0 then.
+    `recovery_point` is None if it is not known. It is not for a log that is new, and for all logs
+    if the checkpoint is lost: only the former is known to have been flushed nowhere.
     """
 
     clean: bool
@@ -83,6 +84,8 @@ class Opening(NamedTuple):
     compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
     verification_enabled: bool = False
+    # The checkpoint of the recovery points could be read.
+    has_recovery_points: bool = True
     # How far the load of the log directory is; written by the thread that opens its logs.
     progress: DirectoryProgress | None = None
     flush_later: FlushLater | None = None
@@ -118,7 +121,7 @@ class _Loader:
         self.may_have_gaps = opening.compacted_to >= 0 or config.compact
         # Below it everything has been on disk.
         self.flushed_to = sys.maxsize if opening.clean else opening.recovery_point or 0
-        self._missing_from: int | None = None
+        self._first_gap: int | None = None
         self._without_index: set[int] = set()
         self._read_epochs = False
         self._recovered = False
@@ -144,7 +147,7 @@ class _Loader:
             self._set_aside(with_records, Reason.BELOW_LOG_START, what)
             self._delete(list(self.segments))
             self.epochs.clear()
-            self._missing_from = None
+            self._first_gap = None
         if not len(self.segments):
             end = start
             self.producers.reset(start)  # a snapshot that is left is of another history
@@ -168,7 +171,8 @@ class _Loader:
             recovery_point=recovery_point,
             local_log_start_offset=local_start,
         )
-        offsets.missing_from = self._missing_from
+        if self.opening.has_recovery_points:  # or the gap may be older than the crash
+            offsets.missing_from = self._first_gap
         log = Log(
             LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
             offsets,
@@ -403,8 +407,8 @@ class _Loader:
                 end,
                 point,
             )
-            self.opening = self.opening._replace(recovery_point=None)
-            self._missing_from = None
+            self.opening = self.opening._replace(recovery_point=None, has_recovery_points=False)
+            self._first_gap = None
             end = self._recover_from(0)
         self._recovered = True
         return end
@@ -459,14 +463,15 @@ class _Loader:
             is_known = behind[0].base_offset <= self.opening.compacted_to
             if is_known or any(segment.size for segment in behind):
                 return
-        if self._missing_from is None:  # the line is written once: there may be many gaps
-            logger.warning(
-                "%s: Offsets %d to %d are missing, what is behind them stays",
-                self.name,
-                end,
-                behind[0].base_offset - 1,
-            )
-            self._missing_from = end
+        if self._first_gap is not None:
+            return  # there may be many
+        logger.warning(
+            "%s: Offsets %d to %d are missing, what is behind them stays",
+            self.name,
+            end,
+            behind[0].base_offset - 1,
+        )
+        self._first_gap = end
 
     def _is_superseded(self, previous: Segment, segment: Segment, end: int) -> bool:
         """Whether `segment` begins below the end of `previous`, `end`, and is not needed.

@@ -42,6 +42,7 @@ class Life:
         # may be lost.
         self.written = 0
         self.manager, self.log = self.start()
+        self.manager.checkpoint_all()
 
     def start(self) -> tuple[LogManager, Log]:
         manager = manager_on(self.fs, **self.settings)

@@ -306,6 +306,7 @@ def test_an_empty_segment_behind_lost_records(compacted_to: int, missing_from: i
     fs = MemoryFileSystem()
     manager = manager_on(fs, cleanup_policy=("compact",))
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    manager.checkpoint_all()
     for _ in range(3):
         append(log, 2)
     path, size = log.active_segment.log.path, log.active_segment.size
