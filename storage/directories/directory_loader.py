@@ -40,7 +40,7 @@ ConfigOf = Callable[[str], LogConfig]
 class LoadedDirectory:
     """The logs of a log directory and its future logs."""
 
-    __slots__ = ("clean", "directory", "future", "logs")
+    __slots__ = ("clean", "directory", "future", "has_lowered_point", "logs")
 
     def __init__(self, directory: LogDirectory, clean: bool) -> None:
         self.directory = directory
@@ -48,6 +48,9 @@ class LoadedDirectory:
         self.logs: dict[tuple[str, int], Log] = {}
         #: More than one of a partition, if a move was interrupted and requested again.
         self.future: list[Log] = []
+        #: A recovery point on disk is above that of its log. It must be lowered there before
+        #: anything is appended, or recovery after a crash would not read what is.
+        self.has_lowered_point = False
 
 
 class _Checkpoints(NamedTuple):
@@ -140,6 +143,8 @@ def _load(
             )
             if progress is not None:
                 progress.add_loaded(planned.get(name, 0), progress.recovered_bytes - read_before)
+            if log.recovery_point < known.recovery_points.get(key, 0):
+                loaded.has_lowered_point = True
             if is_future:
                 loaded.future.append(log)
             else:

@@ -144,6 +144,10 @@ class LogManager:
             directory.write_recovery_points = partial(
                 self._checkpoints.write_recovery_points, directory
             )
+        for loaded in found:
+            if loaded.has_lowered_point:
+                with suppress(StorageError):  # the directory is full, or offline
+                    loaded.directory.write_recovery_points()
 
     def _take(self, loaded: LoadedDirectory, now_ms: int) -> None:
         for key, log in loaded.logs.items():

@@ -368,3 +368,16 @@ def test_a_log_that_is_loaded_leaves_its_flushes_to_the_broker() -> None:
     assert loaded is not None
     append(loaded)
     assert requested == [loaded.flusher]
+
+
+def test_a_recovery_point_above_the_end_is_lowered_on_disk() -> None:
+    """Or recovery after the next crash would not read what is appended below it."""
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log, 4)
+    manager.checkpoint_all()
+    path = f"{ROOT}/recovery-point-offset-checkpoint"
+    fs.overwrite(path, b"0\n1\nt 0 30\n")
+    again = reopened(fs.after_kill())
+    assert again.recovery_point == 0
+    assert again.log_directory.fs.content(path) == b"0\n1\nt 0 0\n"  # type: ignore[attr-defined]  # in memory
