@@ -135,3 +135,19 @@ def test_what_retention_would_delete(settings: dict[str, object], is_expired: bo
     append(log)
     log.roll(NOW_MS)
     assert log.is_expired(NOW_MS + 1_000) is is_expired
+
+
+def test_segments_that_were_truncated_do_not_come_back_after_a_clean_stop() -> None:
+    """Nothing was appended since: only the directory has changed."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(3):
+        append(log)
+        log.roll(NOW_MS)
+    log.flush()
+    log.truncate_to(1)
+    manager.shutdown(NOW_MS)
+    again = manager_on(fs.after_power_failure()).get("t", 0)
+    assert again is not None
+    assert (again.log_end_offset, again.segments.base_offsets) == (1, [0, 1])
