@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.tier_state_machine import TieredFollowers
     from ottla.protocol.client.aio_connection import AsyncConnection
     from ottla.storage.log.flush import LogFlusher
+    from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.replication")
 
@@ -100,7 +101,8 @@ class Fetcher:
         self._lags = FollowerLags(settings.throttle)
         # Logs of the current response that `flush.messages` requires to be flushed.
         self._unflushed: list[LogFlusher] = []
-        # Partitions that are not fetched before the log is truncated to its high watermark.
+        # Partitions that are not fetched before the log is truncated: to its high watermark, or to
+        # where a power failure has lost records.
         self._truncate_first: set[TopicPartition] = set()
         self._truncation = FollowerTruncation(replica_manager.on_truncated, group_commit.run)
         broker_id, timeout_ms = settings.broker_id, settings.timeout_ms
@@ -125,7 +127,7 @@ class Fetcher:
         """Fetches `partition` from its log end offset."""
         log = partition.log
         assert log is not None, "a follower has a log"
-        if has_uncommitted_records_without_epoch(log):
+        if has_uncommitted_records_without_epoch(log) or log.offsets.missing_from is not None:
             self._truncate_first.add(partition.key)
         self._partitions[partition.key] = partition
         self._delayed_until.pop(partition.key, None)
@@ -168,7 +170,7 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             for key in list(self._truncate_first):
-                await self._truncate_to_high_watermark(key)
+                await self._truncate_before_fetching(key)
             self._changed.clear()
             fetch_states = await self._fetch_states()
             if not fetch_states:
@@ -195,19 +197,51 @@ class Fetcher:
         else:
             logger.info("Fetching from %s:%d recovered", host, port)
 
-    async def _truncate_to_high_watermark(self, key: TopicPartition) -> None:
-        """Records without leader epochs: only those below the high watermark are committed."""
+    async def _truncate_before_fetching(self, key: TopicPartition) -> None:
+        """Records without leader epochs: only those below the high watermark are committed. Records
+        behind others that a power failure has lost are fetched again, with those."""
         partition = self._partitions.get(key)
         log = None if partition is None else partition.log
         if partition is None or log is None or self._is_delayed(key):
             return
+        is_done = False
         try:
+            if log.offsets.missing_from is not None:
+                await self._truncate_to_missing(partition, log, log.offsets.missing_from)
             if has_uncommitted_records_without_epoch(log):
                 await self._truncation.truncate_to(partition, log, log.high_watermark)
+            is_done = not has_uncommitted_records_without_epoch(log)
+        except (KafkaError, LeaderUnreachable) as error:
+            if isinstance(error, KafkaError):
+                self._errors.setdefault(error.code, []).append(key)
+                self._log_errors()
+            self._delay(key)
         except Exception as error:
             self._partition_failed(partition, log.log_end_offset, error)
-        if not has_uncommitted_records_without_epoch(log):
+        if is_done:
             self._truncate_first.discard(key)
+
+    async def _truncate_to_missing(self, partition: Partition, log: Log, offset: int) -> None:
+        """Only if the leader says that it has all records from there on: it has an offset for each,
+        and the same history. What is truncated is set aside: the leader may have a gap as well. If
+        it has not all, the log stays as it is, as in Kafka."""
+        key, leader_epoch = partition.key, partition.leader_epoch
+        epoch, end = log.leader_epochs.latest_epoch, log.log_end_offset
+        earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
+        known = await self._leader.end_offset_for_epoch(key, leader_epoch, epoch)
+        if partition.leader_epoch != leader_epoch or partition.log is not log or log.is_closed:
+            return
+        if earliest <= offset and known[0] == epoch >= 0 and known[1] >= end:
+            logger.warning(
+                "[Partition %s] Truncating to %d: records are missing there, the leader has them",
+                key,
+                offset,
+                extra=key._asdict(),
+            )
+            log.offsets.committed_limit = end
+            if not await self._truncation.truncate_to(partition, log, offset):
+                return
+        log.offsets.missing_from = None
 
     def _is_delayed(self, key: TopicPartition) -> bool:
         """Whether the back-off after an error of this partition is not over."""
@@ -459,9 +493,13 @@ class Fetcher:
                 earliest,
                 extra=partition.key._asdict(),
             )
-            is_prepared = await self._truncation.prepare_full_truncation(partition, log)
+            # That the leader has none of these records is one fact, retention is the other.
+            keep = not log.is_expired(self._now_ms())
+            is_prepared = await self._truncation.prepare_full_truncation(
+                partition, log, keep_committed=keep
+            )
             if is_prepared and not has_changed():
-                self._truncation.truncate_fully_and_start_at(log, earliest)
+                self._truncation.truncate_fully_and_start_at(log, earliest, keep_committed=keep)
         else:
             log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
 

@@ -2,6 +2,10 @@
 
 The follower truncates on fetch (KIP-595): each Fetch request has the epoch of the last record in
 the log; if the response has a diverging epoch, the log is truncated to the end of that epoch.
+
+Committed records may go because a leader was elected out of the in-sync replicas, or because the
+leader's disk was lost. What a follower truncates below its own high watermark is set aside: this
+may be the only copy (`ottla log set-aside`). Nothing is truncated while there is no space for that.
 """
 
 from __future__ import annotations
@@ -64,14 +68,16 @@ class FollowerTruncation:
         meanwhile, or the log is deleted: another leader says where to truncate, or there is nothing
         to truncate. The same if the broker stops.
         """
-        return await self._truncate_in_parts(partition, log, log.truncation_parts(offset))
+        offsets = log.truncation_parts(offset)
+        return await self._truncate_in_parts(partition, log, offsets, keep_committed=True)
 
     async def _truncate_in_parts(
-        self, partition: Partition, log: Log, offsets: Iterable[int]
+        self, partition: Partition, log: Log, offsets: Iterable[int], *, keep_committed: bool
     ) -> bool:
         leader_epoch = partition.leader_epoch
         for number, offset in enumerate(offsets):
-            with closing(log.prepare_truncation(offset)) as steps:
+            steps = log.prepare_truncation(offset, keep_committed=keep_committed)
+            with closing(steps):
                 for work in chain((None,) if number else (), steps):
                     if work is None:
                         await asyncio.sleep(0)
@@ -83,7 +89,7 @@ class FollowerTruncation:
                         return False
             # Without a record to truncate there may still be an epoch to remove: that of a former
             # leader that never appended anything in it.
-            if log.truncate_to(offset):
+            if log.truncate_to(offset, keep_committed=keep_committed):
                 self._on_truncated(log)
         return True
 
@@ -117,11 +123,13 @@ class FollowerTruncation:
         )
         await self.truncate_to(partition, log, target)
 
-    async def prepare_full_truncation(self, partition: Partition, log: Log) -> bool:
+    async def prepare_full_truncation(
+        self, partition: Partition, log: Log, *, keep_committed: bool
+    ) -> bool:
         """Leaves so few segments that a turn can remove them all. False as for `truncate_to`."""
         # Segments below the log start stay until retention runs.
         *parts, _ = log.truncation_parts(log.segments.first.base_offset)
-        return await self._truncate_in_parts(partition, log, parts)
+        return await self._truncate_in_parts(partition, log, parts, keep_committed=keep_committed)
 
     def truncate_fully_and_start_at(
         self,
@@ -129,7 +137,11 @@ class FollowerTruncation:
         offset: int,
         log_start_offset: int | None = None,
         state: RemoteLogState | None = None,
+        *,
+        keep_committed: bool = True,
     ) -> None:
         """`Log.truncate_fully_and_start_at`."""
-        log.truncate_fully_and_start_at(offset, log_start_offset, state)
+        log.truncate_fully_and_start_at(
+            offset, log_start_offset, state, keep_committed=keep_committed
+        )
         self._on_truncated(log)

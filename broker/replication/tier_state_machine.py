@@ -107,7 +107,11 @@ class TierStateMachine:
         )
         if partition.leader_epoch != leader_epoch or partition.log is not log:
             return
-        if not await self._truncation.prepare_full_truncation(partition, log):
+        # What is removed is in remote storage: the leader and the metadata of the segments say so.
+        is_prepared = await self._truncation.prepare_full_truncation(
+            partition, log, keep_committed=False
+        )
+        if not is_prepared:
             return
         log_start = min(max(leader_log_start_offset, 0), end_offset)
         logger.info(
@@ -116,7 +120,9 @@ class TierStateMachine:
             *(partition.key, end_offset, log_start),
             extra=partition.key._asdict(),
         )
-        self._truncation.truncate_fully_and_start_at(log, end_offset, log_start, state)
+        self._truncation.truncate_fully_and_start_at(
+            log, end_offset, log_start, state, keep_committed=False
+        )
         log.offsets.highest_remote_offset = segment.end_offset
 
     async def _segment_before_local_log(

@@ -215,8 +215,8 @@ class Cleaner:
         dirt = self._needed(log, now_ms)
         if dirt is None:
             return None
-        # Before the first gap in the log: recovery takes gaps for lost records in a log that was
-        # never compacted.
+        # Before the first gap in the log: in a log that was never compacted recovery takes gaps for
+        # lost records, which a follower fetches again.
         is_first = self.checkpoint_of(log) is None
         prepare = partial(self._write_first_checkpoint, log.log_directory) if is_first else None
         try:

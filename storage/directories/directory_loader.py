@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
@@ -33,13 +34,15 @@ from ottla.storage.recovery.recovery import Opening, open_log
 
 logger = logging.getLogger("ottla.storage")
 
+_OFFSET_MAX = (1 << 63) - 1
+
 ConfigOf = Callable[[str], LogConfig]
 
 
 class LoadedDirectory:
     """The logs of a log directory and its future logs."""
 
-    __slots__ = ("clean", "directory", "future", "logs")
+    __slots__ = ("clean", "directory", "future", "has_lowered_point", "logs")
 
     def __init__(self, directory: LogDirectory, clean: bool) -> None:
         self.directory = directory
@@ -47,6 +50,9 @@ class LoadedDirectory:
         self.logs: dict[tuple[str, int], Log] = {}
         #: More than one of a partition, if a move was interrupted and requested again.
         self.future: list[Log] = []
+        #: A recovery point on disk is above that of its log. It must be lowered there before
+        #: anything is appended, or recovery after a crash would not read what is.
+        self.has_lowered_point = False
 
 
 class _Checkpoints(NamedTuple):
@@ -141,7 +147,8 @@ def _load(
                 config_of(topic),
                 opening._replace(
                     clean=clean,
-                    recovery_point=known.recovery_points.get(key, 0),
+                    recovery_point=known.recovery_points.get(key),
+                    has_recovery_points=bool(known.recovery_points),
                     log_start_offset=known.log_starts.get(key, 0),
                     has_log_start=key in known.log_starts,
                     compacted_to=known.compacted.get(key, -1),
@@ -150,10 +157,15 @@ def _load(
             )
             if progress is not None:
                 progress.add_loaded(planned.get(name, 0), progress.recovered_bytes - read_before)
+            if log.recovery_point < known.recovery_points.get(key, 0):
+                loaded.has_lowered_point = True
             if is_future:
                 loaded.future.append(log)
             else:
-                log.update_high_watermark(known.high_watermarks.get(key, 0))
+                high_watermark = known.high_watermarks.get(key)
+                if high_watermark is None:
+                    log.offsets.committed_limit = log.log_end_offset
+                log.update_high_watermark(high_watermark or 0)
                 loaded.logs[key] = log
     return loaded
 
@@ -175,19 +187,31 @@ def _plan(
         logs += 1
         if not clean:
             is_future = parsed[2] == FUTURE_DIRECTORY_SUFFIX
-            point = 0 if is_future else checkpoints.recovery_points.get(parsed[:2], 0)
+            point = None if is_future else checkpoints.recovery_points.get(parsed[:2])
             files = directory.fs.list_files(f"{directory.path}/{name}")
-            planned[name] = bytes_to_recover(files, point)
+            planned[name] = bytes_to_recover(files, point or 0)
     progress.recovery_bytes = sum(planned.values())
     progress.logs = logs
     return planned
 
 
 def _offsets(directory: LogDirectory, name: str) -> Offsets:
+    """What is known: a partition that is not in the file, or has an offset that cannot be one, has
+    no entry. That is not the same as offset 0. Raises OSError."""
     path = f"{directory.path}/{name}"
     try:
-        return read_offset_checkpoint(directory.fs, path)
+        offsets = read_offset_checkpoint(directory.fs, path)
     except CorruptFile as damage:
         # Recovery reads the logs from their start then: slow, but correct.
         logger.warning("Ignoring checkpoint: %s", damage)
         return {}
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        logger.warning("Ignoring checkpoint: %s", error)
+        return {}
+    invalid = [key for key, offset in offsets.items() if not 0 <= offset <= _OFFSET_MAX]
+    for topic, partition in invalid:
+        offset = offsets.pop((topic, partition))
+        logger.warning("Ignoring offset %d of %s-%d in %s", offset, topic, partition, path)
+    return offsets

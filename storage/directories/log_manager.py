@@ -155,6 +155,10 @@ class LogManager:
             directory.write_recovery_points = partial(
                 self._checkpoints.write_recovery_points, directory
             )
+        for loaded in found:
+            if loaded.has_lowered_point:
+                with suppress(StorageError):  # the directory is full, or offline
+                    loaded.directory.write_recovery_points()
 
     def _second_names(self) -> dict[str, str]:
         for directory in self.directories.online():

@@ -7,6 +7,7 @@ from threading import Lock
 
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.files.checkpoints import Offsets
+from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -23,7 +24,7 @@ class OffsetCheckpoints:
     offsets. Synced. May run in a worker thread.
     """
 
-    __slots__ = ("_directories", "_lock", "_logs")
+    __slots__ = ("_confirmed", "_directories", "_lock", "_logs")
 
     def __init__(self, directories: LogDirectories, logs: Mapping[tuple[str, int], Log]) -> None:
         """`logs` may change later."""
@@ -32,6 +33,8 @@ class OffsetCheckpoints:
         # Two threads that write the same checkpoint would replace each other's temporary file, and
         # the older offsets could remain.
         self._lock = Lock()
+        # The log start that the leader epochs of a log on disk confirm, by its path.
+        self._confirmed: dict[str, int] = {}
 
     def write_recovery_points(self, only: LogDirectory | None = None) -> None:
         """Writes `recovery-point-offset-checkpoint`. Raises StorageError for `only` one.
@@ -44,7 +47,7 @@ class OffsetCheckpoints:
 
     def _write_recovery_points(self, only: LogDirectory | None) -> None:
         points = self._collect(lambda log: log.offsets.recovery_point_on_disk, only)
-        starts = self._collect(_log_start, only)
+        starts = self._collect(self._log_start, only)
         self._write(LOG_START_CHECKPOINT, starts, only)
         self._write(RECOVERY_POINT_CHECKPOINT, points, only)
 
@@ -71,7 +74,30 @@ class OffsetCheckpoints:
         """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment, and for
         all with tiered storage. Raises StorageError for `only` one."""
         with self._lock:
-            self._write(LOG_START_CHECKPOINT, self._collect(_log_start, only), only)
+            self._write(LOG_START_CHECKPOINT, self._collect(self._log_start, only), only)
+
+    def _log_start(self, log: Log) -> int | None:
+        offset = _log_start(log)
+        if offset is not None and self._confirmed.get(log.path) != offset:
+            self._sync_epochs(log, offset)
+        return offset
+
+    def _sync_epochs(self, log: Log, log_start_offset: int) -> None:
+        """Recovery believes a log start if the leader epochs begin there. They are synced first."""
+        fs, directory = log.log_directory.fs, log.log_directory
+        try:
+            descriptor = fs.open(log.leader_epochs.path, READ_ONLY)
+            try:
+                fs.sync(descriptor)
+            finally:
+                fs.close(descriptor)
+            fs.sync_directory(log.path)
+        except FileNotFoundError:
+            return  # it has none; or it was moved or deleted
+        except OSError as error:
+            directory.read_failed(error)
+        else:
+            self._confirmed[log.path] = log_start_offset
 
     def _collect(
         self, offset_of: Callable[[Log], int | None], only: LogDirectory | None = None

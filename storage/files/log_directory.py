@@ -75,7 +75,7 @@ class LogDirectory:
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
         #   on disk first, or recovery after a crash would not read the new records.
-        # - Compaction leaves gaps, which recovery above the recovery point takes for lost records.
+        # - Compaction leaves gaps. Above the recovery point recovery takes them for lost records.
         # Raises StorageError when it is not on disk.
         self.write_recovery_points: Callable[[], None] = lambda: None
 

@@ -219,8 +219,11 @@ class LogFlusher:
 
     def begin_flush(self) -> Flush | None:
         """`Log.begin_flush`."""
-        offsets = self._offsets
-        if offsets.recovery_point >= offsets.log_end_offset and not self._epochs.requires_flush:
+        offsets, directory = self._offsets, self._local.directory
+        # Or segments that a truncation has removed come back after a power failure.
+        is_truncated = offsets.truncations and directory.changes != directory.synced_changes
+        is_flushed = offsets.recovery_point >= offsets.log_end_offset and not is_truncated
+        if is_flushed and not self._epochs.requires_flush:
             offsets.flush_required = False
             return None
         try:

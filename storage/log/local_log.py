@@ -15,7 +15,9 @@ from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import DELETED_SUFFIX
 from ottla.storage.files.log_directory import NO_SPACE, is_exhausted
+from ottla.storage.files.set_aside import Reason
 from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.log.parts_aside import set_segment_aside
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_list import SegmentList
 from ottla.storage.producer.producer_state import ProducerState
@@ -214,15 +216,43 @@ class LocalLog:
             self.segments.remove(segment)
             segment.release()
             self._retire_files(segment, due_ms)
-            try:
-                snapshot = self._producers.retire_snapshot(segment.base_offset)
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                self.directory.fs.remove(self._producers.snapshot_path(segment.base_offset))
-                continue
-            if snapshot is not None:
-                self._deletions.add(snapshot, due_ms)
+            self._retire_snapshot(segment.base_offset, due_ms)
+
+    def _retire_snapshot(self, base_offset: int, due_ms: int) -> None:
+        try:
+            snapshot = self._producers.retire_snapshot(base_offset)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self.directory.fs.remove(self._producers.snapshot_path(base_offset))
+            return
+        if snapshot is not None:
+            self._deletions.add(snapshot, due_ms)
+
+    def set_segments_aside(self, segments: Sequence[Segment], reason: Reason, detail: str) -> None:
+        """Removes segments from the log, and keeps their records in files that are set aside.
+
+        Durable after the next flush: a power failure brings them back. Raises OSError.
+        """
+        if not segments:
+            return
+        self.directory.changes += 1
+        names = self.directory.fs.list_files(self.directory.path)
+        for segment in segments:
+            self.segments.remove(segment)
+            set_segment_aside(self.directory, segment, reason, detail, self._remove_later, names)
+            self._retire_snapshot(segment.base_offset, due_ms=0)
+
+    def _remove_later(self, path: str) -> None:
+        """A large file: not in a turn of the event loop. Raises OSError."""
+        try:
+            self.directory.fs.replace(path, path + DELETED_SUFFIX)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self.directory.fs.remove(path)
+        else:
+            self._deletions.add(path + DELETED_SUFFIX, 0)
 
     def _retire_files(self, segment: Segment, due_ms: int) -> None:
         try:

@@ -335,37 +335,46 @@ class Log:
         """The offsets to truncate to, descending to `offset`, each in a turn of the event loop."""
         return self._truncator.parts(offset)
 
-    def prepare_truncation(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
+    def prepare_truncation(
+        self, offset: int, *, keep_committed: bool = False
+    ) -> Generator[Callable[[], None] | None, None, None]:
         """Does most of the work of `truncate_to` before it, in steps of a few milliseconds.
 
         Replays the producer state up to `offset`: seconds for a large segment. A step may give a
-        function, which lowers the recovery point on disk and raises StorageError: the caller runs
-        it in a worker, or `truncate_to` syncs a file. The log may be used between the steps, and
-        `truncate_to` be called for another offset. Raises LogDirectoryOffline, ResourceExhausted.
+        function, which raises StorageError: it lowers the recovery point on disk, or copies what
+        `keep_committed` keeps. The caller runs it in a worker, or `truncate_to` does that. The log
+        may be used between the steps, and `truncate_to` be called for another offset. Raises
+        LogDirectoryOffline, ResourceExhausted.
         """
-        return self._truncator.prepare(offset)
+        return self._truncator.prepare(offset, keep_committed)
 
-    def truncate_to(self, offset: int) -> bool:
+    def truncate_to(self, offset: int, *, keep_committed: bool = False) -> bool:
         """Removes everything from `offset` on. False when the log ends at or below it anyway.
 
         A batch that contains `offset` is removed as a whole: the log may end below `offset` then.
-        Raises LogDirectoryOffline.
+        With `keep_committed` records below the high watermark are set aside, or nothing is removed.
+        Raises LogDirectoryOffline, DiskFull.
         """
-        return self._truncator.truncate_to(offset)
+        return self._truncator.truncate_to(offset, keep_committed)
 
     def truncate_fully_and_start_at(
         self,
         offset: int,
         log_start_offset: int | None = None,
         state: RemoteLogState | None = None,
+        *,
+        keep_committed: bool = False,
     ) -> None:
         """Removes everything on this disk. The log continues at `offset`.
 
         It starts there too, or at `log_start_offset`: records between both are in remote storage,
         and `state` has their leader epochs and producers. After a crash in between, the log is as
-        it was, or with this state. Raises CorruptFile, DiskFull, LogDirectoryOffline.
+        it was, or with this state. `keep_committed` as for `truncate_to`. Raises CorruptFile,
+        DiskFull, LogDirectoryOffline.
         """
-        self._truncator.truncate_fully_and_start_at(offset, log_start_offset, state)
+        self._truncator.truncate_fully_and_start_at(
+            offset, log_start_offset, state, keep_committed=keep_committed
+        )
 
     def begin_copy(self, copy: Log, now_ms: int) -> None:
         """`copy` begins, empty, where this log begins on its disk, and knows its producers so far.
@@ -393,6 +402,10 @@ class Log:
         number. Raises DiskFull, LogDirectoryOffline.
         """
         return self._retention.delete_old_segments(now_ms)
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether retention by time would delete all records here, or there is one by size."""
+        return self._retention.is_expired(now_ms)
 
     # --- reading -----------------------------------------------------------------------------
 

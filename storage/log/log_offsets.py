@@ -42,12 +42,15 @@ class LogOffsets:
     be appended there that they do not include. `flush_required`: `flush.messages` or more records
     are not on disk, and nothing above the recovery point may be acknowledged before a flush.
     `failed_flushes` counts those that failed. `checkpoint_limit` is that of the truncation that is
-    being prepared.
+    being prepared. `missing_from`: a power failure may have lost records from this offset on, with
+    others behind them; a follower fetches them again. `committed_limit`: the high watermark at the
+    start is not known, and records below this offset may have been below it.
     """
 
     __slots__ = (
         "_producers",
         "checkpoint_limit",
+        "committed_limit",
         "durable_log_start",
         "failed_flushes",
         "first_unstable_offset",
@@ -58,6 +61,7 @@ class LogOffsets:
         "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
+        "missing_from",
         "recovery_point",
         "truncations",
     )
@@ -86,6 +90,8 @@ class LogOffsets:
         self.flush_required = False
         self.failed_flushes = 0
         self.checkpoint_limit: CheckpointLimit | None = None
+        self.missing_from: int | None = None
+        self.committed_limit = 0
         self.first_unstable_offset = producers.first_unstable_offset
 
     def __repr__(self) -> str:
@@ -106,6 +112,11 @@ class LogOffsets:
     def acknowledgeable_offset(self) -> int:
         """Below it `flush.messages` does not delay an acknowledgement."""
         return self.recovery_point if self.flush_required else self.log_end_offset
+
+    @property
+    def possibly_committed(self) -> int:
+        """Records below it are committed, as far as this replica knows, or may be."""
+        return max(self.high_watermark, self.committed_limit)
 
     @property
     def recovery_point_on_disk(self) -> int:
@@ -160,11 +171,17 @@ class LogOffsets:
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self._forget_remote(end)
         self.high_watermark = min(self.high_watermark, end)
+        self._forget_removed(end)
 
     def _truncated(self, end: int) -> None:
         self.truncations += 1
         for flush in self.flushing:
             flush.offset = min(flush.offset, end)
+
+    def _forget_removed(self, end: int) -> None:
+        self.committed_limit = min(self.committed_limit, end)
+        if self.missing_from is not None and self.missing_from >= end:
+            self.missing_from = None
 
     def _forget_remote(self, end: int) -> None:
         """Remote records from `end` on are of another history, until it is known again."""
@@ -179,7 +196,8 @@ class LogOffsets:
         self.durable_log_start = min(self.durable_log_start, self.log_start_offset)
         self.local_log_start_offset = self.log_end_offset = offset
         self.high_watermark = self.recovery_point = offset
-        self.checkpoint_limit = None
+        self.checkpoint_limit = self.missing_from = None
+        self.committed_limit = 0
         self.refresh_first_unstable()
         self.check()
 

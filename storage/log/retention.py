@@ -56,6 +56,16 @@ class LogRetention:
             deleted += yield from self._delete(_is_older(limit, now_ms), reason, now_ms)
         return deleted
 
+    def is_expired(self, now_ms: int) -> bool:
+        """`Log.is_expired`. Records are appended in the order of time, mostly: the last segments
+        have the newest. Raises OSError."""
+        config = self._local.config
+        if not config.delete:
+            return False
+        is_older = _is_older(config.retention_ms, now_ms)
+        last = list(self._local.segments)[-2:]
+        return config.retention_bytes >= 0 or all(is_older(s, None) for s in last if s.size)
+
     def _delete(
         self, predicate: Predicate, reason: str, now_ms: int, *, moves_start: bool = True
     ) -> Generator[None, None, int]:

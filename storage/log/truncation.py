@@ -1,9 +1,14 @@
-"""Removing records at either end of a log: truncation, and advancing the log start offset."""
+"""Removing records at either end of a log: truncation, and advancing the log start offset.
+
+A truncation may keep what is committed: records below the high watermark are set aside then, the
+end of the first segment as a copy, the others by a rename.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 
 from ottla.storage.errors import (
     CorruptFile,
@@ -13,11 +18,14 @@ from ottla.storage.errors import (
     ResourceExhausted,
     StorageError,
 )
+from ottla.storage.files.set_aside import Reason
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_info import RemoteLogState
 from ottla.storage.log.log_offsets import CheckpointLimit, LogOffsets
+from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.log.parts_aside import copy_end_aside, note_part
 from ottla.storage.log.producer_replay import replay_in_steps
 from ottla.storage.log.segment import Segment, Truncation
 from ottla.storage.producer.producer_state import ProducerState
@@ -28,10 +36,53 @@ logger = logging.getLogger("ottla.storage")
 SEGMENTS_PER_TURN = 100
 
 
+class _EndCopy:
+    """The copy of the end of a segment that is to be truncated at `offset`."""
+
+    __slots__ = ("_directory", "_file", "_is_new", "_position", "offset", "path", "size", "state")
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        segment: Segment,
+        position: int,
+        offset: int,
+        state: int,
+    ) -> None:
+        """`state`: how often the log was truncated. Raises OSError."""
+        self._directory = directory
+        self._file = segment.log.pinned()
+        self._position = position
+        self._is_new = False
+        self.offset = offset
+        self.size = segment.size - position
+        self.state = state
+        #: None before `run`.
+        self.path: str | None = None
+
+    def run(self) -> None:
+        """Copies; durable when this returns. May run in a worker thread. Raises StorageError."""
+        fs, position = self._directory.fs, self._position
+        try:
+            names = fs.list_files(self._directory.path)
+            end = position + self.size
+            path = copy_end_aside(fs, self._file, position, end, Reason.TRUNCATED_COMMITTED)
+        except OSError as error:
+            raise self._directory.log_directory.write_failed(error) from error
+        self._is_new = path.rpartition("/")[2] not in names
+        self.path = path
+
+    def discard(self) -> None:
+        """The records stay in the log."""
+        if self._is_new and self.path is not None:
+            with suppress(OSError):  # a second copy does no harm
+                self._directory.fs.remove(self.path)
+
+
 class LogTruncator:
     """Truncates one log, with its leader epochs and producer state."""
 
-    __slots__ = ("_epochs", "_local", "_offsets", "_prepared", "_producers")
+    __slots__ = ("_copy", "_epochs", "_local", "_offsets", "_prepared", "_producers")
 
     def __init__(
         self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
@@ -43,6 +94,7 @@ class LogTruncator:
         # (truncations, offset) that it was prepared for, and the producer state to be used then.
         # None after a preparation: no part of the log has a producer that has not expired.
         self._prepared: tuple[int, int, ProducerState] | None = None
+        self._copy: _EndCopy | None = None
 
     def parts(self, offset: int) -> list[int]:
         """`Log.truncation_parts`. None removes more than `SEGMENTS_PER_TURN`; what is left after
@@ -50,16 +102,82 @@ class LogTruncator:
         above = [each for each in self._local.segments.base_offsets if each > offset]
         return [*above[-SEGMENTS_PER_TURN - 1 :: -SEGMENTS_PER_TURN], offset]
 
-    def prepare(self, offset: int) -> Generator[Callable[[], None] | None, None, None]:
+    def prepare(
+        self, offset: int, keep_committed: bool
+    ) -> Generator[Callable[[], None] | None, None, None]:
         """`Log.prepare_truncation`."""
         stop = yield from self._prepare_producers(offset)
-        if stop is None or stop >= self._offsets.recovery_point:
+        if stop is None:
             return
+        copy = self._copy = self._begin_copy(offset) if keep_committed else None
         try:
-            yield self._limit_checkpoint(stop)
+            if copy is not None:
+                yield copy.run
+            if stop < self._offsets.recovery_point:
+                yield self._limit_checkpoint(stop)
         except GeneratorExit:  # the caller will not truncate
             self._offsets.checkpoint_limit = None
+            if copy is not None:
+                copy.discard()
+                self._copy = None
             raise
+
+    def _begin_copy(self, offset: int) -> _EndCopy | None:
+        """The copy of the committed records from `offset` on in its segment; None if there are
+        none. Raises StorageError."""
+        local, offsets = self._local, self._offsets
+        segment = local.segments.floor(offset)
+        is_committed = segment is not None and self._committed([segment], offset)
+        if segment is None or not is_committed or offset >= offsets.possibly_committed:
+            return None
+        try:
+            place = segment.find_batch(offset)
+            if place is None:
+                return None
+            return _EndCopy(local.directory, segment, place.position, offset, offsets.truncations)
+        except CorruptLog:
+            return None  # `truncate_to` finds it again
+        except OSError as error:
+            raise local.directory.log_directory.read_failed(error) from error
+
+    def _committed(self, segments: Iterable[Segment], offset: int) -> list[Segment]:
+        """Those with records from `offset` on that are committed and were not deleted."""
+        segment_list, offsets = self._local.segments, self._offsets
+        start, committed = max(offset, offsets.log_start_offset), offsets.possibly_committed
+        found = []
+        for segment in segments:
+            following = segment_list.after(segment)
+            end = offsets.log_end_offset if following is None else following.base_offset
+            if segment.size and segment.base_offset < committed and end > start:
+                found.append(segment)
+        return found
+
+    def _keep_end(self, offset: int) -> _EndCopy | None:
+        """The copy that was prepared, or one that is made now. Raises StorageError."""
+        copy, self._copy = self._copy, None
+        if copy is None or (copy.offset, copy.state) != (offset, self._offsets.truncations):
+            copy = self._begin_copy(offset)
+        if copy is not None and copy.path is None:
+            copy.run()
+        return copy
+
+    def _remove_segments(
+        self, segments: list[Segment], keep_from: int | None, copy: _EndCopy | None
+    ) -> None:
+        """Removes segments; sets those with committed records from `keep_from` on aside.
+
+        The last one first: a log that a crash leaves has no gap. Raises OSError.
+        """
+        local, offsets = self._local, self._offsets
+        kept = [] if keep_from is None else self._committed(segments, keep_from)
+        local.retire_segments([each for each in segments if each not in kept], due_ms=0)
+        what = (
+            f"records from offset {keep_from} on were truncated, below the high watermark"
+            f" {offsets.possibly_committed}"
+        )
+        if copy is not None and copy.path is not None:
+            note_part(local.directory, copy.path, copy.size, what)
+        local.set_segments_aside(kept[::-1], Reason.TRUNCATED_COMMITTED, what)
 
     def _limit_checkpoint(self, offset: int) -> Callable[[], None]:
         """`_lower_recovery_point` for a worker thread. The recovery point in memory stays as it is
@@ -103,16 +221,16 @@ class LogTruncator:
             self._prepared = truncations, offset, state
         return stop
 
-    def truncate_to(self, offset: int) -> bool:
+    def truncate_to(self, offset: int, keep_committed: bool) -> bool:
         """`Log.truncate_to`."""
         try:
-            return self._truncate_to(offset)
+            return self._truncate_to(offset, keep_committed)
         finally:
             # Not before: a worker thread may write the checkpoint at any time. Also after a
             # failure: a replica that leads then does not truncate again.
             self._offsets.checkpoint_limit = None
 
-    def _truncate_to(self, offset: int) -> bool:
+    def _truncate_to(self, offset: int, keep_committed: bool) -> bool:
         local, offsets, producers, epochs = (
             self._local,
             self._offsets,
@@ -133,8 +251,9 @@ class LogTruncator:
             return False
         segment = local.segments.floor(offset)
         if segment is None:
-            self._truncate_below_local(offset)
+            self._truncate_below_local(offset, keep_committed)
             return True
+        copy = self._keep_end(offset) if keep_committed else None
         truncation, end = self._ready(segment, offset)
         logger.info(
             "%s: Truncating to %d, the log end offset was %d",
@@ -143,7 +262,8 @@ class LogTruncator:
             offsets.log_end_offset,
         )
         try:
-            local.retire_segments([s for s in local.segments if s.base_offset > offset], due_ms=0)
+            above = [each for each in local.segments if each.base_offset > offset]
+            self._remove_segments(above, offset if keep_committed else None, copy)
             truncation.run()
             local.use_as_active(segment)
             prepared, self._prepared = self._prepared, None
@@ -195,28 +315,33 @@ class LogTruncator:
             offsets.recovery_point = before  # or a retry would find nothing to write
             raise
 
-    def _truncate_below_local(self, offset: int) -> None:
+    def _truncate_below_local(self, offset: int, keep_committed: bool) -> None:
         """Nothing stays on this disk. What is below `offset` may be in remote storage, where it is
         found by the leader epochs: they are kept in the same write that removes the others."""
         start = min(offset, self._offsets.log_start_offset)
         epochs = [(epoch, first) for epoch, first in self._epochs.entries if first < offset]
-        self.truncate_fully_and_start_at(offset, start, RemoteLogState(epochs, None, now_ms=0))
+        state = RemoteLogState(epochs, None, now_ms=0)
+        self.truncate_fully_and_start_at(offset, start, state, keep_committed=keep_committed)
 
     def truncate_fully_and_start_at(
         self,
         offset: int,
         log_start_offset: int | None = None,
         state: RemoteLogState | None = None,
+        *,
+        keep_committed: bool = False,
     ) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
+        # Of the segment that begins there, which is emptied and not removed.
+        copy = self._keep_end(offset) if keep_committed else None
         self._lower_recovery_point(offset)
         segment, empty = self._first_segment(offset, state)
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             old = [each for each in local.segments if each is not segment]
-            local.retire_segments(old, due_ms=0)
+            self._remove_segments(old, 0 if keep_committed else None, copy)
             if segment is None:
                 segment = self._empty_segment(offset)
             if empty is None:

@@ -3,7 +3,19 @@
 After a clean shutdown only the last segment is read, to find the log end. Otherwise every batch at
 or above the recovery point is read and its checksum verified, indexes and producer state are
 rebuilt, and the log is truncated at the first batch that is incomplete or corrupt. Kafka's
-`LogLoader`, but it starts at the recovery point itself and not at the segment that contains it.
+`LogLoader`, but it starts at the recovery point itself and not at the segment that contains it. A
+log whose recovery point is not known, or is above its end, is read from its start.
+
+Nothing that holds a record is deleted on the word of one file (docs/operations.md):
+
+- A gap between segments stays, as in Kafka: consumers see it. Compaction leaves gaps, an operator
+  may have moved a segment, and a power failure loses the end of a segment. After the last of these
+  a follower fetches what is missing again (`LogOffsets.missing_from`).
+- What is cut off is copied first if it is more than a write that a crash has interrupted, and the
+  segments behind it, which Kafka deletes, are renamed (`storage/log/parts_aside.py`).
+- A log start of the checkpoint that is above the first segment counts if the leader epochs say the
+  same: both are written when the log start advances. Otherwise the log starts with its first
+  segment.
 
 `open_log` accesses only its directory: several may run in worker threads at the same time if those
 that share `OpenFiles` run one after the other.
@@ -12,6 +24,8 @@ that share `OpenFiles` run one after the other.
 from __future__ import annotations
 
 import logging
+import sys
+from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,7 +42,8 @@ from ottla.storage.files.layout import (
     offset_of_file,
     segment_file_name,
 )
-from ottla.storage.files.set_aside import of_files
+from ottla.storage.files.log_directory import NO_SPACE
+from ottla.storage.files.set_aside import Reason, of_files
 from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.leader_epochs import LeaderEpochs
@@ -36,6 +51,12 @@ from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.log.parts_aside import (
+    copy_end_aside,
+    holds_records,
+    note_part,
+    set_segment_aside,
+)
 from ottla.storage.log.producer_replay import rebuild_producers, replay
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -50,10 +71,14 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Opening(NamedTuple):
-    """How to open a log. `recovery_point` and `log_start_offset` are those of the checkpoints."""
+    """How to open a log. `recovery_point` and `log_start_offset` are those of the checkpoints.
+
+    `recovery_point` is None if it is not known. It is not for a log that is new, and for all logs
+    if the checkpoint is lost: only the former is known to have been flushed nowhere.
+    """
 
     clean: bool
-    recovery_point: int
+    recovery_point: int | None
     log_start_offset: int
     now_ms: int
     # Whether the checkpoint has a log start offset, which is 0 otherwise.
@@ -62,6 +87,8 @@ class Opening(NamedTuple):
     compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
     verification_enabled: bool = False
+    # The checkpoint of the recovery points could be read.
+    has_recovery_points: bool = True
     # How far the load of the log directory is; written by the thread that opens its logs.
     progress: DirectoryProgress | None = None
     flush_later: FlushLater | None = None
@@ -95,34 +122,35 @@ class _Loader:
         )
         self.clean = opening.clean
         self.may_have_gaps = opening.compacted_to >= 0 or config.compact
+        # Below it everything has been on disk.
+        self.flushed_to = sys.maxsize if opening.clean else opening.recovery_point or 0
+        self._first_gap: int | None = None
+        self._without_index: set[int] = set()
         self._read_epochs = False
         self._recovered = False
 
     def load(self) -> Log:
-        names = clean_directory(self.fs, self.path)
+        names = clean_directory(self.fs, self.path, is_compacted=self.may_have_gaps)
         directory = self.directory
         directory.log_directory.note_set_aside(
             of_files(names, self.path, directory.topic, directory.partition)
         )
         expiration_ms = self.opening.producer_expiration_ms
         self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
-        # One from before a compaction may have a transaction open whose marker is gone. Kafka keeps
-        # that of the first segment of each group; and a power failure may undo its deletion.
-        self.producers.delete_snapshots(0, self.opening.compacted_to)
         self._load_epochs(names)
         self._load_segments(names)
+        start = self._check_log_start()
+        self._delete_old_snapshots()
         self._repair_overlaps()
-        start = self.opening.log_start_offset
         end = self._find_end() if len(self.segments) else start
         if end < start:
-            logger.warning(
-                "%s: Log end offset %d is below log start offset %d, deleting all segments",
-                self.name,
-                end,
-                start,
-            )
+            what = f"Log end offset {end} is below log start offset {start}"
+            logger.warning("%s: %s, starting with an empty log", self.name, what)
+            with_records = [each for each in self.segments if each.size]
+            self._set_aside(with_records, Reason.BELOW_LOG_START, what)
             self._delete(list(self.segments))
             self.epochs.clear()
+            self._first_gap = None
         if not len(self.segments):
             end = start
             self.producers.reset(start)  # a snapshot that is left is of another history
@@ -136,8 +164,10 @@ class _Loader:
         self.producers.keep_snapshots_of(self.segments.base_offsets)
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
-        repair_transaction_indexes(self.name, self.segments, self.producers, start)
-        recovery_point = end if self.clean else min(self.opening.recovery_point, end)
+        repair_transaction_indexes(
+            self.name, self.segments, self.producers, start, self._without_index
+        )
+        recovery_point = end if self.clean else min(self.opening.recovery_point or 0, end)
         offsets = LogOffsets(
             self.producers,
             log_start_offset=start,
@@ -146,6 +176,8 @@ class _Loader:
             local_log_start_offset=local_start,
         )
         offsets.durable_log_start = self.opening.log_start_offset
+        if self.opening.has_recovery_points:  # or the gap may be older than the crash
+            offsets.missing_from = self._first_gap
         log = Log(
             LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
             offsets,
@@ -166,6 +198,57 @@ class _Loader:
             logger.warning("%s: Ignoring corrupt topic id: %s", self.name, damage)
             self.fs.remove(path)
             return None
+
+    def _check_log_start(self) -> int:
+        """The log start offset. What it hides is deleted by retention, so it needs two witnesses.
+
+        The epochs of a log begin with its log start: DeleteRecords and retention remove the others.
+        If there are none in the file, all records that had one are deleted.
+        """
+        start, epochs = self.opening.log_start_offset, self.epochs.entries
+        first = self.segments.first.base_offset if len(self.segments) else start
+        if start <= first:
+            return start
+        if self._read_epochs:
+            begin = first  # of the batches that are there
+        elif self.epochs.is_enabled:
+            begin = epochs[0][1] if epochs else start
+        else:
+            begin = start if start <= self._end_of(self.segments.active) else first
+        if begin >= start:
+            return start
+        found = first
+        if self.config.remote_storage_enable and epochs:
+            found = min(first, begin)  # what is below the first segment is remote
+        logger.error(
+            "%s: Starting at offset %d and not at %d of log-start-offset-checkpoint: the first"
+            " segment begins at %d, the leader epochs at %d; delete records again if that is wrong",
+            self.name,
+            found,
+            start,
+            first,
+            begin,
+        )
+        self.opening = self.opening._replace(log_start_offset=found)
+        return found
+
+    def _delete_old_snapshots(self) -> None:
+        """One from before a compaction may have a transaction open whose marker is gone. Kafka
+        keeps that of the first segment of each group; and a power failure may undo its deletion.
+        """
+        if not len(self.segments):
+            return
+        active = self.segments.active.base_offset
+        if self.opening.compacted_to > active:
+            logger.warning(
+                "%s: Ignoring offset %d of cleaner-offset-checkpoint, the active segment begins"
+                " at %d",
+                self.name,
+                self.opening.compacted_to,
+                active,
+            )
+            self.opening = self.opening._replace(compacted_to=-1)
+        self.producers.delete_snapshots(0, self.opening.compacted_to)
 
     def _load_epochs(self, names: dict[str, int]) -> None:
         if not self.epochs.is_enabled:
@@ -196,11 +279,13 @@ class _Loader:
             missing = [s for s in wanted if segment_file_name(base_offset, s) not in names]
             if missing and not self._will_recover(segment):
                 self._rebuild_indexes(segment, f"missing {' and '.join(missing)}")
+                # The index of aborted transactions may be missing as well: Kafka rebuilds it, too.
+                self._without_index.add(base_offset)
         if self._read_epochs:
             self._epochs_from_batches()
 
     def _will_recover(self, segment: Segment) -> bool:
-        return not self.clean and segment.base_offset >= self.opening.recovery_point
+        return not self.clean and segment.base_offset >= (self.opening.recovery_point or 0)
 
     def _rebuild_indexes(self, segment: Segment, reason: str) -> None:
         logger.warning("Rebuilding the indexes of %s: %s", segment.log.path, reason)
@@ -209,17 +294,20 @@ class _Loader:
         except (CorruptLog, SegmentOffsetOverflow) as damage:
             # Recovery finds it again and truncates the log there.
             logger.warning("%s: Recovery needed: %s", self.name, damage)
+            point = self.opening.recovery_point
+            if self.clean:
+                point = segment.base_offset if point is None else min(point, segment.base_offset)
+            elif point is not None:
+                point = min(point, segment.base_offset)
             self.clean = False
-            self.opening = self.opening._replace(
-                recovery_point=min(self.opening.recovery_point, segment.base_offset)
-            )
+            self.opening = self.opening._replace(recovery_point=point)
 
     def _repair_overlaps(self) -> None:
         """Deletes empty segments that begin below the end of the records before them.
 
         A roll that failed half-way may leave one. Lookups by offset would find it instead of the
         records. Also after a clean shutdown, where only the last segment is read: its records hide
-        those of the segment before it, which is truncated where they begin.
+        those of the segment before it, which are set aside.
         """
         previous: Segment | None = None
         for segment in self.segments:
@@ -237,10 +325,34 @@ class _Loader:
                     if segment.size == 0:
                         self._delete([segment])
                         continue
-                    previous.truncate_to(segment.base_offset)
-                    previous.finish()
+                    self._set_hidden_aside(previous, segment)
             if segment.size:
                 previous = segment
+
+    def _set_hidden_aside(self, segment: Segment, following: Segment) -> None:
+        """The records of `segment` that those of `following` hide: lookups find the latter."""
+        try:
+            place = segment.find_batch(following.base_offset)
+            if place is not None:
+                self._keep_end(
+                    *(segment, place.position, Reason.OVERLAP),
+                    f"segment {following.base_offset} has these offsets, too",
+                )
+                segment.truncate_to(following.base_offset)
+                segment.finish()
+        except (CorruptLog, CorruptIndex) as damage:
+            logger.error("%s: Segment %d stays: %s", self.name, segment.base_offset, damage)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # As in Kafka. The next start tries again.
+            logger.error("%s: Segment %d stays: %s", self.name, segment.base_offset, error)
+
+    def _keep_end(self, segment: Segment, position: int, reason: Reason, detail: str) -> None:
+        """Copies what is behind `position`; durable when this returns. Raises OSError."""
+        size = segment.log.size
+        path = copy_end_aside(self.fs, segment.log, position, size, reason)
+        note_part(self.directory, path, size - position, detail)
 
     def _end_of(self, segment: Segment) -> int:
         try:
@@ -339,8 +451,24 @@ class _Loader:
     def _recover(self) -> int:
         """Reads what may not have been flushed. Returns the log end offset."""
         if self.may_have_gaps:
-            self._delete_replaced()
+            self._remove_replaced()
         point = self.opening.recovery_point
+        end = self._recover_from(point or 0)
+        if point is not None and end < point and point > self.segments.first.base_offset:
+            logger.warning(
+                "%s: Recovering all segments: the log ends at %d, and recovery-point-offset-"
+                "checkpoint has %d",
+                self.name,
+                end,
+                point,
+            )
+            self.opening = self.opening._replace(recovery_point=None, has_recovery_points=False)
+            self._first_gap = None
+            end = self._recover_from(0)
+        self._recovered = True
+        return end
+
+    def _recover_from(self, point: int) -> int:
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
         position, from_offset = self._known_valid(first, point)
@@ -349,57 +477,157 @@ class _Loader:
         # are in remote storage only.
         state.reload(self.segments.first.base_offset, from_offset, self.opening.now_ms)
         replay(state, self.segments, self.opening.log_start_offset, from_offset)
-        end = from_offset
+        end, previous = from_offset, first
         for index, segment in enumerate(unflushed):
             if index:
-                if segment.base_offset != end and self._is_loss(unflushed[index:]):
-                    logger.warning(
-                        "%s: Offsets %d to %d are missing", self.name, end, segment.base_offset - 1
-                    )
-                    self._delete(unflushed[index:])
-                    break
+                if segment.base_offset < end:
+                    if self._is_superseded(previous, segment, end):
+                        self._set_aside(
+                            [segment], Reason.OVERLAP, "another segment has its offsets"
+                        )
+                        continue
+                    self._set_hidden_aside(previous, segment)
+                    self.epochs.truncate_from_end(segment.base_offset)
+                elif segment.base_offset > end:
+                    if self._is_of_other_history(segment, previous):
+                        what = f"offsets from {end} on are missing, and the leader epoch is older"
+                        self._set_aside([segment], Reason.AFTER_GAP, what)
+                        continue
+                    self._note_gap(end, unflushed[index:])
                 position, end = 0, segment.base_offset
                 state.end_offset = max(state.end_offset, segment.base_offset)
                 state.take_snapshot()
             end, valid_bytes = self._recover_segment(segment, position, end)
             if valid_bytes < segment.size:
-                # In this order: after another crash, recovery finds either the corrupt batch again
-                # or no later segment, but never a gap that looks valid.
-                self._delete(unflushed[index + 1 :])
-                segment.log.truncate(valid_bytes)
-            segment.finish()
-            if segment is self.segments.active:
+                end = self._truncate(segment, valid_bytes, end, unflushed[index + 1 :])
                 break
+            segment.finish()
+            previous = segment
         state.end_offset = end
-        self._recovered = True
         return end
 
-    def _is_loss(self, behind: list[Segment]) -> bool:
-        """Whether a gap before these segments, above the recovery point, means lost records.
+    def _note_gap(self, end: int, behind: list[Segment]) -> None:
+        """A gap before these segments, above the recovery point if that is known.
 
-        The gap may come from compaction, here or on the leader. But if all segments after it are
-        empty, the file of the new segment reached the disk and the last records before did not.
+        It proves no loss. It may come from compaction, here or on the leader, also before a change
+        of cleanup.policy; or from an operator who moved a damaged segment. But in a log without
+        compaction, or if all segments behind it are empty, the last records before it may not have
+        reached the disk when the file of the next segment did. Then a follower asks its leader.
         """
-        if not self.may_have_gaps:
-            return True
-        is_known = behind[0].base_offset <= self.opening.compacted_to
-        return not is_known and all(segment.size == 0 for segment in behind)
+        if self.may_have_gaps:
+            is_known = behind[0].base_offset <= self.opening.compacted_to
+            if is_known or any(segment.size for segment in behind):
+                return
+        if self._first_gap is not None:
+            return  # there may be many
+        logger.warning(
+            "%s: Offsets %d to %d are missing, what is behind them stays",
+            self.name,
+            end,
+            behind[0].base_offset - 1,
+        )
+        self._first_gap = end
 
-    def _delete_replaced(self) -> None:
-        """Deletes segments that compaction merged into another if their removal was lost."""
+    def _is_superseded(self, previous: Segment, segment: Segment, end: int) -> bool:
+        """Whether `segment` begins below the end of `previous`, `end`, and is not needed.
+
+        All its offsets are in `previous`; or a power failure has undone its removal by a
+        truncation, and the log went on in `previous`, with a later leader epoch.
+        """
+        try:
+            return segment.next_offset() <= end or self._is_earlier(segment, previous, -1)
+        except (CorruptLog, CorruptIndex):
+            return True  # set aside whole; what is valid in it is not lost
+
+    def _is_earlier(self, segment: Segment, previous: Segment, lowest_epoch: int) -> bool:
+        """Whether the first batch is of an older leader epoch than the last one of `previous`.
+
+        False if it has an epoch below `lowest_epoch`. Raises CorruptLog, CorruptIndex.
+        """
+        first = next(walk(segment.log, 0, segment.size), None)
+        position = previous.offset_index.last()[1]
+        last = deque(walk(previous.log, position, previous.size), maxlen=1)
+        if first is None or not last or first.leader_epoch < lowest_epoch:
+            return False
+        return first.leader_epoch < max(last[0].leader_epoch, 0)
+
+    def _is_of_other_history(self, segment: Segment, previous: Segment) -> bool:
+        """Whether a segment behind a gap is of an older leader epoch than what is before the gap.
+
+        The same power failure as in `_is_superseded`, which hit what the log went on with as well.
+        """
+        try:
+            return self._is_earlier(segment, previous, 0)
+        except (CorruptLog, CorruptIndex):
+            return False
+
+    def _truncate(self, segment: Segment, valid_bytes: int, end: int, behind: list[Segment]) -> int:
+        """Cuts off what is not valid in a segment, with all that is behind. Returns the log end.
+
+        In this order: after another crash, recovery finds either the corrupt batch again, or no
+        later segment.
+        """
+        with_records = [each for each in behind if holds_records(each.log)]
+        # A write that a crash has interrupted is the last one, and was not flushed.
+        is_torn = (
+            not with_records
+            and end >= self.flushed_to
+            and not holds_records(segment.log, valid_bytes)
+        )
+        stays = is_torn or self._keep_damaged_end(segment, valid_bytes, end)
+        self._set_aside(
+            *(with_records[::-1], Reason.AFTER_GAP),
+            f"the log ends at offset {end}, where segment {segment.base_offset} is damaged",
+        )
+        self._delete([each for each in behind if each not in with_records])
+        if not stays:
+            base, first = segment.base_offset, self.segments.first.base_offset
+            self._set_aside([segment], Reason.DAMAGED, "there was no space to copy its end")
+            self._add_first_segment(base)
+            self.epochs.truncate_from_end(base)
+            # Or a batch that a producer sends again would pass for a duplicate.
+            self.producers.reload(first, base, self.opening.now_ms)
+            replay(self.producers, self.segments, self.opening.log_start_offset, base)
+            return base
+        segment.log.truncate(valid_bytes)
+        segment.finish()
+        return end
+
+    def _keep_damaged_end(self, segment: Segment, position: int, end: int) -> bool:
+        """False without space for a copy: the whole segment is to be set aside then."""
+        try:
+            detail = f"the batch after offset {end - 1} is damaged; what is before it stays"
+            self._keep_end(segment, position, Reason.DAMAGED, detail)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            return False
+        return True
+
+    def _remove_replaced(self) -> None:
+        """Removes segments that compaction merged into another if their removal was lost.
+
+        Deletes those that the checkpoint of the cleaner covers. Of the others one of both copies is
+        set aside: the one without offsets of its own.
+        """
         segments = list(self.segments)
         merged = segments[0]
         for segment in segments[1:]:
             try:
-                if merged.next_offset() > segment.base_offset:
-                    logger.warning(
-                        "%s: Segment %d was merged into segment %d by compaction",
-                        self.name,
-                        segment.base_offset,
-                        merged.base_offset,
+                end, own_end = merged.next_offset(), segment.next_offset()
+                if end > segment.base_offset:
+                    what = (
+                        f"segment {segment.base_offset} was merged into segment"
+                        f" {merged.base_offset} by compaction"
                     )
-                    self._delete([segment])
-                    continue
+                    if own_end <= self.opening.compacted_to:
+                        logger.warning("%s: Deleting a copy: %s", self.name, what)
+                        self._delete([segment])
+                        continue
+                    if own_end <= end:
+                        self._set_aside([segment], Reason.OVERLAP, f"perhaps {what}")
+                        continue
+                    self._set_hidden_aside(merged, segment)
             except (CorruptLog, CorruptIndex):
                 pass  # recovery reads it, if it is above the recovery point
             merged = segment
@@ -460,6 +688,14 @@ class _Loader:
         segment.txn_index.truncate_to(offset)
         segment.invalidate_cached()
         segment.read_newest(position)  # the batches after it may be corrupt
+
+    def _set_aside(self, segments: list[Segment], reason: Reason, detail: str) -> None:
+        """Durable when this returns. Raises OSError."""
+        for segment in segments:
+            self.segments.remove(segment)
+            set_segment_aside(self.directory, segment, reason, detail, self.fs.remove)
+        if segments:
+            self.fs.sync_directory(self.path)
 
     def _delete(self, segments: list[Segment]) -> None:
         for segment in segments:

@@ -7,7 +7,7 @@ the whole segment then (`LogSegment.sanityCheck`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import TypeVar, cast
 
 from ottla.protocol.records.errors import RecordsError
@@ -26,15 +26,21 @@ T = TypeVar("T")
 
 
 def repair_transaction_indexes(
-    name: str, segments: SegmentList, producers: ProducerState, log_start_offset: int
+    name: str,
+    segments: SegmentList,
+    producers: ProducerState,
+    log_start_offset: int,
+    without_index: Collection[int] = (),
 ) -> None:
     """Checks the index of each segment of the log `name`, and writes those that are damaged.
 
-    What was written is durable. An index stays as it is if a batch of its segment is damaged, too.
-    Of a transaction that begins behind a damaged batch of an earlier segment nothing is known.
-    Raises OSError.
+    And those of the segments with base offsets in `without_index`, if there are none: the other
+    indexes were missing, too. What was written is durable. An index stays as it is if a batch of
+    its segment is damaged, too. Of a transaction that begins behind a damaged batch of an earlier
+    segment nothing is known. Raises OSError.
     """
     for segment in segments:
+        is_missing = segment.base_offset in without_index and not segment.txn_index.exists
         try:
             segment.txn_index.check()
         except CorruptIndex as damage:
@@ -44,12 +50,15 @@ def repair_transaction_indexes(
                 segment.base_offset,
                 damage,
             )
+            is_missing = True
+        if is_missing:
             try:
                 aborted = _aborted(segment, segments, producers, log_start_offset)
             except (CorruptLog, RecordsError) as lost:
                 logger.error("%s: The transaction index cannot be rebuilt: %s", name, lost)
             else:
-                segment.txn_index.replace(aborted)
+                if aborted or segment.txn_index.exists:
+                    segment.txn_index.replace(aborted)
 
 
 def _at_once(steps: Generator[None, None, T]) -> T:

@@ -38,7 +38,11 @@ class Life:
         self.random = Random(seed)
         self.fs = MemoryFileSystem()
         self.durable = 0
+        # The highest log end since the last flush: the removal of segments that were truncated
+        # may be lost.
+        self.written = 0
         self.manager, self.log = self.start()
+        self.manager.checkpoint_all()
 
     def start(self) -> tuple[LogManager, Log]:
         manager = manager_on(self.fs, **self.settings)
@@ -55,6 +59,7 @@ class Life:
             batch = batch_of(list(records), producer_id=5, producer_epoch=0, base_sequence=first)
             log.append(batch, leader_epoch=first // 50, now_ms=NOW_MS)
         log.update_high_watermark(log.log_end_offset)
+        self.written = max(self.written, log.log_end_offset)
 
     def flush(self) -> None:
         flush = self.log.begin_flush()
@@ -65,23 +70,32 @@ class Life:
         flush.run()
         self.log.finish_flush(flush, NOW_MS)
         self.durable = self.log.recovery_point
+        self.written = self.log.log_end_offset
         if self.random.random() < 0.5:
             self.manager.checkpoint_all()
 
     def fail(self) -> None:
-        end = self.log.log_end_offset
+        """What was flushed is there. What was not may be missing between segments."""
         self.fs = self.fs.after_power_failure(self.random)
         self.manager, self.log = self.start()
         log = self.log
-        assert self.durable <= log.log_end_offset <= end
+        assert self.durable <= log.log_end_offset <= self.written
         found = records_in(log)
-        assert [r.offset for r in found] == list(range(log.log_end_offset))
+        left = [r.offset for r in found]
+        assert left == sorted(set(left))
+        assert left[: self.durable] == list(range(self.durable))
+        if len(left) < log.log_end_offset:
+            assert log.offsets.missing_from in range(self.durable, log.log_end_offset)
         assert all(r.value == value_at(r.offset) for r in found)
         for epoch, start in log.leader_epochs.entries:
             assert start <= log.log_end_offset
             assert start // 50 == epoch
-        if log.log_end_offset:
-            assert log.producer_state.producers[5].last_offset == log.log_end_offset - 1
+        if left:
+            assert log.producer_state.producers[5].last_offset == left[-1]
+        if log.offsets.missing_from is not None:
+            # As a follower that fetches them again.
+            log.truncate_to(log.offsets.missing_from)
+            assert log.offsets.missing_from is None
         for offset in range(log.log_end_offset):
             segment = log.segments.floor(offset)
             assert segment is not None

@@ -44,7 +44,7 @@ class Leader:
 
     def __init__(self, path: DataPath) -> None:
         self.path = path
-        self.versions = {1: 17, 2: 9}
+        self.versions = {1: 17, 2: 9, 23: 4}
         self.waiting: list[tuple[Message, int, asyncio.Future[Message]]] = []
         self.connections: list[LeaderConnection] = []
         self.refuses: Exception | None = None

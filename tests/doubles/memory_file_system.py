@@ -119,6 +119,12 @@ class MemoryFileSystem:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)
 
+    def overwrite_or_create(self, path: str, content: bytes) -> None:
+        """The same for a file that may not exist."""
+        if path not in self._live:
+            self._create(path)
+        self.overwrite(path, content)
+
     def paths(self) -> list[str]:
         return sorted(self._live)
 

@@ -127,11 +127,11 @@ def test_a_failed_truncation_of_a_log_without_epochs_is_repeated(
     real = Log.truncate_to
     attempts = []
 
-    def truncate_to(log: Log, offset: int) -> bool:
+    def truncate_to(log: Log, offset: int, *, keep_committed: bool) -> bool:
         attempts.append(offset)
         if len(attempts) == 1:
             raise StorageError("it fails once")
-        return real(log, offset)
+        return real(log, offset, keep_committed=keep_committed)
 
     monkeypatch.setattr(Log, "truncate_to", truncate_to)
 

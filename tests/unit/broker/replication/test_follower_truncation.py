@@ -81,8 +81,9 @@ def truncate(
     partition = replicas.follow(LEADER, epoch=5, replicas=BOTH, isr=[LEADER])
     truncated: list[Log] = []
 
-    def prepare_truncation(_: Log, offset: int) -> Iterator[None]:
+    def prepare_truncation(_: Log, offset: int, *, keep_committed: bool) -> Iterator[None]:
         assert offset == 3
+        assert keep_committed
         yield
         meanwhile(replicas, partition)
         yield

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker.replication.follower_truncation import FollowerTruncation
 from ottla.broker.replication.partition import Partition
+from ottla.storage.files.fs import read_file
 from ottla.storage.log import truncation
 from ottla.storage.log.log import Log
 from tests.doubles.replicas import Replicas
@@ -97,16 +98,41 @@ def test_nothing_more_is_removed_after_a_change(
     assert scene.log.log_end_offset == scene.ends[-1] + (change is elected)
 
 
-@pytest.mark.parametrize("log_start", [0, 9])
-def test_a_full_truncation_is_prepared(log_start: int) -> None:
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("log_start", [0, 4, 9])
+def test_a_full_truncation_is_prepared(log_start: int, keep: bool) -> None:
     """The segments below the log start are still there before retention runs."""
     scene = Scene()
     scene.log.update_high_watermark(9)
     scene.log.delete_records_before(log_start)
-    assert asyncio.run(scene.truncation.prepare_full_truncation(scene.partition, scene.log))
+    prepared = scene.truncation.prepare_full_truncation(
+        scene.partition, scene.log, keep_committed=keep
+    )
+    assert asyncio.run(prepared)
     assert scene.ends == [7, 4, 1]
-    scene.truncation.truncate_fully_and_start_at(scene.log, 40)
+    scene.truncation.truncate_fully_and_start_at(scene.log, 40, keep_committed=keep)
     assert (scene.log.log_start_offset, scene.log.log_end_offset) == (40, 40)
+    # One record each, from the log start to the high watermark.
+    kept = sorted(item.base_offset or 0 for item in scene.log.log_directory.set_aside)
+    assert kept == (list(range(log_start, 9)) if keep else [])
+
+
+@pytest.mark.parametrize("high_watermark", [0, 1, 2, 6, 10])
+def test_what_is_truncated_below_the_high_watermark_is_set_aside(high_watermark: int) -> None:
+    scene = Scene()
+    log, fs = scene.log, scene.log.log_directory.fs
+    log.update_high_watermark(high_watermark)
+    contents = {s.base_offset: s.log.read(0, 1000) for s in log.segments if s.size}
+    assert asyncio.run(scene.truncation.truncate_to(scene.partition, log, 2))
+    assert log.log_end_offset == 2
+    kept = {item.base_offset: item.path for item in log.log_directory.set_aside}
+    assert sorted(kept) == list(range(2, high_watermark))
+    for base_offset, path in kept.items():
+        assert path.endswith(".log.truncated-committed.set-aside")
+        assert read_file(fs, path, 1000) == contents[base_offset]
+    names = fs.list_files(log.path)
+    assert not [name for name in names if name.endswith(".tmp")]
+    assert len(log.log_directory.set_aside) == sum("set-aside" in name for name in names)
 
 
 def test_the_producers_of_each_part_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +140,11 @@ def test_the_producers_of_each_part_are_prepared(monkeypatch: pytest.MonkeyPatch
     scene = Scene()
     real, prepared = Log.prepare_truncation, []
 
-    def prepare(log: Log, offset: int) -> Iterator[Callable[[], None] | None]:
+    def prepare(
+        log: Log, offset: int, *, keep_committed: bool
+    ) -> Iterator[Callable[[], None] | None]:
         prepared.append(offset)
-        return real(log, offset)
+        return real(log, offset, keep_committed=keep_committed)
 
     monkeypatch.setattr(Log, "prepare_truncation", prepare)
     assert asyncio.run(scene.truncation.truncate_to(scene.partition, scene.log, 2))

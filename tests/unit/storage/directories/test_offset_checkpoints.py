@@ -76,7 +76,7 @@ def test_a_file_that_has_the_offsets_already_is_not_written_again() -> None:
     # A log start that does not begin a segment, and the recovery point that it raises.
     log.delete_records_before(6)
     checkpoints.write_recovery_points()
-    assert syncs(fs) == for_a_file
+    assert syncs(fs) == 2 * for_a_file, "the leader epochs as well"
     assert fs.content(f"{log.log_directory.path}/log-start-offset-checkpoint") == b"0\n1\nt 0 6\n"
 
 
@@ -187,3 +187,24 @@ def test_a_log_that_is_truncated_fully_may_have_no_segment_for_a_moment(is_damag
     fs.on_replace = None
     manager.checkpoint_recovery_points()
     assert fs.content(f"{ROOT}/log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"
+
+
+@pytest.mark.parametrize("start", [3, 7])
+def test_a_log_start_survives_a_power_failure(start: int) -> None:
+    """The leader epochs, which confirm it, are on disk before it is; also at the log end."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 3)
+    append(log, 4)
+    log.flush()
+    log.delete_records_before(start)
+    manager.checkpoint_log_starts()
+    fs.calls.clear()
+    manager.checkpoint_log_starts()
+    assert not [path for operation, path in fs.calls if operation == "sync"]
+    for _ in range(3):
+        fs = fs.after_power_failure()
+        again = manager_on(fs).get("t", 0)
+        assert again is not None
+        assert (again.log_start_offset, again.log_end_offset) == (start, 7)

@@ -30,8 +30,12 @@ def segment(fs: MemoryFileSystem, base: int, suffix: str = "", records: int = 10
     put(fs, f"{stem}.timeindex{suffix}")
 
 
-def bases(fs: MemoryFileSystem) -> list[int]:
-    names = clean_directory(fs, PATH)
+def aside(fs: MemoryFileSystem) -> list[str]:
+    return sorted(name for name in fs.list_files(PATH) if name.endswith(".set-aside"))
+
+
+def bases(fs: MemoryFileSystem, *, is_compacted: bool = True) -> list[int]:
+    names = clean_directory(fs, PATH, is_compacted=is_compacted)
     assert names == fs.list_files(PATH)
     return sorted(int(name[:20]) for name in names if name.endswith(".log"))
 
@@ -77,10 +81,55 @@ def test_a_swap_that_was_interrupted_while_renaming_is_finished(fs: MemoryFileSy
 def test_a_swap_whose_rest_is_not_complete_is_undone(fs: MemoryFileSystem) -> None:
     """`.cleaned` files at or below: a segment was being split, and not all parts are there."""
     segment(fs, 0)
-    segment(fs, 10, ".swap")
+    segment(fs, 10)
+    segment(fs, 10, ".swap", records=5)
+    segment(fs, 20, ".swap")
     segment(fs, 5, ".cleaned")
-    assert bases(fs) == [0]
+    assert bases(fs) == [0, 10]
+    for base in (0, 10):
+        assert fs.content(f"{PATH}/{base:020d}.log") == bytes(batch_of(10, base_offset=base))
+    assert aside(fs) == [f"{20:020d}.log.swap.overlap.set-aside"], "of no segment that is there"
+
+
+@pytest.mark.parametrize("position", [3, 20, 60, 200])
+def test_a_damaged_swap_replaces_nothing(fs: MemoryFileSystem, position: int) -> None:
+    for base in (0, 10, 20):
+        segment(fs, base)
+    segment(fs, 0, ".swap", records=20)
+    path = f"{PATH}/{0:020d}.log.swap"
+    content = bytearray(fs.content(path))
+    content[position] ^= 0xFF
+    fs.overwrite(path, bytes(content))
+    assert bases(fs) == [0, 10, 20]
     assert fs.content(f"{PATH}/{0:020d}.log") == bytes(batch_of(10, base_offset=0))
+    assert aside(fs) == [f"{0:020d}.log.swap.damaged.set-aside"]
+    assert not [path for path in fs.paths() if path.endswith(".swap")]
+
+
+def test_a_damaged_swap_is_kept_if_it_is_the_only_copy(fs: MemoryFileSystem) -> None:
+    segment(fs, 10)
+    segment(fs, 20)
+    segment(fs, 0, ".swap", records=20)
+    path = f"{PATH}/{0:020d}.log.swap"
+    fs.overwrite(path, fs.content(path)[:-1])
+    assert bases(fs) == [0, 10, 20]
+    assert aside(fs) == []
+
+
+@pytest.mark.parametrize(("records", "is_compacted"), [(20, False), (100, True)])
+def test_what_a_swap_replaces_without_proof_is_set_aside(
+    fs: MemoryFileSystem, records: int, is_compacted: bool
+) -> None:
+    """The log was not compacted, or its active segment would be replaced."""
+    for base in (0, 10, 20):
+        segment(fs, base)
+    segment(fs, 0, ".swap", records=records)
+    replaced = [0, 10] if records == 20 else [0, 10, 20]
+    assert bases(fs, is_compacted=is_compacted) == [0, *(b for b in (20,) if b not in replaced)]
+    assert aside(fs) == [f"{base:020d}.log.overlap.set-aside" for base in replaced]
+    # Whatever happens to such files, they are not segments.
+    segment(fs, 0, ".swap", records=records)
+    assert len(aside(fs)) == len(replaced)
 
 
 def test_indexes_without_a_log_go(fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> None:

@@ -300,12 +300,13 @@ def test_progress_is_reported() -> None:
     assert progress.directories["/disk"].remaining_bytes == 0
 
 
-@pytest.mark.parametrize(("compacted_to", "end"), [(-1, 4), (5, 4), (6, 6)])
-def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) -> None:
+@pytest.mark.parametrize(("compacted_to", "missing_from"), [(-1, 4), (5, 4), (6, None)])
+def test_an_empty_segment_behind_lost_records(compacted_to: int, missing_from: int | None) -> None:
     """Its name had reached the disk, the end of the segment before it had not."""
     fs = MemoryFileSystem()
     manager = manager_on(fs, cleanup_policy=("compact",))
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    manager.checkpoint_all()
     for _ in range(3):
         append(log, 2)
     path, size = log.active_segment.log.path, log.active_segment.size
@@ -316,8 +317,9 @@ def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) 
     again = manager_on(fs.after_kill(), cleanup_policy=("compact",)).get("t", 0)
     assert again is not None
     assert [r.offset for r in records_in(again)] == [0, 1, 2, 3]
-    assert again.log_end_offset == end
-    assert append(again).first_offset == end
+    assert again.log_end_offset == 6
+    assert again.offsets.missing_from == missing_from
+    assert append(again).first_offset == 6
 
 
 @pytest.mark.parametrize(
@@ -382,3 +384,16 @@ def test_records_that_are_back_after_a_crash_have_their_leader_epochs() -> None:
     assert again.log_start_offset == 0
     assert again.leader_epochs.entries == before == [(1, 0), (3, 4)]
     assert reopened(fs).leader_epochs.entries == before
+
+
+def test_a_recovery_point_above_the_end_is_lowered_on_disk() -> None:
+    """Or recovery after the next crash would not read what is appended below it."""
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log, 4)
+    manager.checkpoint_all()
+    path = f"{ROOT}/recovery-point-offset-checkpoint"
+    fs.overwrite(path, b"0\n1\nt 0 30\n")
+    again = reopened(fs.after_kill())
+    assert again.recovery_point == 0
+    assert again.log_directory.fs.content(path) == b"0\n1\nt 0 0\n"  # type: ignore[attr-defined]  # in memory
