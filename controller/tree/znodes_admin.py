@@ -1,7 +1,7 @@
 """The data of administrative, notification and configuration znodes; paths are in znodes.py."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.controller.tree.znode_json import (
     MalformedZnode,
@@ -22,6 +22,8 @@ from ottla.controller.tree.znodes import (
     REASSIGN_PARTITIONS,
 )
 from ottla.protocol.topics import TopicPartition
+
+NO_IDS: Mapping[str, Sequence[str]] = {}
 
 # Administration and notifications
 
@@ -185,8 +187,39 @@ def decode_features(data: bytes) -> tuple[bool, dict[str, int]]:
     return integer(FEATURE, payload, "status") == 1, levels
 
 
-def encode_deleted_topics(floor: int, epochs: Mapping[str, int]) -> bytes:
-    return encode_json({"version": 1, "floor": floor, "leader_epochs": dict(epochs)})
+def encode_deleted_topics(
+    floor: int,
+    epochs: Mapping[str, int],
+    deleted: Mapping[str, Sequence[str]] = NO_IDS,
+    removed: Mapping[str, Sequence[str]] = NO_IDS,
+) -> bytes:
+    """``deleted`` are the ids of topics that controllers have deleted; ``removed`` are those of
+    topics whose znode was removed by something else."""
+    payload: dict[str, object] = {"version": 1, "floor": floor, "leader_epochs": dict(epochs)}
+    if deleted:
+        payload["topic_ids"] = {name: list(ids) for name, ids in deleted.items()}
+    if removed:
+        payload["removed_topic_ids"] = {name: list(ids) for name, ids in removed.items()}
+    return encode_json(payload)
+
+
+def decode_deleted_topic_ids(
+    data: bytes,
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """(ids of topics that controllers have deleted, ids of those that were removed), by topic."""
+    if not data:
+        return {}, {}
+    payload = decode_json(DELETED_TOPICS, data)
+    return _ids_by_topic(payload, "topic_ids"), _ids_by_topic(payload, "removed_topic_ids")
+
+
+def _ids_by_topic(payload: Mapping[str, object], field: str) -> dict[str, tuple[str, ...]]:
+    listed = json_object(DELETED_TOPICS, payload.get(field) or {})
+    return {
+        name: tuple(each for each in ids if isinstance(each, str))
+        for name, ids in listed.items()
+        if isinstance(ids, list)
+    }
 
 
 def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
