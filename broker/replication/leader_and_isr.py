@@ -35,7 +35,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 from ottla.protocol.topics import TopicPartition
-from ottla.protocol.uuids import ZERO_UUID
+from ottla.protocol.uuids import NO_TOPIC_ID, ZERO_UUID, uuid_to_string
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 
 if TYPE_CHECKING:
@@ -146,7 +146,18 @@ class LeaderAndIsrApplier:
         if is_stale:
             return leader_and_isr_refused(request, version, ErrorCode.STALE_CONTROLLER_EPOCH)
         ids = {topic: topic_id for topic, topic_id, _ in states}
+        for topic in [topic for topic, topic_id in ids.items() if topic_id == ZERO_UUID]:
+            ids[topic] = self._id_of_logs(topic, codes)
         return _leader_and_isr_response(codes, ids, version)
+
+    def _id_of_logs(self, topic: str, partitions: Iterable[TopicPartition]) -> bytes:
+        """For a controller that does not know the id of the topic: the one in the logs of these
+        partitions, NO_TOPIC_ID if they have none, and the zero id if they do not tell."""
+        logs = [self._log_manager.get(*key) for key in partitions if key.topic == topic]
+        ids = {log.topic_id for log in logs if log is not None} - {None}
+        if len(ids) > 1 or (None in logs and self._log_manager.offline_directories):
+            return ZERO_UUID
+        return ids.pop() or NO_TOPIC_ID if ids else NO_TOPIC_ID
 
     async def _apply_request(
         self,
@@ -215,25 +226,33 @@ class LeaderAndIsrApplier:
         """The error code of a partition state that is refused; NONE for one to apply."""
         if partition.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        known_id = partition.topic_id
+        known_id = self._known_id(partition)
         if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
             logger.error(
-                "Topic id in the LeaderAndIsr request does not match that in the log of %s",
-                partition.key,
+                "Refusing to become leader or follower of %s: its topic id is %s in the request and "
+                "%s in the log, which stays as it is",
+                *(partition.key, uuid_to_string(topic_id), uuid_to_string(known_id)),
                 extra=partition.key._asdict(),
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if state.leader_epoch == partition.leader_epoch:
-            if known_id == ZERO_UUID != topic_id and partition.log is not None:
-                partition.topic_id = topic_id
+            if partition.topic_id != topic_id and partition.log is not None:
+                # The tree has the id again, or has lost it: requests go by the name then.
                 self._open_log(partition, topic_id)
                 return ErrorCode.NONE
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._replica_manager.context.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
+
+    def _known_id(self, partition: Partition) -> bytes:
+        """The id in the log, or that of an earlier request; the zero id without any."""
+        log = self._log_manager.get(*partition.key)
+        if log is not None and log.topic_id is not None:
+            return log.topic_id
+        return partition.topic_id
 
     def _make(
         self,
@@ -281,16 +300,18 @@ class LeaderAndIsrApplier:
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
         """`is_new`: the partition has just been created, so that no broker has a log of it yet."""
         topic = partition.topic
+        config = self._log_config(topic)
         log = self._log_manager.get_or_create(
             topic,
             partition.index,
             topic_id=None if topic_id == ZERO_UUID else topic_id,
-            config=self._log_config(topic),
+            config=config,
             now_ms=self._now_ms(),
             is_new=is_new,
         )
-        if topic_id != ZERO_UUID:
-            partition.topic_id = topic_id
+        if partition.log is None and log.config.values != config.values:
+            log.update_config(config)  # from before its topic was in the tree
+        partition.topic_id = topic_id
         return log
 
     # -- StopReplica ----------------------------------------------------------------------------

@@ -116,7 +116,17 @@ def build_control(
         metadata.forget_deleted()
         base.broker_epoch.registered(broker_epoch)
 
-    strays = StrayCheck(base.logs, base.store, base.broker_id, applier, metadata)
+    strays = StrayCheck(
+        *(base.logs, base.store, base.broker_id, applier, metadata),
+        log_config=base.dynamic_config.log_config,
+        now_ms=base.clock.now_ms,
+        run=base.workers.run,
+    )
+
+    def has_log(topic: str, partition: int) -> bool:
+        """With the settings of its topic: those of a log that is not served may be older."""
+        return base.logs.get(topic, partition) is not None and not strays.is_held(topic, partition)
+
     replica_control = ReplicaControl(
         applier,
         metadata,
@@ -124,7 +134,7 @@ def build_control(
         base.broker_epoch,
         metadata_changed,
         strays,
-        lambda topic, partition: base.logs.get(topic, partition) is not None,
+        has_log,
     )
     registration = BrokerRegistration(
         base.store,

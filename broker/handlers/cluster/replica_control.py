@@ -143,9 +143,13 @@ class ReplicaControl:
         that was responded to with an error, and the partitions would stay without a leader."""
         for attempt in range(_READ_ATTEMPTS):
             try:
+                topics = self._topics_of_new_logs(request)
                 if self._strays is not None:
                     await self._strays.make_way_for(request)
-                await self._dynamic_config.load_topics(self._topics_of_new_logs(request))
+                    topics |= self._topics_of_new_logs(request)  # of logs that were renamed
+                await self._dynamic_config.load_topics(topics)
+                if self._strays is not None:
+                    await self._strays.take_back(request)
                 return
             except StoreError as error:
                 if attempt == _READ_ATTEMPTS - 1:
