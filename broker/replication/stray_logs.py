@@ -159,7 +159,7 @@ class StrayCheck:
         self._checked = asyncio.Event()
         #: The broker epoch with which this broker was registered before, if the tree is older.
         self.newer_epoch = -1
-        self._tree = ""
+        self._tree, self._epoch = "", -1
         #: The logs that are not served until an operator has decided, and why.
         self.held: dict[Log, HeldLog] = {}
         # A zxid at which each log was there already.
@@ -184,7 +184,10 @@ class StrayCheck:
         tree = "" if stat is None else f"{stat.czxid}-{stat.ctime_ms}"
         online = self._logs.directories.online()
         known = read_known_epoch(self._logs.fs, [each.path for each in online], tree)
-        self.newer_epoch = known if known > broker_epoch else -1
+        is_same = (tree, broker_epoch) == (self._tree, self._epoch)  # repeated after a failure
+        # Each registration has a zxid of its own: an equal one was given twice, in two copies.
+        self.newer_epoch = known if known >= broker_epoch and not is_same else -1
+        self._epoch = broker_epoch
         if self.newer_epoch >= 0:
             logger.error(
                 "ZooKeeper is an older copy of itself: this broker got the broker epoch %d, and "
@@ -625,7 +628,7 @@ def _judge_recreation(log: Log, topic_id: str, evidence: _Evidence) -> Note | He
 
 
 _SAID = {
-    Reason.TOPIC_GONE: "the topic does not exist any more",
-    Reason.TOPIC_RECREATED: "the topic was deleted and created again",
-    Reason.NOT_ASSIGNED: "the partition is not assigned to this broker any more",
+    Reason.TOPIC_GONE: "the topic is not in ZooKeeper",
+    Reason.TOPIC_RECREATED: "ZooKeeper has another topic of this name",
+    Reason.NOT_ASSIGNED: "ZooKeeper does not assign the partition to this broker",
 }

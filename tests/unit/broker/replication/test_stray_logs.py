@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import NamedTuple
 
 import pytest
 
 from ottla.broker.replication import stray_logs
-from ottla.broker.replication.stray_logs import StrayCheck, rename_stray_logs
+from ottla.broker.replication.stray_logs import HeldLog, StrayCheck, rename_stray_logs
 from ottla.broker.runtime import slices
 from ottla.broker.runtime.tasks import spawn
-from ottla.controller.model import ReplicaAssignment, TopicState
+from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import ConnectionLost, Stat
+from ottla.controller.tree.store import ConnectionLost, Stat, delete_recursively
+from ottla.controller.tree.znodes_admin import encode_deleted_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -32,8 +34,9 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
-from ottla.protocol.uuids import random_uuid
+from ottla.protocol.uuids import random_uuid, uuid_to_string
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, Replicas, codes
 from tests.doubles.replicas import TOPIC_ID as TOPIC_ID_OF_REPLICAS
@@ -43,20 +46,56 @@ US = 1
 TOPIC_ID = random_uuid()
 
 
-async def after_start(topic: bytes | None, topic_id: bytes | None = TOPIC_ID) -> list[str]:
-    """The directories of a broker that had t-0 with three records, and finds this in the tree."""
+class Tree(NamedTuple):
+    """What the tree has beside the topic."""
+
+    state: LeaderAndIsr | None = None
+    deleted: bytes | None = None
+    removed: bytes | None = None
+
+    async def create(self, store: EmbeddedStore) -> None:
+        if self.state is not None:
+            path = znodes.state_path(TopicPartition("t", 0))
+            await store.create(path, znodes.encode_state(self.state), make_parents=True)
+        deleted, removed = (
+            {} if each is None else {"t": [uuid_to_string(each)]}
+            for each in (self.deleted, self.removed)
+        )
+        data = encode_deleted_topics(-1, {}, deleted, removed)
+        await store.create(znodes.DELETED_TOPICS, data, make_parents=True)
+
+
+async def after_start(
+    topic: bytes | None,
+    topic_id: bytes | None = TOPIC_ID,
+    tree: Tree = Tree(),  # noqa: B008 - a tuple
+    *,
+    records: int = 3,
+    is_older: bool = False,
+) -> list[str]:
+    """The directories of a broker that had t-0 with three records of epoch 4, and finds this in the
+    tree."""
     fs = MemoryFileSystem()
     manager = manager_on(fs)
-    append(manager.get_or_create("t", 0, topic_id=topic_id, now_ms=NOW_MS), 3)
+    log = manager.get_or_create("t", 0, topic_id=topic_id, now_ms=NOW_MS)
+    if records:
+        append(log, records)
+    log.assign_epoch(4, records)
+    held: dict[Log, HeldLog] = {}
     store = EmbeddedStore()
     await store.connect()
     try:
         if topic is not None:
             await store.create(znodes.topic_path("t"), topic, make_parents=True)
-        count = await rename_stray_logs(manager, store, US)
+        await tree.create(store)
+        count = await rename_stray_logs(manager, store, US, held=held, tree_is_older=is_older)
     finally:
         await store.close()
     assert count == 1 - len(manager.logs())
+    if held:
+        assert fs.list_directories("/disk") == ["t-0"]
+        assert (log.config.retention_ms, log.config.delete) == (-1, True), "nothing is deleted"
+        return [held[log].problem]
     return fs.list_directories("/disk")
 
 
@@ -78,22 +117,69 @@ async def test_what_is_ours_or_may_be_stays(topic: bytes | None, topic_id: bytes
     assert await after_start(topic, topic_id) == ["t-0"]
 
 
-@pytest.mark.parametrize(
-    ("topic", "reason"),
-    [
-        (assigned(2, 3), "the partition is not assigned to this broker any more"),
-        (assigned(US, index=1), "the partition is not assigned to this broker any more"),
-        (assigned(US, topic_id=random_uuid()), "the topic was deleted and created again"),
-        (None, "the topic does not exist any more"),
-    ],
-)
+OTHER = random_uuid()
+THEIRS = Tree(LeaderAndIsr(2, 4, (2, 3)))
+
+# Records leave service only with proof: what the znode of the topic says, and the second fact.
+WITH_PROOF: list[tuple[bytes | None, Tree, str]] = [
+    (assigned(2, 3), THEIRS, "does not assign the partition to this broker, and the replicas 2, 3"),
+    (assigned(US, index=1), THEIRS, "does not assign the partition to this broker"),
+    (None, Tree(deleted=TOPIC_ID), "the topic with id"),
+    (assigned(US, topic_id=OTHER), Tree(deleted=TOPIC_ID), "the topic with id"),
+    (assigned(US, topic_id=OTHER), Tree(removed=TOPIC_ID), "was removed"),
+    (assigned(US, topic_id=OTHER), Tree(LeaderAndIsr(2, 3, (2,))), "epoch 3 is below 4 in the log"),
+]
+# The znode of the topic alone.
+WITHOUT_PROOF: list[tuple[bytes | None, Tree, str]] = [
+    (None, Tree(), "no controller has stored that it deleted"),
+    (None, Tree(deleted=OTHER), "no controller has stored that it deleted"),
+    (None, Tree(removed=TOPIC_ID), "no controller has stored that it deleted"),
+    (assigned(US, topic_id=OTHER), Tree(), "nothing else says"),
+    (assigned(US, topic_id=OTHER), Tree(LeaderAndIsr(2, 4, (2,))), "nothing else says"),
+    (assigned(US, topic_id=OTHER), Tree(deleted=OTHER), "nothing else says"),
+    (assigned(2, 3), Tree(), "it has no leader and ISR"),
+    (assigned(US, index=1), Tree(), "it has no leader and ISR"),
+    (assigned(2, 3), Tree(LeaderAndIsr(US, 4, (US, 2))), "this broker is in its ISR"),
+    (assigned(2, 3), Tree(LeaderAndIsr(2, 3, (2,))), "its leader epoch is 3, below 4 in the log"),
+    (assigned(2, 3), Tree(LeaderAndIsr(-1, 9, ())), "its ISR is empty"),
+]
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITH_PROOF)
 async def test_strays_are_renamed_and_kept(
-    topic: bytes | None, reason: str, caplog: pytest.LogCaptureFixture
+    topic: bytes | None, tree: Tree, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (name,) = await after_start(topic)
+    (name,) = await after_start(topic, tree=tree)
     assert name.startswith("t-0.")
     assert name.endswith("-stray")
-    assert f"Renamed stray log t-0 to /disk/{name}: {reason}" in caplog.text
+    assert f"Renamed stray log t-0 to /disk/{name}: " in caplog.text
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITHOUT_PROOF)
+async def test_a_log_stays_where_it_is_without_a_second_fact(
+    topic: bytes | None, tree: Tree, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (problem,) = await after_start(topic, tree=tree)
+    assert reason in problem
+    assert f"Keeping log /disk/t-0: {problem}; " in caplog.text
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITH_PROOF)
+async def test_nothing_is_set_aside_by_the_word_of_an_older_tree(
+    topic: bytes | None, tree: Tree, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (problem,) = await after_start(topic, tree=tree, is_older=True)
+    assert reason in problem
+    assert "ZooKeeper is an older copy" in problem
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITHOUT_PROOF)
+async def test_a_log_without_records_needs_no_second_fact(
+    topic: bytes | None, tree: Tree, reason: str
+) -> None:
+    (name,) = await after_start(topic, tree=tree, records=0)
+    assert name.endswith("-stray")
 
 
 async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,6 +215,7 @@ class Back:
         self.replicas.leader_and_isr.on_deleted = self.deleted.extend
         self.store = EmbeddedStore()
         self.topic = topic
+        self.tree = Tree(LeaderAndIsr(2, 5, (2,)), deleted=TOPIC_ID_OF_REPLICAS)
         self.check = StrayCheck(
             *(self.replicas.logs, self.store, US),
             self.replicas.leader_and_isr,
@@ -138,6 +225,7 @@ class Back:
     async def start(self) -> None:
         await self.store.connect()
         await self.store.create(znodes.topic_path(TOPIC), self.topic, make_parents=True)
+        await self.tree.create(self.store)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +434,7 @@ async def test_a_log_of_a_topic_without_metadata_is_looked_up(is_there: bool) ->
     await back.start()
     back.replicas.metadata.update(deleted_metadata())
     if not is_there:
-        await back.store.delete(znodes.topic_path(TOPIC))
+        await delete_recursively(back.store, znodes.topic_path(TOPIC))
     await back.check.look_for_unassigned()
     assert not back.log.path.endswith("-stray")
     await back.check.look_for_unassigned()
