@@ -12,6 +12,7 @@ from ottla.controller.admin.features import Features
 from ottla.controller.admin.topic_admin import TopicAdmin
 from ottla.controller.changes.broker_changes import BrokerChanges
 from ottla.controller.changes.controlled_shutdown import ControlledShutdown
+from ottla.controller.changes.epoch_repair import EpochRepair
 from ottla.controller.changes.isr_changes import IsrChanges, refresh_leadership
 from ottla.controller.changes.leader_elections import LeaderElections
 from ottla.controller.changes.reassignment import Reassignment
@@ -89,6 +90,7 @@ class ControllerComponents:
             context, writer, partitions, replicas, watches, deleted, topic_ids=versions.topic_ids
         )
         self.topic_ids = TopicIds(context, writer, batch)
+        self.epoch_repair = EpochRepair(context, writer, batch)
         self.deletion = TopicDeletion(
             context,
             writer,
@@ -191,6 +193,7 @@ class ControllerComponents:
         self.watches.stop()
         self.batch.clear()
         self.topic_ids.clear()
+        self.epoch_repair.clear()
         self.topic_changes.unreadable.clear()
         for broker_id in list(self.context.brokers):
             self.channels.remove_broker(broker_id)
@@ -239,6 +242,8 @@ class ControllerComponents:
         if context.topics_without_id and any(
             topic.topic_name in context.topics_without_id for topic in request.topic_states
         ):
+            return True
+        if self.epoch_repair.asks(request):
             return True
         rows = list(response.partition_errors)
         for topic in response.topics:

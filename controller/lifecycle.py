@@ -244,6 +244,9 @@ class Lifecycle:
             await self.components.topic_ids.on_leader_and_isr_response(
                 event.broker_id, event.response, event.request
             )
+            await self.components.epoch_repair.on_leader_and_isr_response(
+                event.broker_id, event.response, event.request
+            )
             if event.response.error_code not in (ErrorCode.NONE, *_STALE):
                 self._schedule_resend(event.broker_id)
 

@@ -70,6 +70,8 @@ class Observed(NamedTuple):
     traffic: Callable[[], Traffic]
     #: What fails in remote storage now, or None.
     remote_storage: Callable[[], str | None] = lambda: None
+    #: Where ZooKeeper and the logs of this broker disagree.
+    replicas: Callable[[], list[Fault]] = list
 
 
 class BrokerState:
@@ -116,6 +118,7 @@ class BrokerState:
                     remote_storage_fault(observed.remote_storage()),
                 ),
             )
+            found += observed.replicas()
         return sorted(found, key=lambda fault: FAULTS.index(fault.name))
 
     def not_ready(self) -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.broker.replication.partition import NO_LEADER, Partition
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.refused_requests import leader_and_isr_refused
+from ottla.controller.tree.znodes_admin import ReplicaEpoch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.listed import listed
 from ottla.protocol.messages.leader_and_isr import (
@@ -81,6 +82,26 @@ class NoFetchers:
         """Nothing to do."""
 
 
+class Epochs(Protocol):
+    """The replicas that are ahead of the tree; see `replica_epochs.ReplicaEpochs`."""
+
+    def add(self, key: TopicPartition, epochs: ReplicaEpoch, refused: int) -> None:
+        """A state with the leader epoch `refused` was refused."""
+
+    def discard(self, key: TopicPartition) -> None:
+        """It is not ahead any more."""
+
+
+class IgnoredEpochs:
+    """For a test of something else."""
+
+    def add(self, key: TopicPartition, epochs: ReplicaEpoch, refused: int) -> None:
+        """Nothing to do."""
+
+    def discard(self, key: TopicPartition) -> None:
+        """Nothing to do."""
+
+
 class LeaderAndIsrApplier:
     """Makes replicas leader or follower, and stops and deletes them.
 
@@ -101,6 +122,7 @@ class LeaderAndIsrApplier:
         on_deleted: Callable[[list[TopicPartition]], None],
         on_new_leader_epoch: Callable[[list[Partition]], None] = lambda partitions: None,
         on_stopped: Callable[[TopicPartition, bool, bool], None] = lambda key, delete, topic: None,
+        epochs: Epochs | None = None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
 
@@ -116,6 +138,7 @@ class LeaderAndIsrApplier:
         self.before_delete = before_delete
         self.on_deleted = on_deleted
         self.on_stopped = on_stopped
+        self.epochs: Epochs = epochs or IgnoredEpochs()
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config
@@ -196,7 +219,7 @@ class LeaderAndIsrApplier:
             partition = self._get_or_create_partition(key)
             code = self._check(partition, topic_id, state)
             codes[key] = code
-            if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            if code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH):
                 _log_stale_leader_epoch(partition, state)
             if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
                 (leaders if state.leader == own else followers)[partition] = state
@@ -229,14 +252,14 @@ class LeaderAndIsrApplier:
         known_id = self._known_id(partition)
         if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
             logger.error(
-                "Refusing to become leader or follower of %s: its topic id is %s in the request and "
-                "%s in the log, which stays as it is",
+                "Refusing to become leader or follower of %s: its topic id is %s in the request "
+                "and %s in the log, which stays as it is",
                 *(partition.key, uuid_to_string(topic_id), uuid_to_string(known_id)),
                 extra=partition.key._asdict(),
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if state.leader_epoch < partition.leader_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._is_behind(partition, state.leader_epoch):
+            return ErrorCode.FENCED_LEADER_EPOCH
         if state.leader_epoch == partition.leader_epoch:
             if partition.topic_id != topic_id and partition.log is not None:
                 # The tree has the id again, or has lost it: requests go by the name then.
@@ -246,6 +269,19 @@ class LeaderAndIsrApplier:
         if self._replica_manager.context.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
+
+    def _is_behind(self, partition: Partition, leader_epoch: int) -> bool:
+        """Whether the tree has a lower leader epoch than this replica; notes it."""
+        log = self._log_manager.get(*partition.key)
+        log_epoch = -1 if log is None else log.leader_epochs.latest_epoch
+        highest = max(partition.leader_epoch, log_epoch)
+        if leader_epoch >= highest:
+            self.epochs.discard(partition.key)
+            return False
+        end_offset = 0 if log is None else log.log_end_offset
+        row = ReplicaEpoch(highest, log_epoch, end_offset, partition.is_leader)
+        self.epochs.add(partition.key, row, leader_epoch)
+        return True
 
     def _known_id(self, partition: Partition) -> bytes:
         """The id in the log, or that of an earlier request; the zero id without any."""
@@ -365,6 +401,7 @@ class LeaderAndIsrApplier:
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
                 self._replica_manager.remove_partition(key)
+                self.epochs.discard(key)
             partition.is_leader = False
             self.on_stopped(key, delete, delete and leader_epoch == EPOCH_DURING_DELETE)
         try:
@@ -433,6 +470,7 @@ class LeaderAndIsrApplier:
         """Before stray logs are renamed: their replicas stop, as if StopReplica had arrived."""
         for key in keys:
             partition = self._replica_manager.remove_partition(key)
+            self.epochs.discard(key)
             if partition is not None:
                 self.fetchers.remove_fetcher_for_partitions([partition])
                 partition.resign()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.controller.tree.znode_json import (
     MalformedZnode,
@@ -20,6 +21,7 @@ from ottla.controller.tree.znodes import (
     PROCESSED_BROKERS,
     PRODUCER_ID_BLOCK,
     REASSIGN_PARTITIONS,
+    replica_epochs_path,
 )
 from ottla.protocol.topics import TopicPartition
 
@@ -232,6 +234,41 @@ def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
         integer32(DELETED_TOPICS, payload, "floor"),
         {name: integer32(DELETED_TOPICS, epochs, name) for name in epochs},
     )
+
+
+class ReplicaEpoch(NamedTuple):
+    """Of a replica that is ahead of the tree."""
+
+    #: Its leader epoch, which may have no records yet.
+    highest: int
+    #: That of its last records.
+    log_epoch: int
+    log_end_offset: int
+    is_leader: bool
+
+
+def encode_replica_epochs(broker_epoch: int, rows: Mapping[TopicPartition, ReplicaEpoch]) -> bytes:
+    topics: dict[str, dict[str, list[int]]] = {}
+    for (topic, index), row in rows.items():
+        topics.setdefault(topic, {})[str(index)] = [int(each) for each in row]
+    return encode_json({"version": 1, "broker_epoch": broker_epoch, "topics": topics})
+
+
+def decode_replica_epochs(
+    broker_id: int, data: bytes
+) -> tuple[int, dict[TopicPartition, ReplicaEpoch]]:
+    """(broker epoch at which they were written, by partition)"""
+    path = replica_epochs_path(broker_id)
+    payload = decode_json(path, data)
+    rows: dict[TopicPartition, ReplicaEpoch] = {}
+    for topic, listed in json_object(path, payload.get("topics") or {}).items():
+        for index, numbers in json_object(path, listed).items():
+            values = integers(path, numbers)
+            if not index.isdecimal() or len(values) != 4:
+                raise MalformedZnode(f"{path} holds a row that cannot be read: {numbers!r}")
+            row = ReplicaEpoch(values[0], values[1], values[2], bool(values[3]))
+            rows[TopicPartition(topic, int(index))] = row
+    return integer(path, payload, "broker_epoch"), rows
 
 
 def encode_consumer_subscription(
