@@ -50,6 +50,8 @@ class SimulatedBroker:
         self.refuse_deletion = False
         #: The ids of logs from before this process, by topic; None: they have none.
         self.log_ids: dict[str, bytes | None] = {}
+        #: The leader epochs of logs from a newer state of the tree.
+        self.newest_epochs: dict[TopicPartition, int] = {}
         #: A broker of Kafka does not say the ids of its logs.
         self.is_kafka = False
         self.violations: list[str] = []
@@ -88,6 +90,8 @@ class SimulatedBroker:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif self._is_of_another_topic(topic.topic_name, topic.topic_id):
                     code = ErrorCode.INCONSISTENT_TOPIC_ID
+                elif state.leader_epoch < self.newest_epochs.get(partition, -1):
+                    code = ErrorCode.FENCED_LEADER_EPOCH
                 else:
                     code = self._take(
                         partition,

@@ -36,11 +36,14 @@ from ottla.protocol.messages.update_metadata import (
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid, uuid_to_string
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.fs import replace_file
+from ottla.storage.files.known_epoch import KNOWN_EPOCH_FILE, read_known_epoch
+from ottla.storage.files.set_aside import Note, Reason
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, Replicas, codes
 from tests.doubles.replicas import TOPIC_ID as TOPIC_ID_OF_REPLICAS
-from tests.doubles.storage_logs import NOW_MS, append, manager_on
+from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on
 
 US = 1
 TOPIC_ID = random_uuid()
@@ -554,3 +557,200 @@ async def _interrupted(after: int, what: str, periodic: bool) -> bool:
         assert back.replicas.partition(PARTITIONS - 1).leader_epoch == 5
     await back.store.close()
     return was_running
+
+
+# Logs that are taken back
+
+
+class Returned:
+    """Broker 1 finds no log of t-0 in place, and some that were set aside."""
+
+    def __init__(self) -> None:
+        self.replicas = Replicas()
+        self.logs = self.replicas.logs
+        self.check = StrayCheck(
+            *(self.logs, EmbeddedStore(), US),
+            self.replicas.leader_and_isr,
+            self.replicas.metadata,
+        )
+
+    def set_aside(
+        self, records: int, epoch: int, topic_id: bytes = TOPIC_ID, reason: Reason = Reason.UNKNOWN
+    ) -> str:
+        log = self.logs.get_or_create(TOPIC, 0, topic_id=topic_id, now_ms=NOW_MS)
+        log.append(batch_of(records), leader_epoch=epoch, now_ms=NOW_MS)
+        self.logs.delete_async(TOPIC, 0, NOW_MS, Note(reason, "set aside by a test"))
+        return log.path
+
+    async def lead(self, epoch: int = 9, *, is_new: bool = False) -> Log:
+        state = LeaderAndIsrPartitionState(
+            partition_index=0, leader=US, leader_epoch=epoch, isr=[US], replicas=[US]
+        )
+        state.is_new = is_new
+        topic = LeaderAndIsrTopicState(TOPIC, TOPIC_ID, [state])
+        request = LeaderAndIsrRequest(controller_epoch=1, topic_states=[topic])
+        await self.check.take_back(request)
+        response = await self.replicas.leader_and_isr.become_leader_or_follower(request, 7)
+        assert codes(response) == [0]
+        log = self.logs.get(TOPIC, 0)
+        assert log is not None
+        return log
+
+
+async def test_the_best_log_with_the_topic_id_is_taken_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    returned = Returned()
+    others = [
+        returned.set_aside(9, 3),
+        returned.set_aside(2, 4),
+        returned.set_aside(30, 8, topic_id=random_uuid()),
+        returned.set_aside(40, 8, reason=Reason.REPLACED),
+    ]
+    best = returned.set_aside(5, 4, reason=Reason.TOPIC_GONE)
+    log = await returned.lead()
+    assert (log.path, log.log_end_offset) == ("/disk/t-0", 5)
+    assert f"Took back log /disk/t-0, which was set aside as {best}" in caplog.text
+    (directory,) = returned.logs.directories.all
+    assert sorted(item.path for item in directory.set_aside) == sorted(others)
+    assert "set-aside.json" not in returned.logs.fs.list_files("/disk/t-0")
+    returned.replicas.append(3)
+    assert log.log_end_offset == 8
+    # Another start finds the log in its place.
+    returned.logs.shutdown(NOW_MS)
+    again = manager_on(returned.logs.fs)
+    again.load(NOW_MS)
+    assert [each.log_end_offset for each in again.logs()] == [8]
+
+
+async def test_a_new_replica_takes_nothing_back() -> None:
+    returned = Returned()
+    returned.set_aside(5, 4)
+    log = await returned.lead(is_new=True)
+    assert log.log_end_offset == 0
+
+
+async def test_an_empty_log_in_its_place_is_replaced() -> None:
+    """An earlier version created it."""
+    returned = Returned()
+    returned.set_aside(5, 4)
+    returned.logs.get_or_create(TOPIC, 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    log = await returned.lead()
+    assert log.log_end_offset == 5
+
+
+async def test_a_log_with_records_in_its_place_stays() -> None:
+    returned = Returned()
+    path = returned.set_aside(5, 4)
+    append(returned.logs.get_or_create(TOPIC, 0, topic_id=TOPIC_ID, now_ms=NOW_MS), 1)
+    log = await returned.lead()
+    assert log.log_end_offset == 1
+    assert returned.logs.fs.exists(path)
+
+
+async def test_a_request_that_comes_twice_takes_back_once() -> None:
+    returned = Returned()
+    returned.set_aside(5, 4)
+    one, other = await asyncio.gather(returned.lead(9), returned.lead(10))
+    assert one is other
+    assert one.log_end_offset == 5
+
+
+async def test_a_log_that_cannot_be_read_is_left_where_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    returned = Returned()
+    path = returned.set_aside(5, 4)
+    fs = returned.logs.fs
+    fs.remove(f"{path}/partition.metadata")
+    replace_file(fs, f"{path}/partition.metadata", b"nonsense", sync=False)
+    log = await returned.lead()
+    assert log.log_end_offset == 0
+    assert f"Cannot take back {path}" in caplog.text
+    assert fs.exists(path)
+
+
+# The tree goes back in time
+
+
+async def registered(check: StrayCheck, *epochs: int) -> list[int]:
+    found = []
+    for epoch in epochs:
+        await check.run(epoch)
+        found.append(check.newer_epoch)
+    return found
+
+
+async def test_an_older_copy_of_the_tree_is_noticed() -> None:
+    replicas, store = Replicas(), EmbeddedStore()
+    await store.connect()
+    await store.create(znodes.CLUSTER_ID, b"", make_parents=True)
+
+    def check() -> StrayCheck:
+        return StrayCheck(*(replicas.logs, store, US), replicas.leader_and_isr, replicas.metadata)
+
+    first = check()
+    assert await registered(first, 5, 5, 9) == [-1, -1, -1], "one is repeated after a failure"
+    assert await registered(check(), 7) == [9]
+    assert await registered(check(), 9) == [9], "the same zxid was given twice"
+    assert await registered(check(), 10, 10) == [-1, -1]
+    # A tree that was written anew begins again: it is no older copy.
+    await store.delete(znodes.CLUSTER_ID)
+    await store.create(znodes.CLUSTER_ID, b"")
+    assert await registered(check(), 2) == [-1]
+    await store.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"tree":1}', b"\xff" * 5000])
+async def test_a_file_of_epochs_that_cannot_be_read_is_replaced(content: bytes) -> None:
+    replicas, store = Replicas(), EmbeddedStore()
+    await store.connect()
+    path = f"/disk/{KNOWN_EPOCH_FILE}"
+    replicas.logs.fs.make_directory("/disk")
+    replace_file(replicas.logs.fs, path, content, sync=False)
+    check = StrayCheck(*(replicas.logs, store, US), replicas.leader_and_isr, replicas.metadata)
+    assert await registered(check, 5) == [-1]
+    assert read_known_epoch(replicas.logs.fs, ["/disk"], "") == 5
+    await store.close()
+
+
+async def test_a_log_that_is_older_than_the_znode_of_its_topic_is_of_another_one() -> None:
+    back = Back(
+        znodes.encode_topic(TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((US,))}))
+    )
+    back.tree = Tree()
+    await back.start()
+    await back.check.run(1)
+    later = znodes.encode_topic(TopicState(TOPIC_ID, {0: ReplicaAssignment((US,))}))
+    await back.store.delete(znodes.topic_path(TOPIC))
+    for number in range(3):
+        await back.store.create(f"/{number}")
+    await back.store.create(znodes.topic_path(TOPIC), later)
+    await back.check.make_way_for(following(0, TOPIC_ID))
+    assert back.log.path.endswith("-stray")
+    (item,) = back.log.log_directory.set_aside
+    assert (item.reason, item.needs_attention) == (Reason.TOPIC_RECREATED, True)
+    await back.store.close()
+
+
+async def test_a_log_that_is_kept_is_served_again_when_the_tree_has_its_topic() -> None:
+    ours = TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((US, 2))})
+    back = Back(znodes.encode_topic(ours._replace(topic_id=TOPIC_ID)))
+    back.tree = Tree(LeaderAndIsr(US, 4, (US, 2)))
+    await back.start()
+    retention_ms = back.log.config.retention_ms
+    await back.check.run(99)
+    (held,) = back.check.held.values()
+    assert "has another id in ZooKeeper" in held.problem
+    assert back.check.is_held(TOPIC, 0)
+    assert back.log.config.retention_ms == -1 != retention_ms
+    assert back.replicas.partition().is_leader, "it is served as long as there is no other topic"
+    response = await back.replicas.leader_and_isr.become_leader_or_follower(
+        following(0, TOPIC_ID), 7
+    )
+    assert codes(response) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    await back.store.set(znodes.topic_path(TOPIC), znodes.encode_topic(ours))
+    await back.check.look_for_unassigned()
+    assert back.check.held == {}
+    assert back.log.config.retention_ms == retention_ms
+    await back.store.close()
