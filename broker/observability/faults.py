@@ -184,19 +184,19 @@ def remote_storage_fault(problem: str | None) -> Fault | None:
     )
 
 
-def older_tree_fault(newer_epoch: int) -> Fault | None:
-    """`newer_epoch`: the broker epoch that this broker had in the same tree before, if it is newer
-    than its registration; negative otherwise."""
-    if newer_epoch < 0:
+def older_tree_fault(newer_zxid: int) -> Fault | None:
+    """`newer_zxid`: one that this broker has seen in the same tree before, if it is newer than its
+    registration; negative otherwise."""
+    if newer_zxid < 0:
         return None
     return Fault(
         OLDER_TREE,
         "",
         False,
-        f"ZooKeeper is an older copy of itself: this broker had the broker epoch {newer_epoch}. "
+        f"ZooKeeper is an older copy of itself: this broker has seen its zxid {newer_zxid}. "
         "Topics, settings and leaders since then are missing; no log is set aside meanwhile",
         "check zookeeper.connect, and start ZooKeeper with its newest data; if it was restored on "
-        "purpose, stop the broker, remove ottla-broker-epoch from its log directories, start it",
+        "purpose, stop the broker, remove ottla-zookeeper-zxid from its log directories, start it",
     )
 
 

@@ -85,18 +85,18 @@ class NoFetchers:
 class Epochs(Protocol):
     """The replicas that are ahead of the tree; see `replica_epochs.ReplicaEpochs`."""
 
-    def add(self, key: TopicPartition, epochs: ReplicaEpoch, refused: int) -> None:
-        """A state with the leader epoch `refused` was refused."""
+    def is_behind(self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch) -> bool:
+        """Whether a state with `leader_epoch` is to be refused."""
 
     def discard(self, key: TopicPartition) -> None:
         """It is not ahead any more."""
 
 
-class IgnoredEpochs:
-    """For a test of something else."""
+class _Epochs:
+    """Without a tree that can be older."""
 
-    def add(self, key: TopicPartition, epochs: ReplicaEpoch, refused: int) -> None:
-        """Nothing to do."""
+    def is_behind(self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch) -> bool:
+        return leader_epoch < own.highest
 
     def discard(self, key: TopicPartition) -> None:
         """Nothing to do."""
@@ -138,7 +138,7 @@ class LeaderAndIsrApplier:
         self.before_delete = before_delete
         self.on_deleted = on_deleted
         self.on_stopped = on_stopped
-        self.epochs: Epochs = epochs or IgnoredEpochs()
+        self.epochs: Epochs = epochs or _Epochs()
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config
@@ -274,14 +274,23 @@ class LeaderAndIsrApplier:
         """Whether the tree has a lower leader epoch than this replica; notes it."""
         log = self._log_manager.get(*partition.key)
         log_epoch = -1 if log is None else log.leader_epochs.latest_epoch
-        highest = max(partition.leader_epoch, log_epoch)
-        if leader_epoch >= highest:
-            self.epochs.discard(partition.key)
-            return False
-        end_offset = 0 if log is None else log.log_end_offset
-        row = ReplicaEpoch(highest, log_epoch, end_offset, partition.is_leader)
-        self.epochs.add(partition.key, row, leader_epoch)
-        return True
+        if log is not None and log.log_end_offset == 0 and log_epoch > leader_epoch:
+            # Of a leader that has appended nothing: there is nothing to compare.
+            log_epoch = self._forget_epochs(log)
+        own = ReplicaEpoch(
+            max(partition.leader_epoch, log_epoch),
+            log_epoch,
+            0 if log is None else log.log_end_offset,
+            partition.is_leader,
+        )
+        return self.epochs.is_behind(partition.key, leader_epoch, own)
+
+    def _forget_epochs(self, log: Log) -> int:
+        try:
+            log.leader_epochs.clear()
+        except OSError as error:
+            log.log_directory.write_failed(error)
+        return log.leader_epochs.latest_epoch
 
     def _known_id(self, partition: Partition) -> bytes:
         """The id in the log, or that of an earlier request; the zero id without any."""

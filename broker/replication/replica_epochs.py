@@ -5,6 +5,10 @@ that ZooKeeper was restored from an older copy. Kafka ignores the states that it
 replica, on both sides and without a word, so that the replica never works again. Here the broker
 refuses them with FENCED_LEADER_EPOCH and stores what its logs have in a znode, from which the
 controller elects (`controller/changes/epoch_repair.py`).
+
+If the broker knows that the tree is an older copy (`stray_logs.StrayCheck`), it may be the wrong
+ZooKeeper, where this broker is alone: elections there would have the same leader epochs as those of
+the other brokers. So it refuses every state of a replica with records, except that of a repair.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ottla.controller.model import REPAIR_STEP
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError, set_or_create
 from ottla.controller.tree.znodes_admin import ReplicaEpoch, encode_replica_epochs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.controller.tree.store import ZnodeStore
     from ottla.protocol.topics import TopicPartition
@@ -37,32 +44,45 @@ class ReplicaEpochs:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self.ahead: dict[TopicPartition, ReplicaEpoch] = {}
-        #: The leader epoch of the state that was refused, which is that of the tree.
-        self.refused: dict[TopicPartition, int] = {}
+        #: Called when the controller has repaired a replica in an older tree: it is the right one.
+        self.on_repaired: Callable[[], None] = lambda: None
+        self._is_older = False
+        self._repaired: set[TopicPartition] = set()
 
-    def add(self, key: TopicPartition, epochs: ReplicaEpoch, refused: int) -> None:
-        """A state with the lower leader epoch `refused` was refused."""
+    def registered(self, *, is_older: bool) -> None:
+        """The broker registered; `is_older`: in a tree that is older than what it has seen."""
+        self._is_older = is_older
+        self._repaired.clear()
+
+    def is_behind(self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch) -> bool:
+        """Whether a state with `leader_epoch` is to be refused; notes it."""
+        is_doubted = self._is_older and own.log_end_offset > 0 and key not in self._repaired
+        if leader_epoch >= own.highest + (REPAIR_STEP if is_doubted else 0):
+            self.discard(key)
+            if is_doubted:
+                self._repaired.add(key)
+                self.on_repaired()
+            return False
         if key not in self.ahead:
             logger.error(
-                "Refusing to become leader or follower of %s in leader epoch %d, below %d of this "
-                "replica: ZooKeeper was restored from an older copy",
-                *(key, refused, epochs.highest),
+                "Refusing to become leader or follower of %s in leader epoch %d, with %d in this "
+                "replica: ZooKeeper is an older copy, or was restored from one",
+                *(key, leader_epoch, own.highest),
                 extra=key._asdict(),
             )
-        self.ahead[key] = epochs
-        self.refused[key] = refused
+        self.ahead[key] = own
+        return True
 
     def discard(self, key: TopicPartition) -> None:
         """The tree is not behind any more, or the replica is gone."""
         self.ahead.pop(key, None)
-        self.refused.pop(key, None)
 
     async def publish(self) -> None:
         """Stores them, before the response that refuses a state. Raises nothing: without ZooKeeper
         the controller repairs nothing either."""
         path = znodes.replica_epochs_path(self._broker_id)
         rows = dict(islice(self.ahead.items(), _ROWS_MAX))
-        data = encode_replica_epochs(self._broker_epoch.value, rows)
+        data = encode_replica_epochs(self._broker_epoch.value, rows, is_older=self._is_older)
         try:
             await set_or_create(self._store, path, data)
         except StoreError as error:

@@ -46,10 +46,10 @@ from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID, uuid_to_string
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
-from ottla.storage.files.known_epoch import (
-    KNOWN_EPOCH_FILE,
-    read_known_epoch,
-    write_known_epoch,
+from ottla.storage.files.known_zxid import (
+    KNOWN_ZXID_FILE,
+    read_known_zxid,
+    write_known_zxid,
 )
 from ottla.storage.files.layout import STRAY_DIRECTORY_SUFFIX
 from ottla.storage.files.set_aside import Note, Reason
@@ -75,6 +75,8 @@ logger = logging.getLogger("ottla.broker")
 
 T = TypeVar("T")
 
+_OFTEN_CHANGED = (znodes.BROKER_IDS, znodes.TOPICS, znodes.CONTROLLER_EPOCH, znodes.REGISTRATIONS)
+
 _NOTHING_KNOWN: Mapping[Log, int] = {}
 _KEEP_EVERYTHING = {
     "cleanup_policy": ("delete",),
@@ -85,7 +87,7 @@ _KEEP_EVERYTHING = {
 }
 _FIX_OLDER = (
     "start ZooKeeper with its newest data; if it was restored on purpose, stop the broker, remove "
-    f"{KNOWN_EPOCH_FILE} from its log directories and start it"
+    f"{KNOWN_ZXID_FILE} from its log directories and start it"
 )
 
 _LOGS_PER_STEP = 256  # less than a millisecond
@@ -142,9 +144,11 @@ class StrayCheck:
         log_config: Callable[[str], LogConfig] = lambda topic: LogConfig(),
         now_ms: Callable[[], int] = lambda: 0,
         run: RunInWorker = _run_here,
+        on_compared: Callable[[bool], None] = lambda is_older: None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs; `run` opens a log that was set
-        aside in a worker thread."""
+        aside in a worker thread. `on_compared` is called after each registration: whether the tree
+        is older than what this broker has seen."""
         self._logs = logs
         self._store = store
         self._broker_id = broker_id
@@ -153,13 +157,15 @@ class StrayCheck:
         self._log_config = log_config
         self._now_ms = now_ms
         self._run = run
+        self._on_compared = on_compared
         # Replicas that were given to others at the last look, with their leader epochs.
         self._unassigned: set[tuple[Log, int]] = set()
         self._checked_epoch = -1
         self._checked = asyncio.Event()
         #: The broker epoch with which this broker was registered before, if the tree is older.
-        self.newer_epoch = -1
-        self._tree, self._epoch = "", -1
+        self.newer_zxid = -1
+        self._tree, self._epoch = "none", -1
+        self._noted_zxid = -1
         #: The logs that are not served until an operator has decided, and why.
         self.held: dict[Log, HeldLog] = {}
         # A zxid at which each log was there already.
@@ -170,6 +176,7 @@ class StrayCheck:
         """The broker registered with `broker_epoch`. Raises StoreError: it is to be run again."""
         if not await self._continues(broker_epoch):
             self._known_since = {}
+        self._on_compared(self.newer_zxid >= 0)
         await self._rename(self._logs.logs())
         known, self._known_since = self._known_since, {}
         for log in self._logs.logs():
@@ -182,26 +189,55 @@ class StrayCheck:
         """Whether this is the tree of the last registration, and not an older copy of it."""
         stat = await self._store.exists(znodes.CLUSTER_ID)
         tree = "" if stat is None else f"{stat.czxid}-{stat.ctime_ms}"
+        if (tree, broker_epoch) == (self._tree, self._epoch):
+            return True  # repeated after a failure
+        before, self._tree = self._tree, tree
         online = self._logs.directories.online()
-        known = read_known_epoch(self._logs.fs, [each.path for each in online], tree)
-        is_same = (tree, broker_epoch) == (self._tree, self._epoch)  # repeated after a failure
-        # Each registration has a zxid of its own: an equal one was given twice, in two copies.
-        self.newer_epoch = known if known >= broker_epoch and not is_same else -1
+        # Later the client itself connects to no server that is behind it, and what is noted may be
+        # newer than a registration that is being handled.
+        known = self._epoch
+        if before != tree:
+            known = read_known_zxid(self._logs.fs, [each.path for each in online], tree)
         self._epoch = broker_epoch
-        if self.newer_epoch >= 0:
+        # Each registration has a zxid of its own: an equal one was given twice, in two copies.
+        self.newer_zxid = known if known >= broker_epoch else -1
+        if self.newer_zxid >= 0:
             logger.error(
-                "ZooKeeper is an older copy of itself: this broker got the broker epoch %d, and "
-                "had %d before. Its logs stay as they are",
+                "ZooKeeper is an older copy of itself: this broker was registered with zxid %d, "
+                "and has seen %d before. Its logs stay as they are",
                 *(broker_epoch, known),
             )
             return False
-        for directory in online:
+        self._write_known_zxid(broker_epoch)
+        return before == tree
+
+    def _write_known_zxid(self, zxid: int) -> None:
+        self._noted_zxid = zxid
+        for directory in self._logs.directories.online():
             try:
-                write_known_epoch(self._logs.fs, directory.path, tree, broker_epoch)
+                write_known_zxid(self._logs.fs, directory.path, self._tree, zxid)
             except OSError as error:
                 directory.write_failed(error)
-        before, self._tree = self._tree, tree
-        return before == tree
+
+    async def note_newest(self) -> None:
+        """Stores the newest zxid of what every change of a cluster changes: registrations, topics
+        and elections. Raises StoreError."""
+        if self.newer_zxid >= 0 or self._checked_epoch < 0:
+            return
+        nodes = await self._store.get_many(_OFTEN_CHANGED)
+        newest = max(
+            (max(stat.mzxid, stat.pzxid) for node in nodes if node for stat in [node[1]]),
+            default=-1,
+        )
+        if self.newer_zxid < 0 and newest > self._noted_zxid:
+            self._write_known_zxid(newest)
+
+    def accept_tree(self) -> None:
+        """The tree is older, and the right one: its controller has all replicas of a partition."""
+        if self.newer_zxid >= 0:
+            logger.warning("ZooKeeper was restored from an older copy, which is used from now on")
+            self.newer_zxid = -1
+            self._write_known_zxid(self._epoch)
 
     async def look_for_unassigned(self) -> None:
         """Renames the logs of replicas that were given to others at the last look already; usually
@@ -209,6 +245,10 @@ class StrayCheck:
 
         The tree decides: at the end of a reassignment the metadata are ahead of it.
         """
+        try:
+            await self.note_newest()
+        except StoreError as error:
+            logger.info("Failed to read the newest zxid: %s", error)
         found = await run_in_slices(self._given_to_others())
         again, self._unassigned = found & self._unassigned, found
         self._forget_closed()
@@ -294,7 +334,7 @@ class StrayCheck:
             known_since=self._known_since,
             held=self.held,
             log_config=self._log_config,
-            tree_is_older=self.newer_epoch >= 0,
+            tree_is_older=self.newer_zxid >= 0,
             now_ms=self._now_ms(),
         )
 

@@ -125,7 +125,9 @@ def build_control(
         log_config=base.dynamic_config.log_config,
         now_ms=base.clock.now_ms,
         run=base.workers.run,
+        on_compared=lambda is_older: epochs.registered(is_older=is_older),
     )
+    epochs.on_repaired = strays.accept_tree
 
     def has_log(topic: str, partition: int) -> bool:
         """With the settings of its topic: those of a log that is not served may be older."""

@@ -54,7 +54,7 @@ def _replica_faults(parts: BrokerParts) -> list[Fault]:
     control = parts.control
     strays = control.strays
     found = [
-        older_tree_fault(strays.newer_epoch),
+        older_tree_fault(strays.newer_zxid),
         leader_epoch_fault([str(key) for key in control.epochs.ahead]),
     ]
     held = [(log.path, each.problem, each.fix) for log, each in strays.held.items()]

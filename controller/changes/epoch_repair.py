@@ -4,17 +4,19 @@ The states in the tree are older than what brokers have: they refuse them with F
 The leader in the tree may not have the newest records, and a follower that has them would truncate
 them. So the controller asks the brokers of all replicas; when all have responded to the current
 state, the replica with the newest leader epoch and the most records of it has every record that was
-committed. It becomes the leader, in an epoch above those of all replicas, and the others join the
-ISR when they have caught up.
+committed. It becomes the leader, in an epoch far above those of all replicas (``REPAIR_STEP``), and
+the others join the ISR when they have caught up.
 
-While a broker with a replica is away nothing is decided: it may have the newest records.
+While a broker with a replica is away nothing is decided: it may have the newest records. Nor is it
+if a minority of the replicas is ahead, unless one of their brokers knows that the tree is older: a
+broker that was connected to a wrong ZooKeeper may have got higher leader epochs from there.
 """
 
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.controller.model import RECOVERED, LeaderAndIsr
+from ottla.controller.model import RECOVERED, REPAIR_STEP, LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.requests.response_rows import rows_by_topic
 from ottla.controller.state.context import ControllerContext, PartitionState
@@ -37,6 +39,13 @@ _ANSWERS = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_L
 class _Answer(NamedTuple):
     broker_epoch: int
     is_ahead: bool
+
+
+class _Stored(NamedTuple):
+    """By a broker, since its registration."""
+
+    is_older: bool
+    rows: Mapping[TopicPartition, ReplicaEpoch]
 
 
 class _Inquiry:
@@ -159,37 +168,45 @@ class EpochRepair:
             self.batch.add_leader_and_isr(online, partition, result, assignment, is_new=False)
         await self.batch.send(context.epoch)
 
-    async def _read_replica_epochs(self) -> dict[int, Mapping[TopicPartition, ReplicaEpoch]]:
+    async def _read_replica_epochs(self) -> dict[int, _Stored]:
         """What each registered broker has stored since its registration."""
         ids = list(self.context.brokers)
         nodes = await self.writer.store.get_many([znodes.replica_epochs_path(each) for each in ids])
-        found: dict[int, Mapping[TopicPartition, ReplicaEpoch]] = {}
+        found: dict[int, _Stored] = {}
         for broker_id, node in zip(ids, nodes, strict=True):
             if node is None:
                 continue
             try:
-                broker_epoch, rows = decode_replica_epochs(broker_id, node[0])
+                broker_epoch, is_older, rows = decode_replica_epochs(broker_id, node[0])
             except MalformedZnode as error:
                 logger.error("Ignoring the leader epochs of replicas: %s", error)
                 continue
             if broker_epoch == self.context.brokers[broker_id].epoch:
-                found[broker_id] = rows
+                found[broker_id] = _Stored(is_older, rows)
         return found
 
     def _elect(
-        self,
-        partition: TopicPartition,
-        known: Mapping[int, Mapping[TopicPartition, ReplicaEpoch]],
+        self, partition: TopicPartition, known: Mapping[int, _Stored]
     ) -> LeaderAndIsr | None:
         answers = self._inquiries[partition].answers
-        ahead = {
-            replica: known.get(replica, {}).get(partition)
-            for replica in self.context.assignment(partition).replicas
-            if answers[replica].is_ahead
+        replicas = self.context.assignment(partition).replicas
+        ahead = [each for each in replicas if answers[each].is_ahead]
+        epochs = {
+            each: known[each].rows[partition]
+            for each in ahead
+            if each in known and partition in known[each].rows
         }
-        epochs = {replica: each for replica, each in ahead.items() if each is not None}
         if not epochs or len(epochs) < len(ahead):
             return None  # stored later: another response follows
+        is_older = any(known[each].is_older for each in ahead)
+        if not is_older and len(ahead) * 2 <= len(replicas):
+            logger.error(
+                "Leaving partition %s as it is: the replicas %s are ahead of ZooKeeper, the others "
+                "are not",
+                *(partition, ahead),
+                extra=partition._asdict(),
+            )
+            return None
         leader = max(
             epochs,
             key=lambda each: (
@@ -203,5 +220,8 @@ class EpochRepair:
         state = self.context.leadership[partition]
         highest = max(state.leader_epoch, *(each.highest for each in epochs.values()))
         return state._replace(
-            leader=leader, isr=(leader,), leader_epoch=highest + 1, recovery_state=RECOVERED
+            leader=leader,
+            isr=(leader,),
+            leader_epoch=highest + REPAIR_STEP,
+            recovery_state=RECOVERED,
         )

@@ -247,17 +247,23 @@ class ReplicaEpoch(NamedTuple):
     is_leader: bool
 
 
-def encode_replica_epochs(broker_epoch: int, rows: Mapping[TopicPartition, ReplicaEpoch]) -> bytes:
+def encode_replica_epochs(
+    broker_epoch: int, rows: Mapping[TopicPartition, ReplicaEpoch], *, is_older: bool = False
+) -> bytes:
+    """``is_older``: the broker was registered in a newer state of the tree before."""
     topics: dict[str, dict[str, list[int]]] = {}
     for (topic, index), row in rows.items():
         topics.setdefault(topic, {})[str(index)] = [int(each) for each in row]
-    return encode_json({"version": 1, "broker_epoch": broker_epoch, "topics": topics})
+    return encode_json(
+        {"version": 1, "broker_epoch": broker_epoch, "older_tree": is_older, "topics": topics}
+    )
 
 
 def decode_replica_epochs(
     broker_id: int, data: bytes
-) -> tuple[int, dict[TopicPartition, ReplicaEpoch]]:
-    """(broker epoch at which they were written, by partition)"""
+) -> tuple[int, bool, dict[TopicPartition, ReplicaEpoch]]:
+    """(broker epoch at which they were written, whether the tree is older than the broker, by
+    partition)"""
     path = replica_epochs_path(broker_id)
     payload = decode_json(path, data)
     rows: dict[TopicPartition, ReplicaEpoch] = {}
@@ -268,7 +274,8 @@ def decode_replica_epochs(
                 raise MalformedZnode(f"{path} holds a row that cannot be read: {numbers!r}")
             row = ReplicaEpoch(values[0], values[1], values[2], bool(values[3]))
             rows[TopicPartition(topic, int(index))] = row
-    return integer(path, payload, "broker_epoch"), rows
+    is_older = payload.get("older_tree") is True
+    return integer(path, payload, "broker_epoch"), is_older, rows
 
 
 def encode_consumer_subscription(

@@ -37,7 +37,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid, uuid_to_string
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.fs import replace_file
-from ottla.storage.files.known_epoch import KNOWN_EPOCH_FILE, read_known_epoch
+from ottla.storage.files.known_zxid import KNOWN_ZXID_FILE, read_known_zxid
 from ottla.storage.files.set_aside import Note, Reason
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -677,7 +677,7 @@ async def registered(check: StrayCheck, *epochs: int) -> list[int]:
     found = []
     for epoch in epochs:
         await check.run(epoch)
-        found.append(check.newer_epoch)
+        found.append(check.newer_zxid)
     return found
 
 
@@ -689,11 +689,16 @@ async def test_an_older_copy_of_the_tree_is_noticed() -> None:
     def check() -> StrayCheck:
         return StrayCheck(*(replicas.logs, store, US), replicas.leader_and_isr, replicas.metadata)
 
+    await store.create(znodes.TOPICS, b"", make_parents=True)
     first = check()
     assert await registered(first, 5, 5, 9) == [-1, -1, -1], "one is repeated after a failure"
     assert await registered(check(), 7) == [9]
     assert await registered(check(), 9) == [9], "the same zxid was given twice"
     assert await registered(check(), 10, 10) == [-1, -1]
+    # What changed after a registration is known, too.
+    await first.note_newest()
+    newest = read_known_zxid(replicas.logs.fs, ["/disk"], first._tree)
+    assert newest == 10, "only if the store has more"
     # A tree that was written anew begins again: it is no older copy.
     await store.delete(znodes.CLUSTER_ID)
     await store.create(znodes.CLUSTER_ID, b"")
@@ -705,12 +710,12 @@ async def test_an_older_copy_of_the_tree_is_noticed() -> None:
 async def test_a_file_of_epochs_that_cannot_be_read_is_replaced(content: bytes) -> None:
     replicas, store = Replicas(), EmbeddedStore()
     await store.connect()
-    path = f"/disk/{KNOWN_EPOCH_FILE}"
+    path = f"/disk/{KNOWN_ZXID_FILE}"
     replicas.logs.fs.make_directory("/disk")
     replace_file(replicas.logs.fs, path, content, sync=False)
     check = StrayCheck(*(replicas.logs, store, US), replicas.leader_and_isr, replicas.metadata)
     assert await registered(check, 5) == [-1]
-    assert read_known_epoch(replicas.logs.fs, ["/disk"], "") == 5
+    assert read_known_zxid(replicas.logs.fs, ["/disk"], "") == 5
     await store.close()
 
 

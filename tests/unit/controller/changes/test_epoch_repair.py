@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.controller.model import REPAIR_STEP
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, SetOp
 from ottla.controller.tree.znodes_admin import ReplicaEpoch, encode_replica_epochs
@@ -12,12 +13,22 @@ from tests.doubles.controller_cluster import Cluster, settle
 T0 = TopicPartition("t", 0)
 
 
-def ahead(cluster: Cluster, broker_id: int, highest: int, log_epoch: int, end: int) -> None:
+def ahead(
+    cluster: Cluster,
+    broker_id: int,
+    highest: int,
+    log_epoch: int,
+    end: int,
+    *,
+    is_older: bool = True,
+) -> None:
     """The broker has a newer replica, and has stored that."""
     broker = cluster.brokers[broker_id]
     broker.newest_epochs[T0] = highest
     data = encode_replica_epochs(
-        broker.broker_epoch, {T0: ReplicaEpoch(highest, log_epoch, end, False)}
+        broker.broker_epoch,
+        {T0: ReplicaEpoch(highest, log_epoch, end, False)},
+        is_older=is_older,
     )
     path = znodes.replica_epochs_path(broker_id)
     if not cluster.exists(znodes.REPLICA_EPOCHS):
@@ -38,7 +49,7 @@ async def test_the_replica_with_the_newest_records_leads_above_all(cluster: Clus
     ahead(cluster, 3, 8, 8, 50)
     await new_controller(cluster)
     state = cluster.state("t")
-    assert (state.leader, state.leader_epoch, state.isr) == (3, 10, (3,))
+    assert (state.leader, state.leader_epoch, state.isr) == (3, 9 + REPAIR_STEP, (3,))
     for broker_id in (1, 2, 3):
         assert cluster.brokers[broker_id].hosted[T0].leader == 3
         assert cluster.brokers[broker_id].metadata[T0].leader == 3
@@ -50,7 +61,7 @@ async def test_a_follower_that_is_not_ahead_follows(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2, 3))
     ahead(cluster, 2, 8, 8, 40)
     await new_controller(cluster)
-    assert (cluster.leader("t"), cluster.state("t").leader_epoch) == (2, 9)
+    assert (cluster.leader("t"), cluster.state("t").leader_epoch) == (2, 8 + REPAIR_STEP)
 
 
 async def test_nothing_is_decided_while_a_replica_is_away(cluster: Cluster) -> None:
@@ -62,7 +73,7 @@ async def test_nothing_is_decided_while_a_replica_is_away(cluster: Cluster) -> N
     await new_controller(cluster)
     assert cluster.state("t") == before
     await cluster.add_broker(3)
-    assert (cluster.leader("t"), cluster.state("t").leader_epoch) == (2, 9)
+    assert (cluster.leader("t"), cluster.state("t").leader_epoch) == (2, 8 + REPAIR_STEP)
 
 
 async def test_nothing_is_decided_without_what_a_broker_has_stored(cluster: Cluster) -> None:
@@ -97,3 +108,16 @@ async def test_a_usual_cluster_is_asked_nothing(cluster: Cluster) -> None:
     assert cluster.state("t").leader_epoch == 0
     for broker_id in (1, 2):
         assert len(cluster.requests(LeaderAndIsrRequest, broker_id)) == 1
+
+
+async def test_a_minority_that_is_ahead_decides_nothing(cluster: Cluster) -> None:
+    """A broker that was connected to a wrong ZooKeeper, which had elected it."""
+    await cluster.create_topic("t", (1, 2, 3))
+    ahead(cluster, 2, 8, 8, 40, is_older=False)
+    before = cluster.state("t")
+    await new_controller(cluster)
+    assert cluster.state("t") == before
+    # Two of three were in one ISR: the tree is older, although its zxids are not.
+    ahead(cluster, 3, 8, 8, 50, is_older=False)
+    await new_controller(cluster)
+    assert cluster.leader("t") == 3

@@ -1,10 +1,10 @@
-"""The newest broker epoch that a broker has had, in a file of each log directory.
+"""The newest zxid that a broker has seen, in a file of each log directory.
 
-A broker epoch is the zxid of a registration, so it rises with everything that is written to
-ZooKeeper. A lower one in the same tree means that the tree is an older copy of itself: restored
-from a backup, or that of another host. What it says about logs is not true any more then.
+Everything that is written to ZooKeeper has a zxid of its own, and they rise. So a registration with
+one that is not above all that the broker has seen means that the tree is an older copy of itself:
+restored from a backup, or that of another host. What it says about logs is not true any more then.
 
-`ottla-broker-epoch` is one line of JSON. Kafka ignores the file. `tree` identifies the tree by the
+`ottla-zookeeper-zxid` is one line of JSON. Kafka ignores it. `tree` identifies the tree by the
 zxid and the time at which its cluster id was created: a copy of the directory of ZooKeeper has the
 same, a tree that was written anew, as by a migration to another ensemble, has others.
 """
@@ -19,14 +19,14 @@ from ottla.storage.files.fs import FileSystem, read_file, replace_file
 
 logger = logging.getLogger("ottla.storage")
 
-KNOWN_EPOCH_FILE = "ottla-broker-epoch"
+KNOWN_ZXID_FILE = "ottla-zookeeper-zxid"
 
 # A line of JSON with two numbers and a short text.
 _BYTES_MAX = 4 << 10
 
 
-def read_known_epoch(fs: FileSystem, directories: Iterable[str], tree: str) -> int:
-    """The newest broker epoch in the files of `directories` for this tree; -1 if there is none.
+def read_known_zxid(fs: FileSystem, directories: Iterable[str], tree: str) -> int:
+    """The newest zxid in the files of `directories` for this tree; -1 if there is none.
 
     A file that cannot be read is ignored with a log line.
     """
@@ -34,10 +34,10 @@ def read_known_epoch(fs: FileSystem, directories: Iterable[str], tree: str) -> i
 
 
 def _read(fs: FileSystem, directory: str, tree: str) -> int:
-    path = f"{directory}/{KNOWN_EPOCH_FILE}"
+    path = f"{directory}/{KNOWN_ZXID_FILE}"
     try:
         fields = json.loads(read_file(fs, path, _BYTES_MAX))
-        return int(fields["broker_epoch"]) if fields["tree"] == tree else -1
+        return int(fields["zxid"]) if fields["tree"] == tree else -1
     except FileNotFoundError:
         return -1
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -45,8 +45,8 @@ def _read(fs: FileSystem, directory: str, tree: str) -> int:
         return -1
 
 
-def write_known_epoch(fs: FileSystem, directory: str, tree: str, broker_epoch: int) -> None:
+def write_known_zxid(fs: FileSystem, directory: str, tree: str, zxid: int) -> None:
     """Replaces the file of one directory. Durable. Raises OSError."""
-    fields = {"version": 1, "tree": tree, "broker_epoch": broker_epoch}
+    fields = {"version": 1, "tree": tree, "zxid": zxid}
     content = json.dumps(fields).encode() + b"\n"
-    replace_file(fs, f"{directory}/{KNOWN_EPOCH_FILE}", content, sync=True)
+    replace_file(fs, f"{directory}/{KNOWN_ZXID_FILE}", content, sync=True)
