@@ -75,6 +75,10 @@ logger = logging.getLogger("ottla.broker")
 
 T = TypeVar("T")
 
+# A burst of requests is one change for the file.
+_NOTE_INTERVAL_MS = 1000
+# The response to the controller waits for it.
+_NOTE_SECONDS = 2.0
 _OFTEN_CHANGED = (znodes.BROKER_IDS, znodes.TOPICS, znodes.CONTROLLER_EPOCH, znodes.REGISTRATIONS)
 
 _NOTHING_KNOWN: Mapping[Log, int] = {}
@@ -165,7 +169,7 @@ class StrayCheck:
         #: The broker epoch with which this broker was registered before, if the tree is older.
         self.newer_zxid = -1
         self._tree, self._epoch = "none", -1
-        self._noted_zxid = -1
+        self._noted_zxid, self._noted_ms = -1, -_NOTE_INTERVAL_MS
         #: The logs that are not served until an operator has decided, and why.
         self.held: dict[Log, HeldLog] = {}
         # A zxid at which each log was there already.
@@ -211,13 +215,24 @@ class StrayCheck:
         self._write_known_zxid(broker_epoch)
         return before == tree
 
-    def _write_known_zxid(self, zxid: int) -> None:
+    def _write_known_zxid(self, zxid: int, *, sync: bool = True) -> None:
         self._noted_zxid = zxid
         for directory in self._logs.directories.online():
             try:
-                write_known_zxid(self._logs.fs, directory.path, self._tree, zxid)
+                write_known_zxid(self._logs.fs, directory.path, self._tree, zxid, sync=sync)
             except OSError as error:
                 directory.write_failed(error)
+
+    async def leaders_changed(self) -> None:
+        """After a LeaderAndIsr request: what it is about has a newer zxid than is known."""
+        now_ms = self._now_ms()
+        if now_ms - self._noted_ms >= _NOTE_INTERVAL_MS:
+            self._noted_ms = now_ms
+            try:
+                async with asyncio.timeout(_NOTE_SECONDS):
+                    await self.note_newest()
+            except (StoreError, TimeoutError) as error:
+                logger.info("Failed to read the newest zxid: %s", error or "timeout")
 
     async def note_newest(self) -> None:
         """Stores the newest zxid of what every change of a cluster changes: registrations, topics
@@ -230,7 +245,7 @@ class StrayCheck:
             default=-1,
         )
         if self.newer_zxid < 0 and newest > self._noted_zxid:
-            self._write_known_zxid(newest)
+            self._write_known_zxid(newest, sync=False)
 
     def accept_tree(self) -> None:
         """The tree is older, and the right one: its controller has all replicas of a partition."""

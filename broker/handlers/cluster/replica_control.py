@@ -136,6 +136,8 @@ class ReplicaControl:
             for row in topic.partition_errors
         ):
             await self._epochs.publish()
+        if self._strays is not None:
+            await self._strays.leaders_changed()
         return response
 
     async def _wait_for_stray_check(self, strays: StrayCheck, broker_epoch: int) -> None:

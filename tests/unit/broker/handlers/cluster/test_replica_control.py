@@ -81,6 +81,9 @@ class Strays:
     async def take_back(self, request: LeaderAndIsrRequest) -> None:
         """Nothing was set aside."""
 
+    async def leaders_changed(self) -> None:
+        """There is no tree."""
+
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
         return self.kept
 
