@@ -212,7 +212,8 @@ def leader_epoch_fault(partitions: Sequence[str]) -> Fault | None:
         f"an older copy, and do not work: {listed(partitions)}",
         "start all brokers that have replicas of them: the controller elects the one with the "
         "newest records then. If a broker is lost, take it out of the partitions with `ottla "
-        "partitions reassign`. A controller of Kafka repairs nothing: restart its broker",
+        "partitions reassign`. If only a minority of the replicas is ahead, it was connected to a "
+        "wrong ZooKeeper: stop its broker and move these logs away",
     )
 
 
