@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.broker.replication.partition import NO_LEADER, Partition
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.refused_requests import leader_and_isr_refused
+from ottla.controller.model import REPAIR_STEP
 from ottla.controller.tree.znodes_admin import ReplicaEpoch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.listed import listed
@@ -85,7 +86,9 @@ class NoFetchers:
 class Epochs(Protocol):
     """The replicas that are ahead of the tree; see `replica_epochs.ReplicaEpochs`."""
 
-    def is_behind(self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch) -> bool:
+    def is_behind(
+        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
+    ) -> bool:
         """Whether a state with `leader_epoch` is to be refused."""
 
     def discard(self, key: TopicPartition) -> None:
@@ -95,7 +98,9 @@ class Epochs(Protocol):
 class _Epochs:
     """Without a tree that can be older."""
 
-    def is_behind(self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch) -> bool:
+    def is_behind(
+        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
+    ) -> bool:
         return leader_epoch < own.highest
 
     def discard(self, key: TopicPartition) -> None:
@@ -258,7 +263,7 @@ class LeaderAndIsrApplier:
                 extra=partition.key._asdict(),
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if self._is_behind(partition, state.leader_epoch):
+        if self._is_behind(partition, state):
             return ErrorCode.FENCED_LEADER_EPOCH
         if state.leader_epoch == partition.leader_epoch:
             if partition.topic_id != topic_id and partition.log is not None:
@@ -270,8 +275,9 @@ class LeaderAndIsrApplier:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    def _is_behind(self, partition: Partition, leader_epoch: int) -> bool:
+    def _is_behind(self, partition: Partition, state: LeaderAndIsrPartitionState) -> bool:
         """Whether the tree has a lower leader epoch than this replica; notes it."""
+        leader_epoch = state.leader_epoch
         log = self._log_manager.get(*partition.key)
         log_epoch = -1 if log is None else log.leader_epochs.latest_epoch
         if log is not None and log.log_end_offset == 0 and log_epoch > leader_epoch:
@@ -283,7 +289,11 @@ class LeaderAndIsrApplier:
             0 if log is None else log.log_end_offset,
             partition.is_leader,
         )
-        return self.epochs.is_behind(partition.key, leader_epoch, own)
+        # A request that is sent again is that of a leader epoch which this replica has.
+        is_first = (
+            state.is_new and state.partition_epoch == 0 and leader_epoch != partition.leader_epoch
+        )
+        return self.epochs.is_behind(partition.key, leader_epoch, own, is_first=is_first)
 
     def _forget_epochs(self, log: Log) -> int:
         try:
@@ -309,7 +319,9 @@ class LeaderAndIsrApplier:
         done = []
         offline: dict[TopicPartition, str] = {}
         for partition, state in states.items():
-            if state.partition_epoch < partition.partition_epoch:
+            # The znode of a repaired state is younger than the one that this replica knows.
+            is_repair = state.leader_epoch - partition.leader_epoch >= REPAIR_STEP
+            if state.partition_epoch < partition.partition_epoch and not is_repair:
                 continue  # A response to AlterPartition has updated the partition meanwhile.
             try:
                 log = self._open_log(partition, ids[partition.topic], is_new=state.is_new)

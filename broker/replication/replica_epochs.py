@@ -48,15 +48,23 @@ class ReplicaEpochs:
         self.on_repaired: Callable[[], None] = lambda: None
         self._is_older = False
         self._repaired: set[TopicPartition] = set()
+        # Those that got a first state although they have records, until they are repaired.
+        self._written_anew: set[TopicPartition] = set()
 
     def registered(self, *, is_older: bool) -> None:
         """The broker registered; `is_older`: in a tree that is older than what it has seen."""
         self._is_older = is_older
         self._repaired.clear()
 
-    def is_behind(self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch) -> bool:
-        """Whether a state with `leader_epoch` is to be refused; notes it."""
-        is_doubted = self._is_older and own.log_end_offset > 0 and key not in self._repaired
+    def is_behind(
+        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
+    ) -> bool:
+        """Whether a state with `leader_epoch` is to be refused; notes it. `is_first`: the tree has
+        had none before, as after its znodes were removed by hand."""
+        if is_first and own.log_end_offset > 0:
+            self._written_anew.add(key)
+        is_older = self._is_older and key not in self._repaired
+        is_doubted = own.log_end_offset > 0 and (is_older or key in self._written_anew)
         if leader_epoch >= own.highest + (REPAIR_STEP if is_doubted else 0):
             self.discard(key)
             if is_doubted:
@@ -66,7 +74,7 @@ class ReplicaEpochs:
         if key not in self.ahead:
             logger.error(
                 "Refusing to become leader or follower of %s in leader epoch %d, with %d in this "
-                "replica: ZooKeeper is an older copy, or was restored from one",
+                "replica: ZooKeeper is an older copy, was restored from one, or written again",
                 *(key, leader_epoch, own.highest),
                 extra=key._asdict(),
             )
@@ -76,6 +84,7 @@ class ReplicaEpochs:
     def discard(self, key: TopicPartition) -> None:
         """The tree is not behind any more, or the replica is gone."""
         self.ahead.pop(key, None)
+        self._written_anew.discard(key)
 
     async def publish(self) -> None:
         """Stores them, before the response that refuses a state. Raises nothing: without ZooKeeper

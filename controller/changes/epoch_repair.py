@@ -155,8 +155,8 @@ class EpochRepair:
                 logger.error("Failed to raise the leader epoch of %s: %s", partition, result)
                 continue
             logger.warning(
-                "Partition %s: brokers are ahead of ZooKeeper, which was restored from an older "
-                "copy. Replica %d has the newest records and leads in leader epoch %d",
+                "Partition %s: brokers are ahead of ZooKeeper, which was restored or written "
+                "again. Replica %d has the newest records and leads in leader epoch %d",
                 *(partition, result.leader, result.leader_epoch),
                 extra=partition._asdict(),
             )

@@ -189,3 +189,26 @@ def test_a_zookeeper_that_is_older_than_some_elections(tmp_path: Path) -> None:
             seen.wait_for_same_data("orders", *ALL)
             assert seen.log_bytes(3, "orders").startswith(before)
         assert set_aside(cluster) == []
+
+
+def test_a_topic_that_was_removed_and_written_again_by_hand(seen: ClusterView) -> None:
+    """With its id: the replica with the newest records leads, not the first one."""
+    seen.create("orders", [1, 2, 3])
+    seen.produce("orders", 20)
+    seen.cluster[1].stop()
+    seen.produce("orders", 10)
+    before = seen.log_bytes(2, "orders")
+    node = seen.znode("/brokers/topics/orders")
+    seen.cluster[1].start()
+    seen.wait_for_isr("orders", set(ALL))
+    seen.tree.delete("/brokers/topics/orders", recursive=True)
+    seen.tree.create("/brokers/topics/orders", json.dumps(node).encode())
+    eventually(
+        lambda: (seen.state("orders") or {"leader_epoch": 0})["leader_epoch"] > 1000,
+        "no replica is elected by its records",
+    )
+    seen.wait_for_isr("orders", set(ALL))
+    seen.produce("orders", 5)
+    seen.wait_for_same_data("orders", *ALL)
+    assert seen.log_bytes(1, "orders").startswith(before)
+    assert set_aside(seen.cluster) == []

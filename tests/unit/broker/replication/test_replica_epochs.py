@@ -41,7 +41,10 @@ async def test_a_lower_leader_epoch_is_refused_and_stored(
         response = replicas.order(2, epoch=4, replicas=[1, 2])
         assert codes(response) == [ErrorCode.FENCED_LEADER_EPOCH]
     assert KEY not in replicas.manager.partitions
-    assert caplog.text.count("ZooKeeper is an older copy, or was restored from one") == 1
+    assert (
+        caplog.text.count("ZooKeeper is an older copy, was restored from one, or written again")
+        == 1
+    )
     await store.connect()
     await epochs.publish()
     data, _ = await store.get(znodes.replica_epochs_path(1))
@@ -83,6 +86,38 @@ def test_in_an_older_tree_only_a_repair_is_accepted() -> None:
     assert codes(replicas.order(2, epoch=8 + REPAIR_STEP, replicas=[1, 2])) == [0]
     epochs.registered(is_older=False)
     assert codes(replicas.order(1, epoch=9 + REPAIR_STEP, replicas=[1, 2])) == [0]
+
+
+def test_the_first_state_of_a_partition_that_has_records_is_no_first_one() -> None:
+    """The znodes of the topic were removed by hand and written again: the first replica would
+    lead, and others would truncate what it lacks."""
+    replicas, epochs, _ = with_epochs()
+    assert codes(replicas.order(1, epoch=0, replicas=[1, 2], is_new=True)) == [0]
+    replicas.append(3)
+    response = replicas.order(1, epoch=0, replicas=[1, 2], is_new=True)
+    assert codes(response) == [ErrorCode.STALE_CONTROLLER_EPOCH], "it was sent again"
+    for is_new in (True, False, True):
+        response = replicas.order(1, epoch=1, replicas=[1, 2], is_new=is_new)
+        assert codes(response) == [ErrorCode.FENCED_LEADER_EPOCH]
+        restarted(replicas)
+    assert KEY in epochs.ahead
+    response = replicas.order(2, epoch=1 + REPAIR_STEP, replicas=[1, 2], partition_epoch=1)
+    assert codes(response) == [0]
+    # A new replica of a partition that exists.
+    restarted(replicas)
+    response = replicas.order(
+        2, epoch=2 + REPAIR_STEP, replicas=[1, 2], is_new=True, partition_epoch=4
+    )
+    assert codes(response) == [0]
+
+
+def test_a_repair_has_a_znode_with_a_lower_version() -> None:
+    replicas, _, _ = with_epochs()
+    assert codes(replicas.order(1, epoch=3, replicas=[1, 2], partition_epoch=9)) == [0]
+    response = replicas.order(2, epoch=3 + REPAIR_STEP, replicas=[1, 2], partition_epoch=1)
+    assert codes(response) == [0]
+    partition = replicas.partition()
+    assert (partition.leader_epoch, partition.partition_epoch) == (3 + REPAIR_STEP, 1)
 
 
 def told(replicas: Replicas, epoch: int) -> bytes:
