@@ -34,7 +34,7 @@ SPACE_NEEDED_BYTES = 64 * 1024
 # Checkpoints and other files of the directory, the embedded store, and logs of partitions.
 _OURS = re.compile(
     r"meta\.properties|\.lock|\.kafka_cleanshutdown|.*-checkpoint|ottla-znodes\.db.*"
-    r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
+    r"|ottla-zookeeper-zxid|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
 )
 _SPACE_FILE = ".ottla-space-check"
 
