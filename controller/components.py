@@ -12,11 +12,13 @@ from ottla.controller.admin.features import Features
 from ottla.controller.admin.topic_admin import TopicAdmin
 from ottla.controller.changes.broker_changes import BrokerChanges
 from ottla.controller.changes.controlled_shutdown import ControlledShutdown
+from ottla.controller.changes.epoch_repair import EpochRepair
 from ottla.controller.changes.isr_changes import IsrChanges, refresh_leadership
 from ottla.controller.changes.leader_elections import LeaderElections
 from ottla.controller.changes.reassignment import Reassignment
 from ottla.controller.changes.topic_changes import TopicChanges
 from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.changes.topic_ids import TopicIds
 from ottla.controller.events.events import Event, PartitionReassignmentIsrChange
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.requests.broker_channels import BrokerChannels
@@ -37,7 +39,7 @@ from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.protocol.messages.alter_partition import AlterPartitionResponse
-    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 logger = logging.getLogger("ottla.controller")
 
@@ -85,8 +87,10 @@ class ControllerComponents:
         self.features = Features(context, writer, versions, supported_features)
         self.topic_admin = TopicAdmin(context, writer, settings)
         self.topic_changes = TopicChanges(
-            context, writer, partitions, replicas, watches, topic_ids=versions.topic_ids
+            context, writer, partitions, replicas, watches, deleted, topic_ids=versions.topic_ids
         )
+        self.topic_ids = TopicIds(context, writer, batch)
+        self.epoch_repair = EpochRepair(context, writer, batch)
         self.deletion = TopicDeletion(
             context,
             writer,
@@ -188,6 +192,9 @@ class ControllerComponents:
         """Resets the context, the watches and the requests to brokers; writes no znode."""
         self.watches.stop()
         self.batch.clear()
+        self.topic_ids.clear()
+        self.epoch_repair.clear()
+        self.topic_changes.unreadable.clear()
         for broker_id in list(self.context.brokers):
             self.channels.remove_broker(broker_id)
         self.writer.set_epoch(0, -1)
@@ -202,7 +209,9 @@ class ControllerComponents:
         """Handles added partitions of a topic, and a topic that could not be read before: its znode
         was malformed, or was changed while it got an id."""
         if topic in self.context.assignments:
-            await self.topic_changes.on_partition_modification(topic)
+            written_id = await self.topic_changes.on_partition_modification(topic)
+            if written_id is not None:
+                await self.topic_ids.adopt(topic, written_id)
         else:
             await self.process_topic_change()
 
@@ -222,9 +231,19 @@ class ControllerComponents:
         deliveries = self.batch.metadata_deliveries
         return [deliveries[each] for each in self.context.brokers if each in deliveries]
 
-    def needs_processing(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
-        """Whether a response has errors, or may clear those of offline directories; most do not."""
-        if response.error_code or self.context.offline_directories.get(broker_id):
+    def needs_processing(
+        self, broker_id: int, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
+    ) -> bool:
+        """Whether a response has errors or the id of a topic without one, or may clear the errors
+        of offline directories; most do not."""
+        context = self.context
+        if response.error_code or context.offline_directories.get(broker_id):
+            return True
+        if context.topics_without_id and any(
+            topic.topic_name in context.topics_without_id for topic in request.topic_states
+        ):
+            return True
+        if self.epoch_repair.asks(request):
             return True
         rows = list(response.partition_errors)
         for topic in response.topics:

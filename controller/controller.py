@@ -144,6 +144,21 @@ class Controller:
 
     # Lifecycle
 
+    def topic_problems(self) -> dict[str, tuple[str, str]]:
+        """(problem, fix) by topic whose znode the active controller cannot use."""
+        components = self._components
+        found = {
+            topic: (
+                f"the controller ignores topic {topic}: {problem}",
+                f"write {znodes.topic_path(topic)} again, with the replicas of each partition",
+            )
+            for topic, problem in components.topic_changes.unreadable.items()
+        }
+        for topic, problem in components.topic_ids.conflicts.items():
+            fix = f'write the one that is right as "topic_id" into {znodes.topic_path(topic)}'
+            found[topic] = problem, fix
+        return found
+
     @property
     def is_active(self) -> bool:
         return self._lifecycle.is_active

@@ -240,7 +240,13 @@ class Lifecycle:
     async def _leader_and_isr(self, event: LeaderAndIsrResponseReceived) -> None:
         if self._is_current_epoch(event.broker_id, event.broker_epoch):
             await self.components.broker_changes.on_leader_and_isr_response(
-                event.broker_id, event.response
+                event.broker_id, event.response, event.request
+            )
+            await self.components.topic_ids.on_leader_and_isr_response(
+                event.broker_id, event.response, event.request
+            )
+            await self.components.epoch_repair.on_leader_and_isr_response(
+                event.broker_id, event.response, event.request
             )
             if event.response.error_code not in (ErrorCode.NONE, *_STALE):
                 self._schedule_resend(event.broker_id)
@@ -289,9 +295,11 @@ class Lifecycle:
 
     # Responses from brokers
 
-    def _on_leader_and_isr(self, broker_id: int, broker_epoch: int, response: Any) -> None:
-        if self.is_active and self.components.needs_processing(broker_id, response):
-            self.queue.put(LeaderAndIsrResponseReceived(broker_id, broker_epoch, response))
+    def _on_leader_and_isr(
+        self, broker_id: int, broker_epoch: int, response: Any, request: Any
+    ) -> None:
+        if self.is_active and self.components.needs_processing(broker_id, response, request):
+            self.queue.put(LeaderAndIsrResponseReceived(broker_id, broker_epoch, response, request))
 
     def _on_metadata(self, broker_id: int, error_code: int) -> None:
         if error_code and self.is_active:

@@ -11,6 +11,11 @@ EPOCH_DURING_DELETE = -2
 """The leader epoch in a StopReplica with delete: never stale (KIP-570)."""
 NO_EPOCH = -1
 
+REPAIR_STEP = 1000
+"""How far above all replicas the leader epoch is with which a controller repairs a partition after
+ZooKeeper was restored from an older copy. No series of elections gets there, so a broker that knows
+of an older copy can tell such a state from those that a wrong ZooKeeper elects."""
+
 RECOVERED = 0
 RECOVERING = 1
 """The leader was elected out of the ISR and has not recovered yet (KIP-704)."""

@@ -15,6 +15,10 @@ ZERO_UUID = bytes(16)
 #: Reserved by Kafka for the topic id of its metadata log.
 ONE_UUID = bytes(15) + b"\x01"
 
+#: In a LeaderAndIsr response between brokers of Ottla: the logs of the topic have no id. The
+#: reserved id, as no topic has it.
+NO_TOPIC_ID = ONE_UUID
+
 
 def random_uuid() -> bytes:
     """A new random (version 4) uuid that is not reserved and whose text does not start with a

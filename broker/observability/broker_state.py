@@ -74,6 +74,8 @@ class Observed(NamedTuple):
     traffic: Callable[[], Traffic]
     #: What fails in remote storage now, or None.
     remote_storage: Callable[[], str | None] = lambda: None
+    #: Where ZooKeeper and the logs of this broker disagree.
+    replicas: Callable[[], list[Fault]] = list
 
 
 class BrokerState:
@@ -137,6 +139,7 @@ class BrokerState:
                 ),
             )
         found += missing_directory_faults(self.missing_directories())
+            found += observed.replicas()
         return sorted(found, key=lambda fault: FAULTS.index(fault.name))
 
     def not_ready(self) -> str | None:

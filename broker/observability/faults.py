@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.protocol.listed import listed
+
 if TYPE_CHECKING:
     from ottla.broker.metrics.loop_health import Turn
     from ottla.broker.net.descriptors import Descriptors
@@ -27,11 +29,16 @@ DESCRIPTORS_LOW = "descriptors-low"
 LOOP_BLOCKED = "event-loop-blocked"
 REMOTE_STORAGE = "remote-storage-failing"
 SET_ASIDE = "records-set-aside"
+OLDER_TREE = "zookeeper-older-copy"
+LEADER_EPOCHS = "leader-epochs-behind"
+HELD_LOG = "log-not-served"
+TOPIC_ZNODE = "topic-znode-unusable"
 
 #: Every fault, in the order in which they are reported.
 FAULTS = (
     *(OFFLINE, FULL, ZOOKEEPER, ZNODE_FILE, NO_CONTROLLER, EXPIRED, EXPIRING),
     *(DESCRIPTORS_USED_UP, DESCRIPTORS_LOW, LOOP_BLOCKED, REMOTE_STORAGE, SET_ASIDE),
+    *(OLDER_TREE, LEADER_EPOCHS, HELD_LOG, TOPIC_ZNODE),
 )
 
 # Time enough to get a new certificate, in an organisation with a process for it.
@@ -46,6 +53,9 @@ COMPUTED_SECONDS = 1.0
 BLOCKED_SECONDS = 5.0
 
 _DAY_SECONDS = 86_400
+
+# Of faults that may be those of each partition: the log names the others.
+_LISTED_MAX = 20
 
 
 class Fault(NamedTuple):
@@ -238,3 +248,58 @@ def set_aside_faults(directories: Sequence[LogDirectory]) -> list[Fault]:
             )
         )
     return found
+
+
+def older_tree_fault(newer_zxid: int) -> Fault | None:
+    """`newer_zxid`: one that this broker has seen in the same tree before, if it is newer than its
+    registration; negative otherwise."""
+    if newer_zxid < 0:
+        return None
+    return Fault(
+        OLDER_TREE,
+        "",
+        False,
+        f"ZooKeeper is an older copy of itself: this broker has seen its zxid {newer_zxid}. "
+        "Topics, settings and leaders since then are missing; no log is set aside meanwhile",
+        "check zookeeper.connect, and start ZooKeeper with its newest data; if it was restored on "
+        "purpose, stop the broker, remove ottla-zookeeper-zxid from its log directories, start it",
+    )
+
+
+def leader_epoch_fault(partitions: Sequence[str]) -> Fault | None:
+    """`partitions` have a higher leader epoch here than in ZooKeeper."""
+    if not partitions:
+        return None
+    return Fault(
+        LEADER_EPOCHS,
+        "",
+        False,
+        f"replicas of {len(partitions)} partitions are ahead of ZooKeeper, which was restored from "
+        f"an older copy, and do not work: {listed(partitions)}",
+        "start all brokers that have replicas of them: the controller elects the one with the "
+        "newest records then. If a broker is lost, take it out of the partitions with `ottla "
+        "partitions reassign`. If only a minority of the replicas is ahead, it was connected to a "
+        "wrong ZooKeeper: stop its broker and move these logs away",
+    )
+
+
+def held_log_faults(logs: Sequence[tuple[str, str, str]]) -> list[Fault]:
+    """`logs` are (path, problem, fix) of the logs that ZooKeeper does not give to this broker,
+    without a second fact that says the same."""
+    found = [
+        Fault(HELD_LOG, path, False, f"log {path} is kept and not served: {problem}", fix)
+        for path, problem, fix in logs[:_LISTED_MAX]
+    ]
+    if len(logs) > _LISTED_MAX:
+        more = len(logs) - _LISTED_MAX
+        text = f"{more} more logs are kept and not served; the log of the broker names them"
+        found.append(Fault(HELD_LOG, "", False, text, logs[0][2]))
+    return found
+
+
+def topic_znode_faults(topics: Mapping[str, tuple[str, str]]) -> list[Fault]:
+    """(problem, fix) by topic: the controller cannot use their znodes."""
+    return [
+        Fault(TOPIC_ZNODE, topic, False, problem, fix)
+        for topic, (problem, fix) in list(topics.items())[:_LISTED_MAX]
+    ]

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.broker.replication.partition import NO_LEADER, Partition
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.refused_requests import leader_and_isr_refused
+from ottla.controller.model import REPAIR_STEP
+from ottla.controller.tree.znodes_admin import ReplicaEpoch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.listed import listed
 from ottla.protocol.messages.leader_and_isr import (
@@ -35,7 +37,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 from ottla.protocol.topics import TopicPartition
-from ottla.protocol.uuids import ZERO_UUID
+from ottla.protocol.uuids import NO_TOPIC_ID, ZERO_UUID, uuid_to_string
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 
 if TYPE_CHECKING:
@@ -81,6 +83,30 @@ class NoFetchers:
         """Nothing to do."""
 
 
+class Epochs(Protocol):
+    """The replicas that are ahead of the tree; see `replica_epochs.ReplicaEpochs`."""
+
+    def is_behind(
+        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
+    ) -> bool:
+        """Whether a state with `leader_epoch` is to be refused."""
+
+    def discard(self, key: TopicPartition) -> None:
+        """It is not ahead any more."""
+
+
+class _Epochs:
+    """Without a tree that can be older."""
+
+    def is_behind(
+        self, key: TopicPartition, leader_epoch: int, own: ReplicaEpoch, *, is_first: bool
+    ) -> bool:
+        return leader_epoch < own.highest
+
+    def discard(self, key: TopicPartition) -> None:
+        """Nothing to do."""
+
+
 class LeaderAndIsrApplier:
     """Makes replicas leader or follower, and stops and deletes them.
 
@@ -101,6 +127,7 @@ class LeaderAndIsrApplier:
         on_deleted: Callable[[list[TopicPartition]], None],
         on_new_leader_epoch: Callable[[list[Partition]], None] = lambda partitions: None,
         on_stopped: Callable[[TopicPartition, bool, bool], None] = lambda key, delete, topic: None,
+        epochs: Epochs | None = None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
 
@@ -116,6 +143,7 @@ class LeaderAndIsrApplier:
         self.before_delete = before_delete
         self.on_deleted = on_deleted
         self.on_stopped = on_stopped
+        self.epochs: Epochs = epochs or _Epochs()
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config
@@ -146,7 +174,18 @@ class LeaderAndIsrApplier:
         if is_stale:
             return leader_and_isr_refused(request, version, ErrorCode.STALE_CONTROLLER_EPOCH)
         ids = {topic: topic_id for topic, topic_id, _ in states}
+        for topic in [topic for topic, topic_id in ids.items() if topic_id == ZERO_UUID]:
+            ids[topic] = self._id_of_logs(topic, codes)
         return _leader_and_isr_response(codes, ids, version)
+
+    def _id_of_logs(self, topic: str, partitions: Iterable[TopicPartition]) -> bytes:
+        """For a controller that does not know the id of the topic: the one in the logs of these
+        partitions, NO_TOPIC_ID if they have none, and the zero id if they do not tell."""
+        logs = [self._log_manager.get(*key) for key in partitions if key.topic == topic]
+        ids = {log.topic_id for log in logs if log is not None} - {None}
+        if len(ids) > 1 or (None in logs and self._log_manager.offline_directories):
+            return ZERO_UUID
+        return ids.pop() or NO_TOPIC_ID if ids else NO_TOPIC_ID
 
     async def _apply_request(
         self,
@@ -185,7 +224,7 @@ class LeaderAndIsrApplier:
             partition = self._get_or_create_partition(key)
             code = self._check(partition, topic_id, state)
             codes[key] = code
-            if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            if code in (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH):
                 _log_stale_leader_epoch(partition, state)
             if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
                 (leaders if state.leader == own else followers)[partition] = state
@@ -215,25 +254,60 @@ class LeaderAndIsrApplier:
         """The error code of a partition state that is refused; NONE for one to apply."""
         if partition.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        known_id = partition.topic_id
+        known_id = self._known_id(partition)
         if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
             logger.error(
-                "Topic id in the LeaderAndIsr request does not match that in the log of %s",
-                partition.key,
+                "Refusing to become leader or follower of %s: its topic id is %s in the request "
+                "and %s in the log, which stays as it is",
+                *(partition.key, uuid_to_string(topic_id), uuid_to_string(known_id)),
                 extra=partition.key._asdict(),
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if state.leader_epoch < partition.leader_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._is_behind(partition, state):
+            return ErrorCode.FENCED_LEADER_EPOCH
         if state.leader_epoch == partition.leader_epoch:
-            if known_id == ZERO_UUID != topic_id and partition.log is not None:
-                partition.topic_id = topic_id
+            if partition.topic_id != topic_id and partition.log is not None:
+                # The tree has the id again, or has lost it: requests go by the name then.
                 self._open_log(partition, topic_id)
                 return ErrorCode.NONE
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._replica_manager.context.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
+
+    def _is_behind(self, partition: Partition, state: LeaderAndIsrPartitionState) -> bool:
+        """Whether the tree has a lower leader epoch than this replica; notes it."""
+        leader_epoch = state.leader_epoch
+        log = self._log_manager.get(*partition.key)
+        log_epoch = -1 if log is None else log.leader_epochs.latest_epoch
+        if log is not None and log.log_end_offset == 0 and log_epoch > leader_epoch:
+            # Of a leader that has appended nothing: there is nothing to compare.
+            log_epoch = self._forget_epochs(log)
+        own = ReplicaEpoch(
+            max(partition.leader_epoch, log_epoch),
+            log_epoch,
+            0 if log is None else log.log_end_offset,
+            partition.is_leader,
+        )
+        # A request that is sent again is that of a leader epoch which this replica has.
+        is_first = (
+            state.is_new and state.partition_epoch == 0 and leader_epoch != partition.leader_epoch
+        )
+        return self.epochs.is_behind(partition.key, leader_epoch, own, is_first=is_first)
+
+    def _forget_epochs(self, log: Log) -> int:
+        try:
+            log.leader_epochs.clear()
+        except OSError as error:
+            log.log_directory.write_failed(error)
+        return log.leader_epochs.latest_epoch
+
+    def _known_id(self, partition: Partition) -> bytes:
+        """The id in the log, or that of an earlier request; the zero id without any."""
+        log = self._log_manager.get(*partition.key)
+        if log is not None and log.topic_id is not None:
+            return log.topic_id
+        return partition.topic_id
 
     def _make(
         self,
@@ -245,7 +319,9 @@ class LeaderAndIsrApplier:
         done = []
         offline: dict[TopicPartition, str] = {}
         for partition, state in states.items():
-            if state.partition_epoch < partition.partition_epoch:
+            # The znode of a repaired state is younger than the one that this replica knows.
+            is_repair = state.leader_epoch - partition.leader_epoch >= REPAIR_STEP
+            if state.partition_epoch < partition.partition_epoch and not is_repair:
                 continue  # A response to AlterPartition has updated the partition meanwhile.
             try:
                 log = self._open_log(partition, ids[partition.topic], is_new=state.is_new)
@@ -281,16 +357,18 @@ class LeaderAndIsrApplier:
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
         """`is_new`: the partition has just been created, so that no broker has a log of it yet."""
         topic = partition.topic
+        config = self._log_config(topic)
         log = self._log_manager.get_or_create(
             topic,
             partition.index,
             topic_id=None if topic_id == ZERO_UUID else topic_id,
-            config=self._log_config(topic),
+            config=config,
             now_ms=self._now_ms(),
             is_new=is_new,
         )
-        if topic_id != ZERO_UUID:
-            partition.topic_id = topic_id
+        if partition.log is None and log.config.values != config.values:
+            log.update_config(config)  # from before its topic was in the tree
+        partition.topic_id = topic_id
         return log
 
     # -- StopReplica ----------------------------------------------------------------------------
@@ -344,6 +422,7 @@ class LeaderAndIsrApplier:
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
                 self._replica_manager.remove_partition(key)
+                self.epochs.discard(key)
             partition.is_leader = False
             self.on_stopped(key, delete, delete and leader_epoch == EPOCH_DURING_DELETE)
         try:
@@ -412,6 +491,7 @@ class LeaderAndIsrApplier:
         """Before stray logs are renamed: their replicas stop, as if StopReplica had arrived."""
         for key in keys:
             partition = self._replica_manager.remove_partition(key)
+            self.epochs.discard(key)
             if partition is not None:
                 self.fetchers.remove_fetcher_for_partitions([partition])
                 partition.resign()

@@ -295,6 +295,7 @@ class BrokerServer:
         try:
             async with asyncio.timeout(_UNREGISTER_MS / 1000):
                 await parts.control.registration.unregister()
+                await parts.control.strays.note_newest()
         except (StoreError, TimeoutError) as error:
             # The registration ends with the session.
             logger.info("Failed to unregister: %s", str(error) or type(error).__name__)

@@ -10,6 +10,7 @@ from ottla.broker.config.policies import Policies, TopicCreation
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
+from ottla.broker.replication.replica_epochs import ReplicaEpochs
 from ottla.broker.replication.stray_logs import StrayCheck
 from ottla.broker.server.scheduler import BrokerScheduler
 from ottla.controller.controller import Controller
@@ -38,6 +39,7 @@ class ControlParts(NamedTuple):
     registration: BrokerRegistration
     controller: Controller
     strays: StrayCheck
+    epochs: ReplicaEpochs
     deleted_topics: DeletedTopicCheck
 
 
@@ -96,6 +98,7 @@ def build_control(
         if remote_logs is not None:
             remote_logs.on_stopped(key, is_deleted=is_deleted, with_topic=with_topic)
 
+    epochs = ReplicaEpochs(base.store, base.broker_id, base.broker_epoch)
     applier = LeaderAndIsrApplier(
         replicas.manager,
         base.logs,
@@ -107,6 +110,7 @@ def build_control(
         on_deleted=replicas_deleted,
         on_new_leader_epoch=leader_epoch_changed,
         on_stopped=stopped,
+        epochs=epochs,
     )
 
     def registered(broker_epoch: int) -> None:
@@ -116,7 +120,19 @@ def build_control(
         metadata.forget_deleted()
         base.broker_epoch.registered(broker_epoch)
 
-    strays = StrayCheck(base.logs, base.store, base.broker_id, applier, metadata)
+    strays = StrayCheck(
+        *(base.logs, base.store, base.broker_id, applier, metadata),
+        log_config=base.dynamic_config.log_config,
+        now_ms=base.clock.now_ms,
+        run=base.workers.run,
+        on_compared=lambda is_older: epochs.registered(is_older=is_older),
+    )
+    epochs.on_repaired = strays.accept_tree
+
+    def has_log(topic: str, partition: int) -> bool:
+        """With the settings of its topic: those of a log that is not served may be older."""
+        return base.logs.get(topic, partition) is not None and not strays.is_held(topic, partition)
+
     replica_control = ReplicaControl(
         applier,
         metadata,
@@ -124,7 +140,8 @@ def build_control(
         base.broker_epoch,
         metadata_changed,
         strays,
-        lambda topic, partition: base.logs.get(topic, partition) is not None,
+        has_log,
+        epochs,
     )
     registration = BrokerRegistration(
         base.store,
@@ -156,7 +173,9 @@ def build_control(
     deleted_topics = DeletedTopicCheck(
         metadata, base.store, base.broker_epoch, replica_control.forget_topics
     )
-    return ControlParts(replica_control, applier, registration, controller, strays, deleted_topics)
+    return ControlParts(
+        replica_control, applier, registration, controller, strays, epochs, deleted_topics
+    )
 
 
 def _admit_topic(policies: Policies) -> Admit:

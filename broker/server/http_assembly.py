@@ -13,6 +13,13 @@ from ottla.broker.handlers.admin.describe_configs import (
 )
 from ottla.broker.metrics.traffic import Traffic
 from ottla.broker.observability.broker_state import Observed
+from ottla.broker.observability.faults import (
+    Fault,
+    held_log_faults,
+    leader_epoch_fault,
+    older_tree_fault,
+    topic_znode_faults,
+)
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
 from ottla.broker.observability.session_statistics import SessionStatistics
 
@@ -39,7 +46,23 @@ def observe(parts: BrokerParts) -> Observed:
         loop=parts.network.stalls.health,
         traffic=partial(_traffic, parts),
         remote_storage=(lambda: None) if remote_logs is None else remote_logs.problem,
+        replicas=partial(_replica_faults, parts),
     )
+
+
+def _replica_faults(parts: BrokerParts) -> list[Fault]:
+    control = parts.control
+    strays = control.strays
+    found = [
+        older_tree_fault(strays.newer_zxid),
+        leader_epoch_fault([str(key) for key in control.epochs.ahead]),
+    ]
+    held = [(log.path, each.problem, each.fix) for log, each in strays.held.items()]
+    return [
+        *(fault for fault in found if fault is not None),
+        *held_log_faults(held),
+        *topic_znode_faults(control.controller.topic_problems()),
+    ]
 
 
 def _traffic(parts: BrokerParts) -> Traffic:

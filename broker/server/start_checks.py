@@ -38,7 +38,7 @@ SPACE_NEEDED_BYTES = 64 * 1024
 # Checkpoints and other files of the directory, the embedded store, and logs of partitions.
 _OURS = re.compile(
     r"meta\.properties|\.lock|\.kafka_cleanshutdown|.*-checkpoint|ottla-znodes\.db.*"
-    r"|ottla-log-dirs\.json"
+    r"|ottla-log-dirs\.json|ottla-zookeeper-zxid"
     r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
 )
 # Of a store for remote segments that is a directory.

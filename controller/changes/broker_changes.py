@@ -13,6 +13,7 @@ from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.requests.response_rows import rows_by_topic
 from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.processed_brokers import ProcessedBrokers
@@ -26,7 +27,7 @@ from ottla.protocol.listed import listed
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 logger = logging.getLogger("ottla.controller")
 
@@ -272,7 +273,7 @@ class BrokerChanges:
             await self.batch.send(context.epoch)
 
     async def on_leader_and_isr_response(
-        self, broker_id: int, response: "LeaderAndIsrResponse"
+        self, broker_id: int, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
     ) -> None:
         """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline.
 
@@ -294,7 +295,7 @@ class BrokerChanges:
         offline = context.offline_directories.setdefault(broker_id, set())
         fresh: list[PartitionReplica] = []
         returned: list[PartitionReplica] = []
-        for partition, code in self._errors_by_partition(response):
+        for partition, code in self._errors_by_partition(response, request):
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 if partition not in offline:
                     offline.add(partition)
@@ -326,12 +327,10 @@ class BrokerChanges:
         await self.deletion.resume_deletion_for_topics(topics)
 
     def _errors_by_partition(
-        self, response: "LeaderAndIsrResponse"
+        self, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
     ) -> Iterable[tuple[TopicPartition, int]]:
         for row in response.partition_errors:
             yield TopicPartition(row.topic_name, row.partition_index), row.error_code
-        for topic in response.topics:
-            name = self.context.topic_names.get(topic.topic_id)
-            if name is not None:
-                for row in topic.partition_errors:
-                    yield TopicPartition(name, row.partition_index), row.error_code
+        for name, _, rows in rows_by_topic(request, response, self.context.topic_names):
+            for row in rows:
+                yield TopicPartition(name, row.partition_index), row.error_code

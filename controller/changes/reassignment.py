@@ -25,7 +25,12 @@ from ottla.controller.admin.topic_size import MAX_TOPIC_BYTES
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.events.zk_watches import ZkWatches
-from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
+from ottla.controller.model import (
+    LeaderAndIsr,
+    PartitionReplica,
+    ReplicaAssignment,
+    TopicState,
+)
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
@@ -317,7 +322,8 @@ class Reassignment:
                 data, stat = await self.writer.store.get(path)
                 state = znodes.decode_topic(partition[0], data)
                 assignments = {**state.assignments, partition[1]: assignment}
-                after = znodes.encode_topic(state._replace(assignments=assignments))
+                known_id = self.context.topic_ids.get(partition[0], state.topic_id)
+                after = znodes.encode_topic(TopicState(known_id, assignments))
                 if len(after) > max(MAX_TOPIC_BYTES, len(data)):
                     raise StateChangeFailed(
                         f"{path} would be too large: reassign fewer partitions of it at a time"

@@ -283,7 +283,7 @@ class TopicDeletion:
             )
             if found is not None
         )
-        record = self.deleted.record(topic, highest_epoch)
+        record = self.deleted.record(topic, highest_epoch, self.context.topic_ids.get(topic))
         expected: list[Op] = []
         async for partition in in_slices(partitions):
             if partition in self.context.leadership:

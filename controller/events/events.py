@@ -14,7 +14,7 @@ from ottla.protocol.topics import TopicPartition
 if TYPE_CHECKING:
     import asyncio
 
-    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 
 class ControllerState(Enum):
@@ -109,11 +109,13 @@ class TopicDeletionStopReplicaResponseReceived(NamedTuple):
 
 
 class LeaderAndIsrResponseReceived(NamedTuple):
-    """A response with errors, or from a broker with offline log directories."""
+    """A response with errors, with the id of a topic that the controller does not know, or from a
+    broker with offline log directories."""
 
     broker_id: int
     broker_epoch: int
     response: "LeaderAndIsrResponse"
+    request: "LeaderAndIsrRequest"
 
 
 class UpdateMetadataResponseReceived(NamedTuple):

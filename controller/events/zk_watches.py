@@ -22,6 +22,7 @@ from ottla.controller.events.events import (
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     CHANGED,
+    DELETED,
     REARMED,
     WatchCallback,
     WatchHandle,
@@ -80,7 +81,8 @@ class ZkWatches:
 
     async def watch_topics(self, topics: Iterable[str]) -> None:
         new = [topic for topic in topics if topic not in self._topics]
-        kinds = (CHANGED, REARMED)
+        # Deleted: it may be there again at once, which is no change of the children.
+        kinds = (CHANGED, DELETED, REARMED)
         handles = await self.store.watch_data_many(
             [
                 (znodes.topic_path(topic), self._signal(PartitionModification(topic), kinds))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.protocol.message import Message
     from ottla.protocol.messages.leader_and_isr import (
         LeaderAndIsrPartitionState,
+        LeaderAndIsrRequest,
         LeaderAndIsrResponse,
     )
     from ottla.protocol.messages.stop_replica import StopReplicaResponse
@@ -44,11 +45,12 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 
 class ResponseCallbacks:
     """Called with broker id, broker epoch of the request (to ignore responses of a broker before
-    its restart), and response; on the loop, at most once for each request."""
+    its restart), and response (that of LeaderAndIsr with its request); on the loop, at most once
+    for each request."""
 
     def __init__(
         self,
-        leader_and_isr: "Callable[[int, int, LeaderAndIsrResponse], None]",
+        leader_and_isr: "Callable[[int, int, LeaderAndIsrResponse, LeaderAndIsrRequest], None]",
         update_metadata: Callable[[int, int], None],
         replica_deletion: Callable[[int, int, dict[TopicPartition, int]], None],
     ) -> None:
@@ -255,7 +257,10 @@ class RequestBatch:
         def responded(response: "Message | None") -> None:
             if response is not None:
                 self.responses.leader_and_isr(
-                    broker_id, request.broker_epoch, cast("LeaderAndIsrResponse", response)
+                    broker_id,
+                    request.broker_epoch,
+                    cast("LeaderAndIsrResponse", response),
+                    request,
                 )
 
         self.channels.send(broker_id, request, version, responded)

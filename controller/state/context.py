@@ -48,6 +48,12 @@ class ControllerContext:
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.topic_names: dict[bytes, str] = {}
+        self.topic_czxids: dict[str, int] = {}
+        """A znode with another czxid is that of another topic of the name."""
+        self.topics_with_refused_id: dict[str, set[int]] = {}
+        """The brokers that refuse the id in the tree, as their logs have another one."""
+        self.topics_without_id: dict[str, None] = {}
+        """They had leaders before, so brokers may know their ids; see ``TopicIds``."""
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.partitions_being_reassigned: dict[TopicPartition, None] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
@@ -80,16 +86,30 @@ class ControllerContext:
 
     # Topics and assignments
 
-    def add_topic(self, topic: str, topic_id: bytes | None) -> None:
+    def forget_topic_id(self, topic: str) -> None:
+        """The topic has none until ``add_topic``, because no broker accepts it."""
+        self.topic_names.pop(self.topic_ids.pop(topic, b""), None)
+        self.topics_with_refused_id.pop(topic, None)
+        self.topics_without_id[topic] = None
+
+    def add_topic(self, topic: str, topic_id: bytes | None, czxid: int = -1) -> None:
         self.assignments.setdefault(topic, {})
+        self.topic_czxids[topic] = czxid
         if topic_id is not None:
+            if self.topic_ids.get(topic) != topic_id:
+                self.topic_names.pop(self.topic_ids.get(topic, b""), None)
+                self.topics_with_refused_id.pop(topic, None)
             self.topic_ids[topic] = topic_id
             self.topic_names[topic_id] = topic
+            self.topics_without_id.pop(topic, None)
 
     def remove_topic(self, topic: str) -> None:
         self.topics_to_delete.pop(topic, None)
         self.topics_with_deletion_started.discard(topic)
         self.topics_ineligible_for_deletion.discard(topic)
+        self.topic_czxids.pop(topic, None)
+        self.topics_without_id.pop(topic, None)
+        self.topics_with_refused_id.pop(topic, None)
         topic_id = self.topic_ids.pop(topic, None)
         if topic_id is not None:
             self.topic_names.pop(topic_id, None)

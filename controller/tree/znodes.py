@@ -63,6 +63,10 @@ REGISTRATIONS = "/ottla/registrations"
 changes it in the multi that creates `/brokers/ids/N`, so that a write can fail after a registration
 that its controller has not heard of. Kafka ignores the znode."""
 
+REPLICA_EPOCHS = "/ottla/replica_epochs"
+"""Not in Kafka: one znode for each broker, with the leader epochs of replicas that are ahead of the
+tree. Kafka ignores it."""
+
 DEFAULT_ENTITY = "<default>"
 ENTITY_TOPICS = "topics"
 ENTITY_CLIENTS = "clients"
@@ -134,6 +138,10 @@ def partition_path(partition: TopicPartition) -> str:
 
 def state_path(partition: TopicPartition) -> str:
     return f"{TOPICS}/{partition[0]}/partitions/{partition[1]}/state"
+
+
+def replica_epochs_path(broker_id: int) -> str:
+    return f"{REPLICA_EPOCHS}/{broker_id}"
 
 
 def delete_topic_path(topic: str) -> str:

@@ -1,7 +1,8 @@
 """The data of administrative, notification and configuration znodes; paths are in znodes.py."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.controller.tree.znode_json import (
     MalformedZnode,
@@ -20,8 +21,11 @@ from ottla.controller.tree.znodes import (
     PROCESSED_BROKERS,
     PRODUCER_ID_BLOCK,
     REASSIGN_PARTITIONS,
+    replica_epochs_path,
 )
 from ottla.protocol.topics import TopicPartition
+
+NO_IDS: Mapping[str, Sequence[str]] = {}
 
 # Administration and notifications
 
@@ -185,8 +189,39 @@ def decode_features(data: bytes) -> tuple[bool, dict[str, int]]:
     return integer(FEATURE, payload, "status") == 1, levels
 
 
-def encode_deleted_topics(floor: int, epochs: Mapping[str, int]) -> bytes:
-    return encode_json({"version": 1, "floor": floor, "leader_epochs": dict(epochs)})
+def encode_deleted_topics(
+    floor: int,
+    epochs: Mapping[str, int],
+    deleted: Mapping[str, Sequence[str]] = NO_IDS,
+    removed: Mapping[str, Sequence[str]] = NO_IDS,
+) -> bytes:
+    """``deleted`` are the ids of topics that controllers have deleted; ``removed`` are those of
+    topics whose znode was removed by something else."""
+    payload: dict[str, object] = {"version": 1, "floor": floor, "leader_epochs": dict(epochs)}
+    if deleted:
+        payload["topic_ids"] = {name: list(ids) for name, ids in deleted.items()}
+    if removed:
+        payload["removed_topic_ids"] = {name: list(ids) for name, ids in removed.items()}
+    return encode_json(payload)
+
+
+def decode_deleted_topic_ids(
+    data: bytes,
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """(ids of topics that controllers have deleted, ids of those that were removed), by topic."""
+    if not data:
+        return {}, {}
+    payload = decode_json(DELETED_TOPICS, data)
+    return _ids_by_topic(payload, "topic_ids"), _ids_by_topic(payload, "removed_topic_ids")
+
+
+def _ids_by_topic(payload: Mapping[str, object], field: str) -> dict[str, tuple[str, ...]]:
+    listed = json_object(DELETED_TOPICS, payload.get(field) or {})
+    return {
+        name: tuple(each for each in ids if isinstance(each, str))
+        for name, ids in listed.items()
+        if isinstance(ids, list)
+    }
 
 
 def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
@@ -199,6 +234,48 @@ def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
         integer32(DELETED_TOPICS, payload, "floor"),
         {name: integer32(DELETED_TOPICS, epochs, name) for name in epochs},
     )
+
+
+class ReplicaEpoch(NamedTuple):
+    """Of a replica that is ahead of the tree."""
+
+    #: Its leader epoch, which may have no records yet.
+    highest: int
+    #: That of its last records.
+    log_epoch: int
+    log_end_offset: int
+    is_leader: bool
+
+
+def encode_replica_epochs(
+    broker_epoch: int, rows: Mapping[TopicPartition, ReplicaEpoch], *, is_older: bool = False
+) -> bytes:
+    """``is_older``: the broker was registered in a newer state of the tree before."""
+    topics: dict[str, dict[str, list[int]]] = {}
+    for (topic, index), row in rows.items():
+        topics.setdefault(topic, {})[str(index)] = [int(each) for each in row]
+    return encode_json(
+        {"version": 1, "broker_epoch": broker_epoch, "older_tree": is_older, "topics": topics}
+    )
+
+
+def decode_replica_epochs(
+    broker_id: int, data: bytes
+) -> tuple[int, bool, dict[TopicPartition, ReplicaEpoch]]:
+    """(broker epoch at which they were written, whether the tree is older than the broker, by
+    partition)"""
+    path = replica_epochs_path(broker_id)
+    payload = decode_json(path, data)
+    rows: dict[TopicPartition, ReplicaEpoch] = {}
+    for topic, listed in json_object(path, payload.get("topics") or {}).items():
+        for index, numbers in json_object(path, listed).items():
+            values = integers(path, numbers)
+            if not index.isdecimal() or len(values) != 4:
+                raise MalformedZnode(f"{path} holds a row that cannot be read: {numbers!r}")
+            row = ReplicaEpoch(values[0], values[1], values[2], bool(values[3]))
+            rows[TopicPartition(topic, int(index))] = row
+    is_older = payload.get("older_tree") is True
+    return integer(path, payload, "broker_epoch"), is_older, rows
 
 
 def encode_consumer_subscription(

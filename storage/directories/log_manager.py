@@ -32,6 +32,7 @@ from ottla.storage.directories.replaced_logs import (
 )
 from ottla.storage.directories.retirements import Retirements
 from ottla.storage.directories.same_directory import second_names
+from ottla.storage.directories.set_aside_logs import forget_note, open_best, paths_set_aside
 from ottla.storage.errors import (
     InconsistentMetadata,
     LogDirectoryOffline,
@@ -415,6 +416,45 @@ class LogManager:
         if log is not None:
             self._placement.changed()
             self._retirements.retire(log, now_ms, note)
+
+    def has_set_aside(self, topic: str, partition: int) -> bool:
+        """Whether `open_set_aside` may find a log."""
+        return bool(paths_set_aside(self.directories.online(), topic, partition))
+
+    def open_set_aside(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        now_ms: int,
+    ) -> Log | None:
+        """Opens and recovers the best log with this topic id that was set aside, for `take_back`.
+
+        May run in a worker thread. Raises StorageError.
+        """
+        opening = self._opening(now_ms, clean=False)
+        return open_best(
+            self.directories.online(),
+            *(topic, partition, topic_id),
+            lambda directory: open_log(directory, config, opening, self.deletions),
+        )
+
+    def take_back(self, log: Log, now_ms: int) -> None:
+        """Makes a log of `open_set_aside` the current one. A current log without records is
+        deleted. Raises StorageError; the log stays set aside then.
+        """
+        key = (log.topic, log.partition)
+        current = self._logs.get(key)
+        if current is not None:
+            assert current.log_end_offset == 0, "it has no records"
+            self.delete_async(*key, now_ms)
+        self._retirements.finish_all_of(*key)
+        self._checkpoints.forget(log.log_directory, key)
+        rename_to_current(log)
+        forget_note(log)
+        self._placement.changed()
+        self._logs[key] = log
 
     # --- moving between directories ----------------------------------------------------------
 

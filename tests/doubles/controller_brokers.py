@@ -19,6 +19,7 @@ from ottla.protocol.messages.stop_replica import (
 )
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import NO_TOPIC_ID, ZERO_UUID
 
 DURING_DELETE = -2
 
@@ -47,6 +48,12 @@ class SimulatedBroker:
         self.live_brokers: set[int] = set()
         self.lost_directory: set[TopicPartition] = set()
         self.refuse_deletion = False
+        #: The ids of logs from before this process, by topic; None: they have none.
+        self.log_ids: dict[str, bytes | None] = {}
+        #: The leader epochs of logs from a newer state of the tree.
+        self.newest_epochs: dict[TopicPartition, int] = {}
+        #: A broker of Kafka does not say the ids of its logs.
+        self.is_kafka = False
         self.violations: list[str] = []
 
     def handle(self, request: Message, version: int) -> Message:
@@ -81,6 +88,10 @@ class SimulatedBroker:
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 elif self.broker_id not in state.replicas:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif self._is_of_another_topic(topic.topic_name, topic.topic_id):
+                    code = ErrorCode.INCONSISTENT_TOPIC_ID
+                elif state.leader_epoch < self.newest_epochs.get(partition, -1):
+                    code = ErrorCode.FENCED_LEADER_EPOCH
                 else:
                     code = self._take(
                         partition,
@@ -99,8 +110,23 @@ class SimulatedBroker:
                         partition_index=state.partition_index, error_code=code
                     )
                 )
-            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=rows))
+            topic_id = topic.topic_id
+            if topic_id == ZERO_UUID and not self.is_kafka:
+                topic_id = self._id_of_logs(topic.topic_name)
+            topics.append(LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=rows))
         return LeaderAndIsrResponse(topics=topics)
+
+    def _is_of_another_topic(self, topic: str, topic_id: bytes) -> bool:
+        known_id = self.log_ids.get(topic)
+        return topic_id != ZERO_UUID and known_id not in (None, topic_id)
+
+    def _id_of_logs(self, topic: str) -> bytes:
+        known_id = self.log_ids.get(topic)
+        if known_id is not None:
+            return known_id
+        ids = {each.topic_id for key, each in self.hosted.items() if key.topic == topic}
+        ids.discard(ZERO_UUID)
+        return ids.pop() if len(ids) == 1 else NO_TOPIC_ID
 
     def _take(self, partition: TopicPartition, state: Hosted) -> int:
         before = self.hosted.get(partition)
@@ -111,6 +137,8 @@ class SimulatedBroker:
                     f"below {before.leader_epoch}"
                 )
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        if before is not None and state.topic_id == ZERO_UUID:
+            state = state._replace(topic_id=before.topic_id)
         if before is not None and before.leader_epoch == state.leader_epoch:
             stopped = before.leader == -1  # by a StopReplica of the same epoch
             other = before.leader != state.leader and before.topic_id == state.topic_id

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
     from ottla.broker.config.dynamic_config import DynamicConfig
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
+    from ottla.broker.replication.replica_epochs import ReplicaEpochs
     from ottla.broker.replication.stray_logs import StrayCheck
     from ottla.protocol.topics import TopicPartition
 
@@ -67,11 +68,14 @@ class ReplicaControl:
         on_metadata: Callable[[list[TopicPartition]], None],
         strays: StrayCheck | None = None,
         has_log: Callable[[str, int], bool] = lambda topic, partition: False,
+        epochs: ReplicaEpochs | None = None,
     ) -> None:
         """`on_metadata` is called after each change of the metadata, with the partitions that are
         deleted. LeaderAndIsr requests wait for the check of `strays` after a registration: a log
         of a deleted topic would refuse the new topic of that name. `has_log`: whether there is a
-        log of a partition here, which has the settings of its topic."""
+        log of a partition here, which has the settings of its topic. `epochs` are those of replicas
+        that refuse a state."""
+        self._epochs = epochs
         self._has_log = has_log
         self._strays = strays
         self._broker_epoch = broker_epoch
@@ -125,7 +129,16 @@ class ReplicaControl:
         await self._prepare(request)
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
-        return await self._applier.become_leader_or_follower(request, version)
+        response = await self._applier.become_leader_or_follower(request, version)
+        if self._epochs is not None and any(
+            row.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            for topic in response.topics
+            for row in topic.partition_errors
+        ):
+            await self._epochs.publish()
+        if self._strays is not None:
+            await self._strays.leaders_changed()
+        return response
 
     async def _wait_for_stray_check(self, strays: StrayCheck, broker_epoch: int) -> None:
         try:
@@ -143,9 +156,13 @@ class ReplicaControl:
         that was responded to with an error, and the partitions would stay without a leader."""
         for attempt in range(_READ_ATTEMPTS):
             try:
+                topics = self._topics_of_new_logs(request)
                 if self._strays is not None:
                     await self._strays.make_way_for(request)
-                await self._dynamic_config.load_topics(self._topics_of_new_logs(request))
+                    topics |= self._topics_of_new_logs(request)  # of logs that were renamed
+                await self._dynamic_config.load_topics(topics)
+                if self._strays is not None:
+                    await self._strays.take_back(request)
                 return
             except StoreError as error:
                 if attempt == _READ_ATTEMPTS - 1:

@@ -109,3 +109,25 @@ def test_a_missing_directory_is_named_and_stops_no_client() -> None:
     assert (fault.name, fault.subject, fault.stops) == (faults.OFFLINE, "/disk2", False)
     assert "log directory /disk2 of the last start is missing" in fault.problem
     assert "mount the disk" in fault.fix
+
+
+def test_where_zookeeper_and_the_logs_disagree() -> None:
+    assert faults.older_tree_fault(-1) is None
+    older = faults.older_tree_fault(42)
+    assert older is not None
+    assert "has seen its zxid 42" in older.problem
+    assert faults.leader_epoch_fault([]) is None
+    behind = faults.leader_epoch_fault(["t-0", "t-1"])
+    assert behind is not None
+    assert "replicas of 2 partitions are ahead of ZooKeeper" in behind.problem
+    assert behind.problem.endswith("t-0, t-1")
+    held = faults.held_log_faults(
+        [(f"/d/t-{index}", "it is not ours", "repair it") for index in range(25)]
+    )
+    assert len(held) == 21
+    assert held[0].problem == "log /d/t-0 is kept and not served: it is not ours"
+    assert held[-1].problem.startswith("5 more logs")
+    (topic,) = faults.topic_znode_faults({"t": ("it cannot be read", "write it again")})
+    assert (topic.subject, topic.fix) == ("t", "write it again")
+    assert not any(each.stops for each in (older, behind, *held, topic))
+    assert {each.name for each in (older, behind, *held, topic)} <= set(faults.FAULTS)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import NamedTuple
 
 import pytest
 
 from ottla.broker.replication import stray_logs
-from ottla.broker.replication.stray_logs import StrayCheck, rename_stray_logs
+from ottla.broker.replication.stray_logs import HeldLog, StrayCheck, rename_stray_logs
 from ottla.broker.runtime import slices
 from ottla.broker.runtime.tasks import spawn
-from ottla.controller.model import ReplicaAssignment, TopicState
+from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import ConnectionLost, Stat
+from ottla.controller.tree.store import ConnectionLost, Stat, delete_recursively
+from ottla.controller.tree.znodes_admin import encode_deleted_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -32,31 +34,71 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
-from ottla.protocol.uuids import random_uuid
+from ottla.protocol.uuids import random_uuid, uuid_to_string
 from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.fs import replace_file
+from ottla.storage.files.known_zxid import KNOWN_ZXID_FILE, read_known_zxid
+from ottla.storage.files.set_aside import Note, Reason
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, Replicas, codes
 from tests.doubles.replicas import TOPIC_ID as TOPIC_ID_OF_REPLICAS
-from tests.doubles.storage_logs import NOW_MS, append, manager_on
+from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on
 
 US = 1
 TOPIC_ID = random_uuid()
 
 
-async def after_start(topic: bytes | None, topic_id: bytes | None = TOPIC_ID) -> list[str]:
-    """The directories of a broker that had t-0 with three records, and finds this in the tree."""
+class Tree(NamedTuple):
+    """What the tree has beside the topic."""
+
+    state: LeaderAndIsr | None = None
+    deleted: bytes | None = None
+    removed: bytes | None = None
+
+    async def create(self, store: EmbeddedStore) -> None:
+        if self.state is not None:
+            path = znodes.state_path(TopicPartition("t", 0))
+            await store.create(path, znodes.encode_state(self.state), make_parents=True)
+        deleted, removed = (
+            {} if each is None else {"t": [uuid_to_string(each)]}
+            for each in (self.deleted, self.removed)
+        )
+        data = encode_deleted_topics(-1, {}, deleted, removed)
+        await store.create(znodes.DELETED_TOPICS, data, make_parents=True)
+
+
+async def after_start(
+    topic: bytes | None,
+    topic_id: bytes | None = TOPIC_ID,
+    tree: Tree = Tree(),  # noqa: B008 - a tuple
+    *,
+    records: int = 3,
+    is_older: bool = False,
+) -> list[str]:
+    """The directories of a broker that had t-0 with three records of epoch 4, and finds this in the
+    tree."""
     fs = MemoryFileSystem()
     manager = manager_on(fs)
-    append(manager.get_or_create("t", 0, topic_id=topic_id, now_ms=NOW_MS), 3)
+    log = manager.get_or_create("t", 0, topic_id=topic_id, now_ms=NOW_MS)
+    if records:
+        append(log, records)
+    log.assign_epoch(4, records)
+    held: dict[Log, HeldLog] = {}
     store = EmbeddedStore()
     await store.connect()
     try:
         if topic is not None:
             await store.create(znodes.topic_path("t"), topic, make_parents=True)
-        count = await rename_stray_logs(manager, store, US)
+        await tree.create(store)
+        count = await rename_stray_logs(manager, store, US, held=held, tree_is_older=is_older)
     finally:
         await store.close()
     assert count == 1 - len(manager.logs())
+    if held:
+        assert fs.list_directories("/disk") == ["t-0"]
+        assert (log.config.retention_ms, log.config.delete) == (-1, True), "nothing is deleted"
+        return [held[log].problem]
     return fs.list_directories("/disk")
 
 
@@ -78,22 +120,69 @@ async def test_what_is_ours_or_may_be_stays(topic: bytes | None, topic_id: bytes
     assert await after_start(topic, topic_id) == ["t-0"]
 
 
-@pytest.mark.parametrize(
-    ("topic", "reason"),
-    [
-        (assigned(2, 3), "the partition is not assigned to this broker any more"),
-        (assigned(US, index=1), "the partition is not assigned to this broker any more"),
-        (assigned(US, topic_id=random_uuid()), "the topic was deleted and created again"),
-        (None, "the topic does not exist any more"),
-    ],
-)
+OTHER = random_uuid()
+THEIRS = Tree(LeaderAndIsr(2, 4, (2, 3)))
+
+# Records leave service only with proof: what the znode of the topic says, and the second fact.
+WITH_PROOF: list[tuple[bytes | None, Tree, str]] = [
+    (assigned(2, 3), THEIRS, "does not assign the partition to this broker, and the replicas 2, 3"),
+    (assigned(US, index=1), THEIRS, "does not assign the partition to this broker"),
+    (None, Tree(deleted=TOPIC_ID), "the topic with id"),
+    (assigned(US, topic_id=OTHER), Tree(deleted=TOPIC_ID), "the topic with id"),
+    (assigned(US, topic_id=OTHER), Tree(removed=TOPIC_ID), "was removed"),
+    (assigned(US, topic_id=OTHER), Tree(LeaderAndIsr(2, 3, (2,))), "epoch 3 is below 4 in the log"),
+]
+# The znode of the topic alone.
+WITHOUT_PROOF: list[tuple[bytes | None, Tree, str]] = [
+    (None, Tree(), "no controller has stored that it deleted"),
+    (None, Tree(deleted=OTHER), "no controller has stored that it deleted"),
+    (None, Tree(removed=TOPIC_ID), "no controller has stored that it deleted"),
+    (assigned(US, topic_id=OTHER), Tree(), "nothing else says"),
+    (assigned(US, topic_id=OTHER), Tree(LeaderAndIsr(2, 4, (2,))), "nothing else says"),
+    (assigned(US, topic_id=OTHER), Tree(deleted=OTHER), "nothing else says"),
+    (assigned(2, 3), Tree(), "it has no leader and ISR"),
+    (assigned(US, index=1), Tree(), "it has no leader and ISR"),
+    (assigned(2, 3), Tree(LeaderAndIsr(US, 4, (US, 2))), "this broker is in its ISR"),
+    (assigned(2, 3), Tree(LeaderAndIsr(2, 3, (2,))), "its leader epoch is 3, below 4 in the log"),
+    (assigned(2, 3), Tree(LeaderAndIsr(-1, 9, ())), "its ISR is empty"),
+]
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITH_PROOF)
 async def test_strays_are_renamed_and_kept(
-    topic: bytes | None, reason: str, caplog: pytest.LogCaptureFixture
+    topic: bytes | None, tree: Tree, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (name,) = await after_start(topic)
+    (name,) = await after_start(topic, tree=tree)
     assert name.startswith("t-0.")
     assert name.endswith("-stray")
-    assert f"Renamed stray log t-0 to /disk/{name}: {reason}" in caplog.text
+    assert f"Renamed stray log t-0 to /disk/{name}: " in caplog.text
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITHOUT_PROOF)
+async def test_a_log_stays_where_it_is_without_a_second_fact(
+    topic: bytes | None, tree: Tree, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (problem,) = await after_start(topic, tree=tree)
+    assert reason in problem
+    assert f"Keeping log /disk/t-0: {problem}; " in caplog.text
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITH_PROOF)
+async def test_nothing_is_set_aside_by_the_word_of_an_older_tree(
+    topic: bytes | None, tree: Tree, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (problem,) = await after_start(topic, tree=tree, is_older=True)
+    assert reason in problem
+    assert "ZooKeeper is an older copy" in problem
+
+
+@pytest.mark.parametrize(("topic", "tree", "reason"), WITHOUT_PROOF)
+async def test_a_log_without_records_needs_no_second_fact(
+    topic: bytes | None, tree: Tree, reason: str
+) -> None:
+    (name,) = await after_start(topic, tree=tree, records=0)
+    assert name.endswith("-stray")
 
 
 async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,6 +218,7 @@ class Back:
         self.replicas.leader_and_isr.on_deleted = self.deleted.extend
         self.store = EmbeddedStore()
         self.topic = topic
+        self.tree = Tree(LeaderAndIsr(2, 5, (2,)), deleted=TOPIC_ID_OF_REPLICAS)
         self.check = StrayCheck(
             *(self.replicas.logs, self.store, US),
             self.replicas.leader_and_isr,
@@ -138,6 +228,7 @@ class Back:
     async def start(self) -> None:
         await self.store.connect()
         await self.store.create(znodes.topic_path(TOPIC), self.topic, make_parents=True)
+        await self.tree.create(self.store)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +437,7 @@ async def test_a_log_of_a_topic_without_metadata_is_looked_up(is_there: bool) ->
     await back.start()
     back.replicas.metadata.update(deleted_metadata())
     if not is_there:
-        await back.store.delete(znodes.topic_path(TOPIC))
+        await delete_recursively(back.store, znodes.topic_path(TOPIC))
     await back.check.look_for_unassigned()
     assert not back.log.path.endswith("-stray")
     await back.check.look_for_unassigned()
@@ -466,3 +557,205 @@ async def _interrupted(after: int, what: str, periodic: bool) -> bool:
         assert back.replicas.partition(PARTITIONS - 1).leader_epoch == 5
     await back.store.close()
     return was_running
+
+
+# Logs that are taken back
+
+
+class Returned:
+    """Broker 1 finds no log of t-0 in place, and some that were set aside."""
+
+    def __init__(self) -> None:
+        self.replicas = Replicas()
+        self.logs = self.replicas.logs
+        self.check = StrayCheck(
+            *(self.logs, EmbeddedStore(), US),
+            self.replicas.leader_and_isr,
+            self.replicas.metadata,
+        )
+
+    def set_aside(
+        self, records: int, epoch: int, topic_id: bytes = TOPIC_ID, reason: Reason = Reason.UNKNOWN
+    ) -> str:
+        log = self.logs.get_or_create(TOPIC, 0, topic_id=topic_id, now_ms=NOW_MS)
+        log.append(batch_of(records), leader_epoch=epoch, now_ms=NOW_MS)
+        self.logs.delete_async(TOPIC, 0, NOW_MS, Note(reason, "set aside by a test"))
+        return log.path
+
+    async def lead(self, epoch: int = 9, *, is_new: bool = False) -> Log:
+        state = LeaderAndIsrPartitionState(
+            partition_index=0, leader=US, leader_epoch=epoch, isr=[US], replicas=[US]
+        )
+        state.is_new = is_new
+        topic = LeaderAndIsrTopicState(TOPIC, TOPIC_ID, [state])
+        request = LeaderAndIsrRequest(controller_epoch=1, topic_states=[topic])
+        await self.check.take_back(request)
+        response = await self.replicas.leader_and_isr.become_leader_or_follower(request, 7)
+        assert codes(response) == [0]
+        log = self.logs.get(TOPIC, 0)
+        assert log is not None
+        return log
+
+
+async def test_the_best_log_with_the_topic_id_is_taken_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    returned = Returned()
+    others = [
+        returned.set_aside(9, 3),
+        returned.set_aside(2, 4),
+        returned.set_aside(30, 8, topic_id=random_uuid()),
+        returned.set_aside(40, 8, reason=Reason.REPLACED),
+    ]
+    best = returned.set_aside(5, 4, reason=Reason.TOPIC_GONE)
+    log = await returned.lead()
+    assert (log.path, log.log_end_offset) == ("/disk/t-0", 5)
+    assert f"Took back log /disk/t-0, which was set aside as {best}" in caplog.text
+    (directory,) = returned.logs.directories.all
+    assert sorted(item.path for item in directory.set_aside) == sorted(others)
+    assert "set-aside.json" not in returned.logs.fs.list_files("/disk/t-0")
+    returned.replicas.append(3)
+    assert log.log_end_offset == 8
+    # Another start finds the log in its place.
+    returned.logs.shutdown(NOW_MS)
+    again = manager_on(returned.logs.fs)
+    again.load(NOW_MS)
+    assert [each.log_end_offset for each in again.logs()] == [8]
+
+
+async def test_a_new_replica_takes_nothing_back() -> None:
+    returned = Returned()
+    returned.set_aside(5, 4)
+    log = await returned.lead(is_new=True)
+    assert log.log_end_offset == 0
+
+
+async def test_an_empty_log_in_its_place_is_replaced() -> None:
+    """An earlier version created it."""
+    returned = Returned()
+    returned.set_aside(5, 4)
+    returned.logs.get_or_create(TOPIC, 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    log = await returned.lead()
+    assert log.log_end_offset == 5
+
+
+async def test_a_log_with_records_in_its_place_stays() -> None:
+    returned = Returned()
+    path = returned.set_aside(5, 4)
+    append(returned.logs.get_or_create(TOPIC, 0, topic_id=TOPIC_ID, now_ms=NOW_MS), 1)
+    log = await returned.lead()
+    assert log.log_end_offset == 1
+    assert returned.logs.fs.exists(path)
+
+
+async def test_a_request_that_comes_twice_takes_back_once() -> None:
+    returned = Returned()
+    returned.set_aside(5, 4)
+    one, other = await asyncio.gather(returned.lead(9), returned.lead(10))
+    assert one is other
+    assert one.log_end_offset == 5
+
+
+async def test_a_log_that_cannot_be_read_is_left_where_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    returned = Returned()
+    path = returned.set_aside(5, 4)
+    fs = returned.logs.fs
+    fs.remove(f"{path}/partition.metadata")
+    replace_file(fs, f"{path}/partition.metadata", b"nonsense", sync=False)
+    log = await returned.lead()
+    assert log.log_end_offset == 0
+    assert f"Cannot take back {path}" in caplog.text
+    assert fs.exists(path)
+
+
+# The tree goes back in time
+
+
+async def registered(check: StrayCheck, *epochs: int) -> list[int]:
+    found = []
+    for epoch in epochs:
+        await check.run(epoch)
+        found.append(check.newer_zxid)
+    return found
+
+
+async def test_an_older_copy_of_the_tree_is_noticed() -> None:
+    replicas, store = Replicas(), EmbeddedStore()
+    await store.connect()
+    await store.create(znodes.CLUSTER_ID, b"", make_parents=True)
+
+    def check() -> StrayCheck:
+        return StrayCheck(*(replicas.logs, store, US), replicas.leader_and_isr, replicas.metadata)
+
+    await store.create(znodes.TOPICS, b"", make_parents=True)
+    first = check()
+    assert await registered(first, 5, 5, 9) == [-1, -1, -1], "one is repeated after a failure"
+    assert await registered(check(), 7) == [9]
+    assert await registered(check(), 9) == [9], "the same zxid was given twice"
+    assert await registered(check(), 10, 10) == [-1, -1]
+    # What changed after a registration is known, too.
+    await first.note_newest()
+    newest = read_known_zxid(replicas.logs.fs, ["/disk"], first._tree)
+    assert newest == 10, "only if the store has more"
+    # A tree that was written anew begins again: it is no older copy.
+    await store.delete(znodes.CLUSTER_ID)
+    await store.create(znodes.CLUSTER_ID, b"")
+    assert await registered(check(), 2) == [-1]
+    await store.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"tree":1}', b"\xff" * 5000])
+async def test_a_file_of_epochs_that_cannot_be_read_is_replaced(content: bytes) -> None:
+    replicas, store = Replicas(), EmbeddedStore()
+    await store.connect()
+    path = f"/disk/{KNOWN_ZXID_FILE}"
+    replicas.logs.fs.make_directory("/disk")
+    replace_file(replicas.logs.fs, path, content, sync=False)
+    check = StrayCheck(*(replicas.logs, store, US), replicas.leader_and_isr, replicas.metadata)
+    assert await registered(check, 5) == [-1]
+    assert read_known_zxid(replicas.logs.fs, ["/disk"], "") == 5
+    await store.close()
+
+
+async def test_a_log_that_is_older_than_the_znode_of_its_topic_is_of_another_one() -> None:
+    back = Back(
+        znodes.encode_topic(TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((US,))}))
+    )
+    back.tree = Tree()
+    await back.start()
+    await back.check.run(1)
+    later = znodes.encode_topic(TopicState(TOPIC_ID, {0: ReplicaAssignment((US,))}))
+    await back.store.delete(znodes.topic_path(TOPIC))
+    for number in range(3):
+        await back.store.create(f"/{number}")
+    await back.store.create(znodes.topic_path(TOPIC), later)
+    await back.check.make_way_for(following(0, TOPIC_ID))
+    assert back.log.path.endswith("-stray")
+    (item,) = back.log.log_directory.set_aside
+    assert (item.reason, item.needs_attention) == (Reason.TOPIC_RECREATED, True)
+    await back.store.close()
+
+
+async def test_a_log_that_is_kept_is_served_again_when_the_tree_has_its_topic() -> None:
+    ours = TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((US, 2))})
+    back = Back(znodes.encode_topic(ours._replace(topic_id=TOPIC_ID)))
+    back.tree = Tree(LeaderAndIsr(US, 4, (US, 2)))
+    await back.start()
+    retention_ms = back.log.config.retention_ms
+    await back.check.run(99)
+    (held,) = back.check.held.values()
+    assert "has another id in ZooKeeper" in held.problem
+    assert back.check.is_held(TOPIC, 0)
+    assert back.log.config.retention_ms == -1 != retention_ms
+    assert back.replicas.partition().is_leader, "it is served as long as there is no other topic"
+    response = await back.replicas.leader_and_isr.become_leader_or_follower(
+        following(0, TOPIC_ID), 7
+    )
+    assert codes(response) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    await back.store.set(znodes.topic_path(TOPIC), znodes.encode_topic(ours))
+    await back.check.look_for_unassigned()
+    assert back.check.held == {}
+    assert back.log.config.retention_ms == retention_ms
+    await back.store.close()

@@ -278,11 +278,13 @@ async def test_lost_directory_is_known_until_the_replica_is_fine_again(cluster: 
     await cluster.create_topic("t", (2, 3))
     epoch = cluster.brokers[2].broker_epoch
     life = cluster.controller._lifecycle
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    life._on_leader_and_isr(
+        2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR), LeaderAndIsrRequest()
+    )
     await settle()
     assert cluster.leader("t") == 3
     assert not cluster.controller.context.is_online(2, T0)
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE), LeaderAndIsrRequest())
     await settle()
     assert cluster.controller.context.is_online(2, T0)
 
@@ -291,10 +293,12 @@ async def test_a_replica_that_is_fine_again_leads_where_no_other_can(cluster: Cl
     await cluster.create_topic("t", (2,))
     epoch = cluster.brokers[2].broker_epoch
     life = cluster.controller._lifecycle
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    life._on_leader_and_isr(
+        2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR), LeaderAndIsrRequest()
+    )
     await settle()
     assert cluster.leader("t") == -1
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE), LeaderAndIsrRequest())
     await settle()
     assert cluster.leader("t") == 2
 
@@ -305,16 +309,18 @@ async def test_a_replica_that_is_fine_again_gets_what_it_missed(cluster: Cluster
     await cluster.create_topic("t", (2, 3))
     epoch = cluster.brokers[2].broker_epoch
     life = cluster.controller._lifecycle
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    life._on_leader_and_isr(
+        2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR), LeaderAndIsrRequest()
+    )
     await settle()
     assert cluster.leader("t") == 3
     cluster.sent.clear()
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE), LeaderAndIsrRequest())
     await settle()
     (request,) = cluster.requests(LeaderAndIsrRequest, 2)
     assert [state.leader for state in request.topic_states[0].partition_states] == [3]
     cluster.sent.clear()
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE), LeaderAndIsrRequest())
     await settle()
     assert cluster.requests(LeaderAndIsrRequest) == []
 
@@ -328,12 +334,14 @@ async def test_a_topic_is_deleted_once_its_replicas_are_fine_again(
     await cluster.create_topic("t", (2, 3))
     epoch = cluster.brokers[2].broker_epoch
     life = cluster.controller._lifecycle
-    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    life._on_leader_and_isr(
+        2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR), LeaderAndIsrRequest()
+    )
     await settle()
     cluster.create_node(znodes.delete_topic_path("t"))
     await settle()
     assert cluster.exists(znodes.topic_path("t"))
-    life._on_leader_and_isr(2, epoch, refusing(cluster, code))
+    life._on_leader_and_isr(2, epoch, refusing(cluster, code), LeaderAndIsrRequest())
     await settle()
     assert not cluster.exists(znodes.topic_path("t"))
 
@@ -350,7 +358,7 @@ async def test_a_replica_that_cannot_start_is_deleted_though_it_is_offline(
     cluster.create_node(znodes.delete_topic_path("t"))
     await settle()
     cluster.channels.silent.clear()
-    life._on_leader_and_isr(2, epoch, refused)
+    life._on_leader_and_isr(2, epoch, refused, LeaderAndIsrRequest())
     await settle()
     assert "t" in cluster.controller.context.topics_ineligible_for_deletion
     life._on_deletion(2, epoch, {T0: ErrorCode.NONE})
@@ -367,7 +375,7 @@ async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Clus
     cluster.sent.clear()
     for _ in range(3):
         refused = LeaderAndIsrResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        life._on_leader_and_isr(2, epoch, refused)
+        life._on_leader_and_isr(2, epoch, refused, LeaderAndIsrRequest())
         await settle()
     assert cluster.requests(LeaderAndIsrRequest) == []
     cluster.runtime.advance(RESEND_DELAY_MS)
@@ -375,7 +383,9 @@ async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Clus
     (again,) = cluster.requests(LeaderAndIsrRequest, 2)
     assert [topic.topic_name for topic in again.topic_states] == ["t"]
     for stale in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH):
-        life._on_leader_and_isr(2, epoch, LeaderAndIsrResponse(error_code=stale))
+        life._on_leader_and_isr(
+            2, epoch, LeaderAndIsrResponse(error_code=stale), LeaderAndIsrRequest()
+        )
     cluster.sent.clear()
     await settle()
     cluster.runtime.advance(RESEND_DELAY_MS)
@@ -408,7 +418,7 @@ async def test_response_of_an_earlier_run_says_nothing_about_this_one(cluster: C
     await cluster.remove_broker(2)
     await cluster.add_broker(2)
     cluster.controller._lifecycle._on_leader_and_isr(
-        2, before, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR)
+        2, before, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR), LeaderAndIsrRequest()
     )
     await settle()
     assert cluster.controller.context.is_online(2, T0)
@@ -420,7 +430,10 @@ async def test_rows_by_name_of_old_versions(cluster: Cluster) -> None:
         topic_name="t", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR
     )
     cluster.controller._lifecycle._on_leader_and_isr(
-        2, cluster.brokers[2].broker_epoch, LeaderAndIsrResponse(partition_errors=[row])
+        2,
+        cluster.brokers[2].broker_epoch,
+        LeaderAndIsrResponse(partition_errors=[row]),
+        LeaderAndIsrRequest(),
     )
     await settle()
     assert cluster.leader("t") == 3

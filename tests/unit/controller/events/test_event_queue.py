@@ -25,7 +25,7 @@ from ottla.controller.events.events import (
     state_of,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
 
@@ -92,7 +92,9 @@ async def test_equal_signals_wait_only_once_but_different_ones_each() -> None:
 async def test_responses_of_brokers_are_never_left_out() -> None:
     consumer = Consumer()
     for _ in range(2):
-        consumer.queue.put(LeaderAndIsrResponseReceived(1, 5, LeaderAndIsrResponse()))
+        consumer.queue.put(
+            LeaderAndIsrResponseReceived(1, 5, LeaderAndIsrResponse(), LeaderAndIsrRequest())
+        )
     assert len(consumer.queue) == 2
 
 

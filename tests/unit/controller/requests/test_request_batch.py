@@ -92,7 +92,7 @@ class World:
             self.context.set_assignment(partition, ReplicaAssignment((1, 2, 3)))
             self.context.leadership[partition] = LeaderAndIsr(leader, 5, (1, 2), 0, 9, 4)
         self.channels = Recording()
-        self.leader_and_isr: list[tuple[int, int, LeaderAndIsrResponse]] = []
+        self.leader_and_isr: list[tuple[int, int, LeaderAndIsrResponse, LeaderAndIsrRequest]] = []
         self.metadata: list[tuple[int, int]] = []
         self.deletions: list[tuple[int, int, dict[TopicPartition, int]]] = []
         self.batch = RequestBatch(
@@ -261,7 +261,8 @@ async def test_responses_find_their_way() -> None:
     leadership, _, metadata, stop = world.channels.callbacks
     response = LeaderAndIsrResponse()
     leadership(response)
-    assert world.leader_and_isr == [(2, 102, response)]
+    assert [each[:3] for each in world.leader_and_isr] == [(2, 102, response)]
+    assert world.leader_and_isr[0][3].topic_states[0].topic_name == "a"
     assert not world.batch.metadata_deliveries[2].done
     metadata(UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     assert world.metadata == [(2, ErrorCode.STALE_BROKER_EPOCH)]

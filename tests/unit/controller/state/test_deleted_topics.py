@@ -8,6 +8,8 @@ from ottla.controller.state import deleted_topics
 from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.znodes_admin import decode_deleted_topic_ids
+from ottla.protocol.uuids import uuid_to_string
 
 
 @pytest.fixture
@@ -72,3 +74,37 @@ async def test_a_damaged_znode_counts_as_empty_and_is_replaced(
     again = DeletedTopics()
     await again.load(store)
     assert (again.first_epoch("u"), again.first_epoch("t")) == (4, 0)
+
+
+async def test_the_ids_of_deleted_topics_are_evidence(store: EmbeddedStore) -> None:
+    deleted = DeletedTopics()
+    await deleted.load(store)
+    await deleted.prepare(store)
+    ids = [bytes([number] * 16) for number in range(1, 6)]
+    for topic_id in [*ids, ids[-1]]:
+        await store.multi(deleted.record("t", 1, topic_id))
+        deleted.recorded()
+    await store.multi(deleted.record("u", 1, ids[0], by_controller=False))
+    again = DeletedTopics()
+    await again.load(store)
+    await store.multi(again.record("v", 1, None))
+    data, _ = await store.get(znodes.DELETED_TOPICS)
+    kept = {"t": tuple(uuid_to_string(each) for each in ids[-3:])}
+    assert decode_deleted_topic_ids(data) == (kept, {"u": (uuid_to_string(ids[0]),)})
+    assert decode_deleted_topic_ids(b"") == ({}, {})
+
+
+async def test_the_oldest_names_are_forgotten_before_the_znode_is_too_large(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleted_topics, "MAX_BYTES", 1000)
+    deleted = DeletedTopics()
+    await deleted.load(store)
+    await deleted.prepare(store)
+    for number in range(50):
+        await store.multi(deleted.record(f"topic{number}", number, bytes([number] * 16)))
+        deleted.recorded()
+    data, _ = await store.get(znodes.DELETED_TOPICS)
+    assert len(data) <= 1000
+    assert list(decode_deleted_topic_ids(data)[0])[-1] == "topic49"
+    assert deleted.first_epoch("topic0") > 30, "by the floor"

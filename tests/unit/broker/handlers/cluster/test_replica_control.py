@@ -78,6 +78,12 @@ class Strays:
             self.failures -= 1
             raise ConnectionLost("", "ZooKeeper gave no response")
 
+    async def take_back(self, request: LeaderAndIsrRequest) -> None:
+        """Nothing was set aside."""
+
+    async def leaders_changed(self) -> None:
+        """There is no tree."""
+
     async def not_being_deleted(self, request: StopReplicaRequest) -> set[TopicPartition]:
         return self.kept
 
