@@ -138,8 +138,8 @@ class BrokerState:
                     remote_storage_fault(observed.remote_storage()),
                 ),
             )
-        found += missing_directory_faults(self.missing_directories())
             found += observed.replicas()
+        found += missing_directory_faults(self.missing_directories())
         return sorted(found, key=lambda fault: FAULTS.index(fault.name))
 
     def not_ready(self) -> str | None:
