@@ -12,12 +12,12 @@ lists them, takes them back and discards them. There are two forms, and Kafka ig
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 from ottla.storage.files.layout import (
     STRAY_DIRECTORY_SUFFIX,
@@ -119,11 +119,9 @@ def read_note(fs: FileSystem, directory: str) -> Note:
         )
     except FileNotFoundError:
         detail = "Kafka or an earlier version of Ottla renamed it"
-    except OSError as error:
-        if error.errno != errno.EFBIG:
-            raise
-        detail = f"its {NOTE_FILE} is too large to be one"
-    except (ValueError, KeyError, TypeError):
+    except CorruptFile as damage:
+        detail = f"its {NOTE_FILE} cannot be read: {damage.reason}"
+    except (ValueError, KeyError, TypeError, RecursionError):
         detail = f"its {NOTE_FILE} cannot be read"
     return Note(Reason.UNKNOWN, detail)
 
