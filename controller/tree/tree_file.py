@@ -25,6 +25,10 @@ from ottla.controller.tree.store import NULL_DATA, Acl, ConnectionLost, StoreErr
 ZXID_BLOCK = 1_000_000
 """By how much a write raises the bound of transaction ids; large, so that it is rarely needed."""
 
+_REASON_CHARACTERS = 200
+# Half of it is for those that follow.
+_ZXID_MAX = 1 << 62
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS znodes (
     path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,
@@ -123,13 +127,20 @@ class TreeFile:
         """Fills the tree. Ephemeral znodes are loaded if their session is open in the tree;
         others are removed with the next commit. Raises StoreError."""
         try:
+            # SQLite reads a damaged file as far as it can: a znode that is missing then would be a
+            # topic that does not exist. 1 us for each znode.
+            for (problem,) in self.connection.execute("PRAGMA quick_check(1)"):
+                if problem != "ok":
+                    raise ValueError(problem)
             self._load(tree)
-        except sqlite3.DatabaseError as error:
-            raise StoreError(self.path, f"{self.path} cannot be read: {error}") from None
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise StoreError(self.path, _is_damaged(self.path, error)) from None
 
     def _load(self, tree: EmbeddedTree) -> None:
         bound = self.connection.execute("SELECT value FROM bounds WHERE name='zxid'").fetchone()
         tree.zxid = bound[0] if bound else 0
+        if not isinstance(tree.zxid, int) or not 0 <= tree.zxid <= _ZXID_MAX:
+            raise ValueError(f"the bound of transaction ids is {tree.zxid!r}")
         for row in self.connection.execute(f"SELECT {_COLUMNS} FROM znodes ORDER BY path"):
             path, owner = row[0], row[9]
             if owner and owner not in tree.sessions:
@@ -141,15 +152,22 @@ class TreeFile:
         for path in tree.nodes:
             if path != "/":
                 cut = path.rfind("/")
-                tree.nodes[path[:cut] or "/"].children.add(path[cut + 1 :])
+                parent = tree.nodes.get(path[:cut] or "/")
+                if parent is None or not path.startswith("/"):
+                    raise ValueError(f"znode {path} has no parent")
+                parent.children.add(path[cut + 1 :])
 
     def sessions(self) -> list[StoredSession]:
         """The sessions that were open when the file was written last. Raises StoreError."""
         query = "SELECT id, password, timeout_ms FROM sessions ORDER BY id"
         try:
-            return [StoredSession(*row) for row in self.connection.execute(query)]
-        except sqlite3.DatabaseError as error:
-            raise StoreError(self.path, f"{self.path} cannot be read: {error}") from None
+            found = [StoredSession(*row) for row in self.connection.execute(query)]
+            for each in found:
+                if not (isinstance(each.password, bytes) and isinstance(each.timeout_ms, int)):
+                    raise ValueError(f"session {each.session_id} is invalid")
+            return found
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise StoreError(self.path, _is_damaged(self.path, error)) from None
 
     def commit(
         self,
@@ -285,6 +303,15 @@ def _cannot_be_written(path: str, error: BaseException) -> str:
     return f"the znode file {path} cannot be written: {error}"
 
 
+def _is_damaged(path: str, error: Exception) -> str:
+    # One line of text, with what SQLite quotes of the damaged file.
+    reason = " ".join(str(error).encode("ascii", "backslashreplace").decode().split())
+    return (
+        f"the znode file {path} is damaged: {reason[:_REASON_CHARACTERS]}; restore a backup of it,"
+        f" or what `sqlite3 {path} .recover` can read; without it the broker has no topics"
+    )
+
+
 def _row_of(path: str, node: Node) -> Row:
     return (
         path,
@@ -304,8 +331,17 @@ def _row_of(path: str, node: Node) -> Row:
 
 
 def _node_of(row: Row, root: Node | None) -> Node:
-    _, data, version, created, czxid, mzxid, pzxid, ctime_ms, mtime_ms, owner = row[:10]
+    path, data, version, created, czxid, mzxid, pzxid, ctime_ms, mtime_ms, owner = row[:10]
     acl, acl_version, null_data = row[10:]
+    # SQLite has types for values, not for columns: a flipped bit may make a text of a number.
+    numbers = (*row[2:10], acl_version, null_data)
+    if not (
+        isinstance(path, str)
+        and isinstance(data, bytes)
+        and all(isinstance(number, int) for number in numbers)
+        and (acl is None or isinstance(acl, str))
+    ):
+        raise ValueError(f"znode {path!r} is invalid")
     node = root if root is not None else Node(data, czxid, ctime_ms, owner)
     node.data = NULL_DATA if null_data else data
     node.version = version
@@ -313,6 +349,9 @@ def _node_of(row: Row, root: Node | None) -> Node:
     node.mzxid = mzxid
     node.pzxid = pzxid
     node.mtime_ms = mtime_ms
-    node.acl = None if acl is None else tuple(Acl(*entry) for entry in json.loads(acl))
+    try:
+        node.acl = None if acl is None else tuple(Acl(*entry) for entry in json.loads(acl))
+    except (TypeError, RecursionError):
+        raise ValueError(f"the ACL of znode {path} is invalid") from None
     node.acl_version = acl_version
     return node
