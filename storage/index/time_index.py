@@ -52,7 +52,14 @@ class TimeIndex(IndexFile):
     def _reason(block: bytes) -> str:
         previous, previous_relative = NO_TIMESTAMP, 0
         complete = block[: len(block) - len(block) % TIME_ENTRY_BYTES]
-        for at, (timestamp, relative) in enumerate(_ENTRY.iter_unpack(complete)):
+        entries = list(_ENTRY.iter_unpack(complete))
+        timestamps = [timestamp for timestamp, _ in entries]
+        offsets = [relative for _, relative in entries]
+        # The loop, which says what is wrong, takes longer.
+        is_ascending = timestamps == sorted(set(timestamps)) and offsets == sorted(offsets)
+        if is_ascending and (not entries or min(entries[0]) >= 0):
+            return ""
+        for at, (timestamp, relative) in enumerate(entries):
             if timestamp <= previous:
                 return f"timestamps do not ascend: entry {at} has {timestamp} after {previous}"
             if relative < previous_relative:

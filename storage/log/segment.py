@@ -510,6 +510,20 @@ class Segment:
         self._rolling_timestamp = _UNKNOWN
         self._update_entries_left()
 
+    def check_indexes(self) -> None:
+        """Checks all entries of the indexes, and rebuilds what is damaged: for a copy of the files.
+
+        Raises OSError, and CorruptIndex if one cannot be rebuilt.
+        """
+        self._with_sound_indexes(self._check_indexes)
+        self.txn_index.entries()
+
+    def _check_indexes(self) -> None:
+        self.offset_index.check_all()
+        self.time_index.check_all()
+        with suppress(CorruptLog):
+            self.read_newest(self.log.size)
+
     def truncate_indexes(self, offset: int, position: int) -> None:
         """Removes what the indexes have of batches from `position` on, where `offset` begins, and
         what cannot be right. Those batches may be damaged: they are not read. Raises OSError."""

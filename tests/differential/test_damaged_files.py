@@ -80,6 +80,7 @@ def test_what_is_served(tmp_path: Path) -> None:
                 for topic in DAMAGES:
                     producer.produce(topic, b"value-%d" % number, partition=0)
                 producer.flush()
+            del producer  # it would look for the stopped broker
             kafka.stop()
         wait_until_gone(zookeeper)
         intact = tmp_path / "intact"

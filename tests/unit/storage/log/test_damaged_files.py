@@ -212,3 +212,16 @@ def test_a_file_of_another_program_is_ignored(name: str) -> None:
     _, log = reopened(fs)
     assert log.log_end_offset == 72
     assert fs.exists(f"/disk/t-0/{name}")
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_what_is_copied_to_remote_storage_is_checked(suffix: str) -> None:
+    """Nothing rebuilds an index there, and the local one is deleted."""
+    fs = MemoryFileSystem()
+    manager, log = filled(fs)
+    manager.shutdown(NOW_MS)
+    intact = fs.content(FIRST + suffix)
+    change(fs, FIRST + suffix, ">i", 4, -3)
+    manager, log = reopened(fs)
+    log.segments.first.check_indexes()
+    assert fs.content(FIRST + suffix) == intact
