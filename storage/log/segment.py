@@ -357,7 +357,7 @@ class Segment:
         place = self._indexed(indexed, position)
         if place.last_offset >= offset:
             return place
-        return find(log, position + place.size, end, offset)
+        return find(log, place.position + place.size, end, offset)
 
     def _indexed(self, offset: int, position: int) -> Place:
         """The batch that has the offset of an index entry, which is at or behind its position.
@@ -370,9 +370,19 @@ class Segment:
             raise CorruptIndex(path, f"offset {offset} has position {position} of {end} bytes")
         try:
             place = find(self.log, position, end, offset)
+            first = place
+            if place is not None and place.position != position:
+                first = find(self.log, position, end, -1)
         except CorruptLog as damage:
             raise CorruptIndex(path, f"offset {offset}: {damage}") from damage
-        if place is None or not self.base_offset <= place.base_offset <= offset:
+        if (
+            place is None
+            or first is None
+            or not self.base_offset <= place.base_offset <= offset
+            # In the middle of a batch there is often what looks like a message of an old format.
+            or first.magic != place.magic
+            or (place.magic < 2 and place.last_offset != offset)
+        ):
             raise CorruptIndex(path, f"offset {offset} is not in a batch at position {position}")
         return place
 

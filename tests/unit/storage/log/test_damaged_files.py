@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from struct import pack_into
+from struct import pack, pack_into
 
 import pytest
 
@@ -225,3 +225,24 @@ def test_what_is_copied_to_remote_storage_is_checked(suffix: str) -> None:
     manager, log = reopened(fs)
     log.segments.first.check_indexes()
     assert fs.content(FIRST + suffix) == intact
+
+
+def test_an_entry_of_kafka_for_several_batches(caplog: pytest.LogCaptureFixture) -> None:
+    """A follower of Kafka writes the last offset of what it appended at once, and its position."""
+    fs = MemoryFileSystem()
+    manager, log = filled(fs)
+    manager.shutdown(NOW_MS)
+    first = log.segments.first
+    places = [first.find_batch(offset) for offset in range(0, 20, 2)]
+    assert None not in places
+    start, last = places[3], places[6]
+    assert start is not None
+    assert last is not None
+    fs.overwrite(f"{FIRST}.index", pack(">ii", last.last_offset, start.position))
+    fs.overwrite(f"{FIRST}.timeindex", b"")
+    manager, log = reopened(fs)
+    for offset in range(20):
+        found = log.read(offset, 1, up_to=72)
+        assert found.first_batch_base_offset == offset - offset % 2
+    assert len(records_in(log)) == 72
+    assert "Rebuilding" not in caplog.text
