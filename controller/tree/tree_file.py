@@ -115,7 +115,7 @@ class TreeFile:
                 "the first directory of log.dirs must exist and be writable",
             ) from None
         except sqlite3.DatabaseError as error:
-            raise StoreError(path, f"{path} is not a readable znode file: {error}") from None
+            raise StoreError(path, _is_damaged(path, error)) from None
 
     def _add_columns(self) -> None:
         present = {row[1] for row in self.connection.execute("PRAGMA table_info(znodes)")}

@@ -217,10 +217,13 @@ def change(random: Random, manager: LogManager, log: Log, required: Required) ->
         records = [(ADDED_MS, b"new", b"value", [])]
         log.append(batch_of(records), leader_epoch=9, now_ms=NOW_MS)
         log.update_high_watermark(log.log_end_offset)
+        # Behind a batch whose header has too high an offset, which no checksum covers, it is found
+        # when there are more segments.
         try:
-            assert first in fetch_from(log, first), f"{log.name}: offset {first} was just appended"
+            is_served = first in fetch_from(log, first)
         except CorruptRecordError:
-            assert not required.is_whole
+            is_served = False
+        assert is_served or not required.is_whole, f"{log.name}: offset {first} was just appended"
         log.roll(NOW_MS)
     log.flush(NOW_MS)
     if log.config.compact:
