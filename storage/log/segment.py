@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
-from ottla.storage.files.fs import Buffer, FileSystem
+from ottla.storage.files.fs import Buffer, FileSystem, clear_path
 from ottla.storage.files.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -652,6 +652,9 @@ class Segment:
                     self._fs.replace(part.path, path)
                 except FileNotFoundError:
                     logger.warning("%s does not exist and cannot be renamed", part.path)
+                except (IsADirectoryError, NotADirectoryError):
+                    clear_path(self._fs, path)
+                    self._fs.replace(part.path, path)
             part.path = path
         self.suffix = suffix
 
