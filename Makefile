@@ -159,6 +159,9 @@ tiered-crashes: $(STAMP) ## crashes at every step of tiered storage's copies and
 simulate: $(STAMP) ## replays one seed of the simulated cluster: SEED=n, ARGUMENTS="--power-loss --verbose ..."
 	@$(RUN) -m tests.simulation.cluster $(or $(SEED),1) $(ARGUMENTS)
 
+fuzz-damage: $(STAMP) ## random damage of log directories and embedded stores: DAMAGES=10000, SEED=n, ARGUMENTS=--keep-going
+	@$(RUN) -m tests.damage --damages $(or $(DAMAGES),10000) --seed $(or $(SEED),1) $(ARGUMENTS)
+
 hostile: $(STAMP) ## a client without rights sends the most expensive requests of all APIs (minutes)
 	@$(RUN) -m tests.hostile.run $(ARGUMENTS)
 

@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 from ottla.broker.remote.lineage import epoch_checkpoint, epochs_between, highest_remote_offset
 from ottla.broker.remote.statistics import PartitionProgress, RemoteStatistics
 from ottla.broker.runtime.tasks import WorkerPoolClosed
+from ottla.storage.errors import CorruptIndex
 from ottla.storage.remote.metadata_records import RemoteLogMetadata, RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
@@ -250,6 +251,10 @@ class SegmentCopier:
         self, log: Log, segment: Segment, end_offset: int
     ) -> tuple[RemoteLogSegmentMetadata, LogSegmentData]:
         remote, epochs = self._remote, log.leader_epochs.entries
+        try:
+            segment.check_indexes()  # nothing rebuilds them in remote storage
+        except CorruptIndex as damage:
+            raise RemoteStorageError(f"a segment of {log.name} is damaged: {damage}") from damage
         metadata = RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(self._partition, self._new_id()),
             start_offset=segment.base_offset,

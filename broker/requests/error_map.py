@@ -14,6 +14,7 @@ from ottla.controller.tree.store import ConnectionLost, InvalidPath, SessionExpi
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.records import errors as records
 from ottla.storage import errors as storage
+from ottla.storage.log.batch_scan import CorruptLog
 
 logger = logging.getLogger("ottla.broker")
 
@@ -36,6 +37,7 @@ _CODES: dict[type[BaseException], int] = {
     storage.ResourceExhausted: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     storage.CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
+    CorruptLog: ErrorCode.CORRUPT_MESSAGE,
     storage.SegmentOffsetOverflow: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.InconsistentMetadata: ErrorCode.INCONSISTENT_TOPIC_ID,
     # Kafka's request waits for ZooKeeper, so its clients time out, and retry as after this code.

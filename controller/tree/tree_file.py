@@ -37,6 +37,10 @@ logger = logging.getLogger("ottla.znodes")
 ZXID_BLOCK = 1_000_000
 """By how much a write raises the bound of transaction ids; large, so that it is rarely needed."""
 
+_REASON_CHARACTERS = 200
+# Half of it is for those that follow.
+_ZXID_MAX = 1 << 62
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS znodes (
     path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,
@@ -291,14 +295,19 @@ class TreeFile:
         """Fills the tree. Ephemeral znodes are loaded if their session is open in the tree;
         others are removed with the next commit. Raises StoreError."""
         try:
+            # SQLite reads a damaged file as far as it can: a znode that is missing then would be a
+            # topic that does not exist. 1 us for each znode.
+            for (problem,) in self.connection.execute("PRAGMA quick_check(1)"):
+                if problem != "ok":
+                    raise _DamagedRow(problem)
             self._load(tree)
         except (sqlite3.DatabaseError, _DamagedRow) as error:
             raise StoreError(self.path, _is_damaged(self.path, str(error))) from None
 
     def _load(self, tree: EmbeddedTree) -> None:
         bound = self.connection.execute("SELECT value FROM bounds WHERE name='zxid'").fetchone()
-        if bound and not isinstance(bound[0], int):
-            raise _DamagedRow("the bound of transaction ids is damaged")
+        if bound and not (isinstance(bound[0], int) and 0 <= bound[0] <= _ZXID_MAX):
+            raise _DamagedRow(f"the bound of transaction ids is {bound[0]!r}")
         tree.zxid = bound[0] if bound else 0
         for row in self.connection.execute(f"SELECT {_COLUMNS} FROM znodes ORDER BY path"):
             path, owner = row[0], row[9]
@@ -322,9 +331,13 @@ class TreeFile:
         """The sessions that were open when the file was written last. Raises StoreError."""
         query = "SELECT id, password, timeout_ms FROM sessions ORDER BY id"
         try:
-            return [StoredSession(*row) for row in self.connection.execute(query)]
-        except sqlite3.DatabaseError as error:
-            raise StoreError(self.path, f"{self.path} cannot be read: {error}") from None
+            found = [StoredSession(*row) for row in self.connection.execute(query)]
+            for each in found:
+                if not (isinstance(each.password, bytes) and isinstance(each.timeout_ms, int)):
+                    raise _DamagedRow(f"session {each.session_id} is invalid")
+            return found
+        except (sqlite3.DatabaseError, _DamagedRow) as error:
+            raise StoreError(self.path, _is_damaged(self.path, str(error))) from None
 
     def commit(
         self,
@@ -803,6 +816,8 @@ def _cannot_be_opened(path: str, error: sqlite3.Error) -> str:
 
 
 def _is_damaged(path: str, text: str) -> str:
+    # One line, with what SQLite quotes of the damaged file.
+    text = " ".join(text.encode("ascii", "backslashreplace").decode().split())[:_REASON_CHARACTERS]
     return (
         f"{path} is not a readable znode file: {text}; keep a copy, and restore it from a backup or"
         f" with `sqlite3 {path} .recover`"
@@ -837,7 +852,7 @@ def _is_row(row: tuple[object, ...]) -> bool:
     if acl is not None:
         try:
             isinstance(acl, str) and [Acl(*entry) for entry in json.loads(acl)]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return False
     return (
         isinstance(path, str)

@@ -51,7 +51,6 @@ from ottla.storage.files.layout import (
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
 from ottla.storage.files.set_aside import Note
-from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.log import Log
@@ -578,7 +577,7 @@ class LogManager:
                 continue  # deleted meanwhile
             try:
                 deleted += yield from log.delete_old_segments(now_ms)
-            except (StorageError, CorruptLog) as error:
+            except StorageError as error:
                 logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted
 

@@ -19,6 +19,10 @@ _VERSION = "0"
 _CHECKPOINT_BYTES_MAX = 64 << 20
 _PROPERTIES_BYTES_MAX = 1 << 20
 
+_INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
+_DIGITS_MAX = 19
+
 Offsets = dict[tuple[str, int], int]
 
 
@@ -32,11 +36,17 @@ def read_offset_checkpoint(fs: FileSystem, path: str) -> Offsets:
         fields = line.split()
         if len(fields) != 3:
             raise CorruptFile(path, f"{line!r} is not `topic partition offset`")
-        try:
-            found[fields[0], int(fields[1])] = int(fields[2])
-        except ValueError:
-            raise CorruptFile(path, f"{line!r} is not `topic partition offset`") from None
+        partition, offset = map(_number, fields[1:])
+        if not (0 <= partition <= _INT32_MAX and 0 <= offset <= _INT64_MAX):
+            raise CorruptFile(path, f"{line!r} is not `topic partition offset`")
+        found[fields[0], partition] = offset
     return found
+
+
+def _number(text: str) -> int:
+    """A number as Kafka writes it, -1 for any other text: Python accepts `1_000`."""
+    digits = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return int(text) if digits else -1
 
 
 def write_offset_checkpoint(
@@ -63,12 +73,12 @@ def parse_epoch_checkpoint(path: str, content: bytes) -> list[tuple[int, int]]:
 def _epochs(path: str, lines: list[str]) -> list[tuple[int, int]]:
     found = []
     for line in lines:
-        fields = line.split()
-        try:
-            epoch, start = map(int, fields)
-        except ValueError:
-            raise CorruptFile(path, f"{line!r} is not `epoch start_offset`") from None
-        found.append((epoch, start))
+        numbers = list(map(_number, line.split()))
+        if len(numbers) != 2 or not (
+            0 <= numbers[0] <= _INT32_MAX and 0 <= numbers[1] <= _INT64_MAX
+        ):
+            raise CorruptFile(path, f"{line!r} is not `epoch start_offset`")
+        found.append((numbers[0], numbers[1]))
     return found
 
 
@@ -105,7 +115,7 @@ def _entries(path: str, content: bytes) -> list[str]:
     if lines[0].strip() != _VERSION:
         raise CorruptFile(path, f"unknown version {lines[0]!r}")
     entries = [line for line in lines[2:] if line.strip()]
-    if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(entries):
+    if len(lines) < 2 or _number(lines[1].strip()) != len(entries):
         raise CorruptFile(path, f"{len(entries)} entries do not match the count in the second line")
     return entries
 
@@ -169,17 +179,18 @@ def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None
 def read_clean_shutdown(fs: FileSystem, path: str) -> int | None:
     """The broker epoch of the clean shutdown file, -1 if it has none, None without the file.
 
-    As in Kafka, the existence of the file marks a clean shutdown, whatever its content.
+    As in Kafka, the existence of the file marks a clean shutdown, whatever its content. A directory
+    of that name, or a large file, was not written by a broker: as if there were none.
     """
     import json
 
     try:
         content = read_file(fs, path, _PROPERTIES_BYTES_MAX)
-    except FileNotFoundError:
+    except (FileNotFoundError, CorruptFile):
         return None
     try:
         epoch = json.loads(content)["brokerEpoch"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return -1
     return epoch if isinstance(epoch, int) else -1
 

@@ -14,6 +14,8 @@ import os
 from functools import partial
 from typing import Protocol
 
+from ottla.storage.errors import CorruptFile
+
 Buffer = bytes | bytearray | memoryview
 
 READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
@@ -29,6 +31,15 @@ DIRECTORY_MODE = 0o750
 
 # The free bytes of file systems without a size: some remote ones report 0 of 0 blocks.
 _UNCOUNTED_BYTES = 1 << 62
+
+#: Errors of opening one file that say nothing about the disk: it is gone, a directory or a broken
+#: link has its name, or this user has no permission.
+UNUSABLE_FILE = frozenset(
+    (errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
+)
+# A directory with the name of a file is renamed, with a number while that name is taken.
+_NOT_A_FILE_SUFFIX = ".not-a-file"
+_SAME_NAME_MAX = 100
 
 
 class FileSystem(Protocol):
@@ -100,13 +111,32 @@ class RealFileSystem:
         os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def list_files(self, path: str) -> dict[str, int]:
-        """The regular files of a directory and their sizes in bytes."""
+        """The regular files of a directory and their sizes in bytes.
+
+        Without those that cannot be used: links to nowhere, and in circles.
+        """
+        found: dict[str, int] = {}
         with os.scandir(path) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            for entry in entries:
+                try:
+                    if entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+                except OSError as error:
+                    if error.errno not in UNUSABLE_FILE:
+                        raise
+        return found
 
     def list_directories(self, path: str) -> list[str]:
+        found: list[str] = []
         with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            for entry in entries:
+                try:
+                    if entry.is_dir():
+                        found.append(entry.name)
+                except OSError as error:
+                    if error.errno not in UNUSABLE_FILE:
+                        raise
+        return sorted(found)
 
     def identity(self, path: str) -> tuple[int, int]:
         """Device and inode: the same for all names of one file or directory."""
@@ -150,15 +180,64 @@ def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) 
 
 
 def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
-    """A whole small file. Raises OSError, also when it has more than `limit` bytes."""
-    descriptor = fs.open(path, READ_ONLY)
+    """A whole small file. Raises OSError, and CorruptFile if it is a directory or a loop of links,
+    or has more than `limit` bytes."""
+    try:
+        descriptor = fs.open(path, READ_ONLY)
+    except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+            raise CorruptFile(path, error.strerror or str(error)) from error
+        raise
     try:
         size = fs.size(descriptor)
         if size > limit:
-            raise OSError(errno.EFBIG, f"{size} bytes, expected at most {limit}", path)
+            raise CorruptFile(path, f"{size} bytes, expected at most {limit}")
         return fs.pread(descriptor, size, 0)
+    except IsADirectoryError as error:
+        raise CorruptFile(path, error.strerror or str(error)) from error
     finally:
         fs.close(descriptor)
+
+
+def clear_path(fs: FileSystem, path: str) -> None:
+    """Makes way for a file that can be derived again: removes what has its name.
+
+    A directory is renamed, with what is in it. Raises OSError.
+    """
+    try:
+        fs.remove(path)
+        return
+    except FileNotFoundError:
+        return
+    except OSError:
+        # Linux and POSIX have different errors for a directory.
+        if not fs.exists(path):
+            raise
+    rename_obstacle(fs, path)
+
+
+def rename_obstacle(fs: FileSystem, path: str) -> None:
+    """Gives a directory or a link with the name of a file another name. Raises OSError."""
+    for number in range(1, _SAME_NAME_MAX):
+        name = f"{path}{_NOT_A_FILE_SUFFIX}{number}"
+        if not fs.exists(name):
+            fs.replace(path, name)
+            return
+    raise OSError(errno.EEXIST, "a directory has the name of a file", path)
+
+
+def open_replacing(fs: FileSystem, path: str) -> int:
+    """Opens a derived file for writing, a new one if what has its name cannot be used.
+
+    Raises OSError.
+    """
+    try:
+        return fs.open(path, CREATE)
+    except OSError as error:
+        if error.errno not in UNUSABLE_FILE:
+            raise
+        clear_path(fs, path)
+        return fs.open(path, CREATE)
 
 
 def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> None:
@@ -174,6 +253,10 @@ def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> No
             fs.sync(descriptor)
     finally:
         fs.close(descriptor)
-    fs.replace(temporary, path)
+    try:
+        fs.replace(temporary, path)
+    except IsADirectoryError:
+        clear_path(fs, path)
+        fs.replace(temporary, path)
     if sync:
         fs.sync_directory(os.path.dirname(path) or ".")

@@ -59,6 +59,7 @@ PARTITION_METADATA = "partition.metadata"
 NOT_PARTITIONS = frozenset({"remote-log-index-cache", "lost+found"})
 
 _OFFSET_DIGITS = 20
+_OFFSET_MAX = (1 << 63) - 1
 _UNIQUE_DIGITS = 32
 # A file name may have 255 bytes; the suffix of a directory takes up to 42 of them.
 _NAME_LENGTH_MAX = 255
@@ -70,11 +71,15 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 
 def offset_of_file(name: str) -> int | None:
-    """The offset before the first dot, or None when the name does not start with one."""
+    """The offset before the first dot, or None when the name does not start with one.
+
+    A number that no offset can have is none: the file is not of a log.
+    """
     digits, dot, _ = name.partition(".")
     if not dot or len(digits) != _OFFSET_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
-    return int(digits)
+    offset = int(digits)
+    return offset if offset <= _OFFSET_MAX else None
 
 
 def partition_directory_name(topic: str, partition: int) -> str:

@@ -116,9 +116,12 @@ class LogDirectory:
         if not self.is_offline:
             self.append_error = LogDirectoryOffline(self.path, str(error))
             logger.error(
-                "Log dir %s is offline: %s; restart the broker after the disk is repaired",
+                "Log dir %s is offline: %s; restart the broker after %s",
                 self.path,
                 error,
+                "its user has access to that file"
+                if error.errno in (errno.EACCES, errno.EPERM)
+                else "the disk is repaired",
             )
         return LogDirectoryOffline(self.path, str(error))
 

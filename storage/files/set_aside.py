@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 from ottla.storage.files.layout import (
     STRAY_DIRECTORY_SUFFIX,
@@ -145,14 +146,13 @@ def _read_note(fs: FileSystem, directory: str) -> tuple[Note, object, object]:
         return note, fields.get("topic"), fields.get("partition")
     except FileNotFoundError:
         detail = "Kafka or an earlier version of Ottla renamed it"
+    except CorruptFile as damage:
+        detail = f"its {NOTE_FILE} cannot be read: {damage.reason}"
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            detail = f"its {NOTE_FILE} is too large to be one"
-        elif error.errno in _NO_NOTE:
-            detail = f"its {NOTE_FILE} cannot be read: {error.strerror}"
-        else:
+        if error.errno not in _NO_NOTE:
             raise
-    except (ValueError, KeyError, TypeError):
+        detail = f"its {NOTE_FILE} cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, RecursionError):
         detail = f"its {NOTE_FILE} cannot be read"
     return Note(Reason.UNKNOWN, detail), None, None
 

@@ -8,8 +8,9 @@ rebuilds those of a segment that was not flushed.
 Most lookups are near the end and use the entries in memory. Older entries are searched in blocks of
 the file that are read when they are needed (`index_blocks`).
 
-No checksum: an index can be rebuilt from its log. The segment detects a corrupt index when the
-batch at the position is not the expected one.
+No checksum: an index can be rebuilt from its log. Entries that cannot be right in any log are found
+when their block is read (`_reason`). The segment finds those that are not of this log: the batch at
+the position is not the expected one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from functools import partial
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
-from ottla.storage.files.fs import CREATE, CREATE_EMPTY, READ_WRITE, FileSystem, write_fully
+from ottla.storage.files.fs import (
+    READ_WRITE,
+    UNUSABLE_FILE,
+    FileSystem,
+    open_replacing,
+    write_fully,
+)
 from ottla.storage.files.open_files import OpenFile, OpenFiles
 from ottla.storage.index.index_blocks import BLOCK_ENTRIES, IndexBlocks
 
@@ -53,7 +60,7 @@ class IndexFile:
         files: OpenFiles,
     ) -> None:
         self._fs = fs
-        self._blocks = IndexBlocks(fs, path, self.ENTRY_BYTES, files)
+        self._blocks = IndexBlocks(fs, path, self.ENTRY_BYTES, files, self._reason)
         self._stored_bytes = stored_bytes
         self._tail = bytearray()
         # Of the file: what an earlier process wrote may not be on disk.
@@ -61,6 +68,11 @@ class IndexFile:
         self.synced_changes = 0
         self.base_offset = base_offset
         self.max_bytes = max_bytes - max_bytes % self.ENTRY_BYTES
+
+    @staticmethod
+    def _reason(block: bytes) -> str:
+        """Why these entries cannot be right, "" if they can."""
+        raise NotImplementedError
 
     @property
     def path(self) -> str:
@@ -84,7 +96,7 @@ class IndexFile:
         """How many more entries fit."""
         return (self.max_bytes - self._stored_bytes - len(self._tail)) // self.ENTRY_BYTES
 
-    def check(self) -> None:
+    def check_length(self) -> None:
         """Raises CorruptIndex when the length is not a whole number of entries."""
         if self._stored_bytes % self.ENTRY_BYTES:
             raise CorruptIndex(
@@ -92,12 +104,28 @@ class IndexFile:
                 f"{self._stored_bytes} bytes is not a multiple of {self.ENTRY_BYTES}",
             )
 
+    def check(self) -> None:
+        """Raises CorruptIndex when the length or an entry of the last block is invalid.
+
+        An index that was preallocated and not trimmed ends with zeros.
+        """
+        self.check_length()
+        if self.entries:
+            self._bytes_of(self.entries - 1)
+
+    def check_all(self) -> None:
+        """Raises CorruptIndex when the length or any entry is invalid. 10 ms for 1 GiB of log."""
+        self.check_length()
+        for number in range(0, self._stored_bytes // self.ENTRY_BYTES, BLOCK_ENTRIES):
+            self._bytes_of(number)
+
     def write(self) -> None:
         """Writes pending entries to the file, without a sync. Raises OSError."""
         if not self._tail:
             return
         self.changes += 1
-        descriptor = self._fs.open(self.path, CREATE)
+        # If somebody has removed it, zeros precede these entries, which no read takes for entries.
+        descriptor = open_replacing(self._fs, self.path)
         try:
             # A copy: the traceback of a failed write may keep a view of what it wrote, and the
             # bytearray of a view cannot take more entries.
@@ -111,7 +139,14 @@ class IndexFile:
         """Creates the file, or empties an existing one."""
         self.discard()
         self.changes += 1
-        self._fs.close(self._fs.open(self.path, CREATE_EMPTY))
+        self._empty()
+
+    def _empty(self) -> None:
+        descriptor = open_replacing(self._fs, self.path)
+        try:
+            self._fs.truncate(descriptor, 0)
+        finally:
+            self._fs.close(descriptor)
         self._stored_bytes = 0
 
     def _bytes_of(self, number: int) -> tuple[bytes | bytearray, int]:
@@ -123,10 +158,10 @@ class IndexFile:
         return self._blocks.block(block, self._stored_bytes), at * self.ENTRY_BYTES
 
     def _unpacked(self, entry: Struct) -> Iterator[tuple[int, ...]]:
-        """All complete entries, unpacked."""
+        """All complete entries, unpacked. Those of the file are not checked."""
         stored = self._stored_bytes // self.ENTRY_BYTES
         for number in range((stored + BLOCK_ENTRIES - 1) // BLOCK_ENTRIES):
-            block = memoryview(self._blocks.block(number, self._stored_bytes))
+            block = memoryview(self._blocks.unchecked(number, self._stored_bytes))
             yield from entry.iter_unpack(block[: len(block) - len(block) % self.ENTRY_BYTES])
         yield from entry.iter_unpack(self._tail)
 
@@ -137,11 +172,17 @@ class IndexFile:
     def _truncation(self, entries: int) -> Callable[[], None]:
         """The function that removes every entry from number `entries` on.
 
-        Opens what it needs now: the function itself needs no descriptor. Both raise OSError.
+        Opens what it needs now: the function itself needs no descriptor. Both raise OSError, this
+        CorruptIndex if the file cannot be used.
         """
         size = entries * self.ENTRY_BYTES
         needs_file = size < self._stored_bytes
-        file = OpenFile(self._fs, self.path, READ_WRITE) if needs_file else None
+        try:
+            file = OpenFile(self._fs, self.path, READ_WRITE) if needs_file else None
+        except OSError as error:
+            if error.errno not in UNUSABLE_FILE:
+                raise
+            raise CorruptIndex(self.path, error.strerror or str(error)) from error
         return partial(self._truncate, file, size)
 
     def _truncate(self, file: OpenFile | None, size: int) -> None:
@@ -159,12 +200,7 @@ class IndexFile:
         self._tail = bytearray()
         self._blocks.close()
         self.changes += 1
-        descriptor = self._fs.open(self.path, CREATE)
-        try:
-            self._fs.truncate(descriptor, 0)
-        finally:
-            self._fs.close(descriptor)
-        self._stored_bytes = 0
+        self._empty()
 
     def close(self) -> None:
         """Writes pending entries and closes the file."""

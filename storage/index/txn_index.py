@@ -18,12 +18,24 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.storage.errors import CorruptIndex
-from ottla.storage.files.fs import CREATE, READ_ONLY, FileSystem, replace_file, write_fully
+from ottla.storage.files.fs import (
+    CREATE,
+    READ_ONLY,
+    UNUSABLE_FILE,
+    FileSystem,
+    clear_path,
+    replace_file,
+    write_fully,
+)
 from ottla.storage.files.open_files import OpenFile
 
 _ENTRY = Struct(">hqqqq")
 TXN_ENTRY_BYTES = _ENTRY.size
 _VERSION = 0
+
+#: The entries of a damaged index again, from the batches of its log. The arguments are the base
+#: offset of its segment and the damage; raises CorruptIndex if the batches are damaged, too.
+Rebuild = Callable[[int, CorruptIndex], "list[AbortedTransaction]"]
 
 
 class AbortedTransaction(NamedTuple):
@@ -45,11 +57,14 @@ class TransactionIndex:
         "base_offset",
         "changes",
         "path",
+        "rebuild",
         "synced_changes",
     )
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int) -> None:
         self._fs = fs
+        #: What repairs a damaged file; None: it stays as it is.
+        self.rebuild: Rebuild | None = None
         self._entries: list[AbortedTransaction] | None = None if stored_bytes else []
         self._stored_bytes = stored_bytes
         # Of the file, and of whether there is one. An earlier process may not have synced it.
@@ -68,36 +83,53 @@ class TransactionIndex:
         return self._stored_bytes
 
     def entries(self) -> list[AbortedTransaction]:
-        """All entries. Raises CorruptIndex when the format is invalid."""
+        """All entries. Rebuilds a damaged file; raises CorruptIndex if that is not possible."""
         if self._entries is None:
-            self._entries = self._load()
+            try:
+                self._entries = self._load()
+            except CorruptIndex as damage:
+                if self.rebuild is None:
+                    raise
+                self.replace(self.rebuild(self.base_offset, damage))
+        assert self._entries is not None
         return self._entries
 
-    def check(self) -> None:
-        """Raises CorruptIndex as `entries`, without keeping them in memory."""
-        if self._entries is None:
-            self._load()
+    def check(self) -> list[AbortedTransaction]:
+        """The entries, without keeping them in memory. Raises CorruptIndex; rebuilds nothing."""
+        return self._load() if self._entries is None else self._entries
 
     def _load(self) -> list[AbortedTransaction]:
-        descriptor = self._fs.open(self.path, READ_ONLY)
         try:
-            content = self._fs.pread(descriptor, self._stored_bytes, 0)
-        finally:
-            self._fs.close(descriptor)
+            file = OpenFile(self._fs, self.path, READ_ONLY)
+            content = self._fs.pread(file.descriptor, self._stored_bytes, 0)
+        except OSError as error:
+            if error.errno not in UNUSABLE_FILE:
+                raise
+            raise CorruptIndex(self.path, error.strerror or str(error)) from error
+        if len(content) < self._stored_bytes:
+            raise CorruptIndex(
+                self.path, f"the file ends at {len(content)}, not at {self._stored_bytes}"
+            )
         if len(content) % TXN_ENTRY_BYTES:
             raise CorruptIndex(
                 self.path,
                 f"{len(content)} bytes is not a multiple of {TXN_ENTRY_BYTES}",
             )
         found: list[AbortedTransaction] = []
-        for version, *fields in _ENTRY.iter_unpack(content):
+        for at, (version, *fields) in enumerate(_ENTRY.iter_unpack(content)):
             entry = AbortedTransaction._make(fields)
             if version != _VERSION:
-                raise CorruptIndex(self.path, f"unknown entry version {version}")
-            if not self.base_offset <= entry.last_offset or entry.first_offset > entry.last_offset:
-                raise CorruptIndex(self.path, f"{entry} does not belong to this segment")
+                raise CorruptIndex(self.path, f"entry {at} has the unknown version {version}")
+            if self.base_offset > entry.last_offset or not (
+                0 <= entry.first_offset <= entry.last_offset
+                and entry.producer_id >= 0
+                and entry.last_stable_offset >= 0
+            ):
+                raise CorruptIndex(self.path, f"entry {at}, {entry}, is not of this segment")
             if found and found[-1].last_offset >= entry.last_offset:
-                raise CorruptIndex(self.path, f"{entry} does not come after {found[-1]}")
+                raise CorruptIndex(
+                    self.path, f"entry {at}, {entry}, does not come after {found[-1]}"
+                )
             found.append(entry)
         return found
 
@@ -161,8 +193,15 @@ class TransactionIndex:
         self._entries = []
         if self._stored_bytes:
             self.changes += 1
-            self._remove(OpenFile(self._fs, self.path, CREATE))
             self._stored_bytes = 0
+            try:
+                file = OpenFile(self._fs, self.path, CREATE)
+            except OSError as error:
+                if error.errno not in UNUSABLE_FILE:
+                    raise
+                clear_path(self._fs, self.path)
+            else:
+                self._remove(file)
 
     def replace(self, entries: list[AbortedTransaction]) -> None:
         """Writes all entries; they are durable. Raises OSError."""

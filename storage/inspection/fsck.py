@@ -188,14 +188,14 @@ class PartitionCheck:
             return
         index = segment.offset_index
         try:
-            index.check()
+            index.check_length()
+            entries = index.unchecked_entries()
         except CorruptFile as damage:
             self._problem(name, damage.reason)
             return
         by_position = {place.position: place for place in places}
         previous = (segment.base_offset - 1, -1)
-        for number in range(index.entries):
-            offset, position = index.entry(number)
+        for number, (offset, position) in enumerate(entries):
             place = by_position.get(position)
             if offset <= previous[0] or position <= previous[1]:
                 self._problem(name, f"entry {number} ({offset}, {position}) is not ascending")
@@ -218,14 +218,14 @@ class PartitionCheck:
             return
         index = segment.time_index
         try:
-            index.check()
+            index.check_length()
+            entries = index.unchecked_entries()
         except CorruptFile as damage:
             self._problem(name, damage.reason)
             return
         previous = (-1, segment.base_offset)
         newest, at = -1, 0
-        for number in range(index.entries):
-            timestamp, offset = index.entry(number)
+        for number, (timestamp, offset) in enumerate(entries):
             if timestamp <= previous[0] or offset < previous[1]:
                 self._problem(name, f"entry {number} ({timestamp}, {offset}) is not ascending")
             while at < len(places) and places[at].last_offset <= offset:

@@ -14,6 +14,7 @@ from zlib import crc32
 
 from ottla.protocol.records.batch import ATTRIBUTES_POSITION, BATCH_OVERHEAD, LOG_OVERHEAD
 from ottla.protocol.records.crc32c import crc32c
+from ottla.storage.errors import StorageError
 from ottla.storage.log.segment_file import PinnedFile, SegmentFile
 
 # Up to the max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset
@@ -47,7 +48,7 @@ class Place(NamedTuple):
     magic: int
 
 
-class CorruptLog(Exception):
+class CorruptLog(StorageError):
     """No complete and valid batch begins at `position`."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
@@ -144,6 +145,8 @@ def walk_batches(
         if len(chunk) - at < place.size:
             chunk = file.read(position, min(max(CHUNK_BYTES, place.size), end - position))
             chunk_start, at = position, 0
+            if len(chunk) < place.size:
+                raise CorruptLog(path, position, f"the file ends at {position + len(chunk)}")
         yield place, memoryview(chunk)[at : at + place.size]
         position += place.size
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ottla.storage.errors import StorageError
-from ottla.storage.files.fs import READ_ONLY
+from ottla.storage.files.fs import READ_ONLY, UNUSABLE_FILE
 from ottla.storage.files.log_directory import NO_SPACE, is_exhausted
 from ottla.storage.files.open_files import OpenFile
-from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
@@ -137,8 +136,11 @@ class Flush:
     def _sync_path(self, path: str) -> None:
         try:
             descriptor = self._fs.open(path, READ_ONLY)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in UNUSABLE_FILE:
+                raise
             # Deleted or renamed meanwhile, then it need not be on disk; or the whole directory was.
+            # What else cannot be opened can be derived from the log again.
             self._syncs_names = True
             return
         try:
@@ -270,7 +272,7 @@ class LogFlusher:
         if local.closed or local.directory.log_directory.is_offline:
             return None
         try:
-            self._finish_active()
+            local.active.finish()  # the others were finished when they became inactive
             self._take_snapshot()
             return self.begin_flush()
         except OSError as error:
@@ -288,14 +290,6 @@ class LogFlusher:
             if error.errno not in NO_SPACE and not is_exhausted(error):
                 raise
             logger.warning("%s: No producer snapshot is written: %s", self.name, error)
-
-    def _finish_active(self) -> None:
-        """The other segments were finished when they became inactive, and are not read again."""
-        local = self._local
-        try:
-            local.active.finish()
-        except CorruptLog as damage:
-            logger.error("%s: The next start has to recover the log: %s", self.name, damage)
 
     def finish_close(self, flush: Flush | None) -> None:
         """`Log.finish_close`."""

@@ -31,6 +31,7 @@ from ottla.protocol.records.compression import LZ4
 from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.lz4_header import is_plain_frame
 from ottla.storage.config import CREATE_TIME, NO_LIMIT, LogConfig
+from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_times import BatchTimes
@@ -44,6 +45,7 @@ from ottla.storage.log.log_reader import LogReader
 from ottla.storage.log.log_writer import LogWriter
 from ottla.storage.log.retention import LogRetention
 from ottla.storage.log.segment import Segment
+from ottla.storage.log.transaction_indexes import rebuilt_transaction_index
 from ottla.storage.log.truncation import LogTruncator
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.producer.producer_state import ProducerState
@@ -122,6 +124,7 @@ class Log:
         self._truncator = LogTruncator(local, offsets, producer_state, leader_epochs)
         self._retention = LogRetention(local, offsets, self._truncator)
         self._set_config(local.config)
+        directory.rebuild_aborted = self._rebuild_aborted
 
     def __repr__(self) -> str:
         return f"Log({self.path}, {self.log_start_offset} to {self.log_end_offset})"
@@ -353,7 +356,8 @@ class Log:
 
         A batch that contains `offset` is removed as a whole: the log may end below `offset` then.
         With `keep_committed` records below the high watermark are set aside, or nothing is removed.
-        Raises LogDirectoryOffline, DiskFull.
+        Raises LogDirectoryOffline, DiskFull, and CorruptLog, with nothing removed, if a damaged
+        batch hides where `offset` is.
         """
         return self._truncator.truncate_to(offset, keep_committed)
 
@@ -473,6 +477,16 @@ class Log:
     def update_high_watermark(self, offset: int) -> int:
         """Sets the high watermark, limited to log start and log end. Returns the new one."""
         return self.offsets.update_high_watermark(offset)
+
+    def _rebuild_aborted(self, base_offset: int, damage: CorruptIndex) -> list[AbortedTransaction]:
+        """The transaction index of a segment, damaged since the log was opened."""
+        segment = self.segments.floor(base_offset)
+        if segment is None or segment.base_offset != base_offset:
+            raise damage
+        start = self.offsets.log_start_offset
+        return rebuilt_transaction_index(
+            self.name, segment, self.segments, self.producer_state, start, damage
+        )
 
     # --- flushing and closing ----------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
-from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.errors import CorruptRecordError, RecordsError
 from ottla.storage.errors import (
     CorruptIndex,
     LogClosed,
@@ -12,6 +13,7 @@ from ottla.storage.errors import (
     OffsetOutOfRange,
     StorageError,
 )
+from ottla.storage.files.fs import UNUSABLE_FILE
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
 from ottla.storage.log.batch_times import BatchTimes
@@ -20,6 +22,8 @@ from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
+
+logger = logging.getLogger("ottla.storage")
 
 
 class LogReader:
@@ -251,10 +255,19 @@ class LogReader:
 
 
 def _boundary(segment: Segment, first: Place, limit: int) -> int:
-    """The last position at or below `limit` where a batch begins, searched from `first` on."""
-    position = max(segment.offset_index.floor_position(limit), first.position)
+    """The last position at or below `limit` where a batch begins, searched from `first` on.
+
+    Or that of a damaged batch before it: what is in front of it is served.
+    """
+    position = max(segment.indexed_boundary(limit), first.position)
     while True:
-        place = find(segment.log, position, segment.size, -1)
+        try:
+            place = find(segment.log, position, segment.size, -1)
+        except CorruptLog as damage:
+            if position > first.position:
+                logger.error("Reading up to a damaged batch: %s", damage)
+                return position
+            raise
         if place is None or position + place.size > limit:
             return position
         position += place.size
@@ -277,8 +290,12 @@ class _TranslatedErrors:
         if isinstance(error, OSError):
             raise self._read_failed(error) from error
 
-    def _read_failed(self, error: OSError) -> StorageError:
+    def _read_failed(self, error: OSError) -> StorageError | RecordsError:
         directory = self._directory
         if isinstance(error, FileNotFoundError) and not directory.fs.exists(directory.path):
             return LogClosed(f"{directory.name} was deleted")
+        if error.errno in UNUSABLE_FILE:
+            # Of one file, which the error names: the others can be read.
+            logger.error("%s: A file cannot be read: %s", directory.name, error)
+            return CorruptRecordError(f"{directory.name}: {error}")
         return directory.log_directory.read_failed(error)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.storage.config import LogConfig
+from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.index.txn_index import AbortedTransaction, Rebuild
 from ottla.storage.log.segment import Segment
 
 
@@ -27,6 +29,7 @@ class PartitionDirectory:
         "name",
         "partition",
         "path",
+        "rebuild_aborted",
         "synced_changes",
         "topic",
     )
@@ -41,6 +44,8 @@ class PartitionDirectory:
         self.partition = partition
         self.name = f"{topic}-{partition}"
         self._files = files
+        #: Repairs the transaction indexes of its segments; None while the log is being opened.
+        self.rebuild_aborted: Rebuild | None = None
         # An earlier process may not have synced it.
         self.changes = 1
         self.synced_changes = 0
@@ -67,7 +72,7 @@ class PartitionDirectory:
         suffix: str = "",
     ) -> Segment:
         """A segment in this directory; `sizes` as in `Segment`. Creates and opens no file."""
-        return Segment(
+        segment = Segment(
             self.fs,
             self.path,
             base_offset,
@@ -77,3 +82,10 @@ class PartitionDirectory:
             sizes=sizes if sizes is not None else {},
             suffix=suffix,
         )
+        segment.txn_index.rebuild = self._rebuild
+        return segment
+
+    def _rebuild(self, base_offset: int, damage: CorruptIndex) -> list[AbortedTransaction]:
+        if self.rebuild_aborted is None:
+            raise damage
+        return self.rebuild_aborted(base_offset, damage)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterator
 
+from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.errors import RecordsError
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
+from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import CorruptLog, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -125,3 +127,18 @@ def _replay_batches(
         if number % _STEP_BATCHES == 0 or place.position - begin >= _STEP_BYTES:
             begin = place.position
             yield
+
+
+def replay_batch(producers: ProducerState, batch: memoryview) -> AbortedTransaction | None:
+    """Replays a batch of magic 2; the transaction that it aborts. Raises RecordsError."""
+    header = read_header(batch)
+    ended = producers.replay(header, batch) if header.has_producer_id else None
+    if ended is None or not ended.aborted:
+        return None
+    stable = producers.first_open_offset()
+    return AbortedTransaction(
+        ended.producer_id,
+        ended.first_offset,
+        ended.last_offset,
+        ended.last_offset + 1 if stable is None else stable,
+    )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
-from ottla.storage.files.fs import Buffer, FileSystem
+from ottla.storage.files.fs import Buffer, FileSystem, clear_path
 from ottla.storage.files.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,20 +28,34 @@ from ottla.storage.index.time_index import NO_TIMESTAMP, TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
 from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk
 from ottla.storage.log.segment_file import SegmentFile
+from ottla.storage.records.batch_content import newest_in_records
 
 if TYPE_CHECKING:
     from ottla.storage.records.validation import AcceptedBatch
 
 logger = logging.getLogger("ottla.storage")
 
+T = TypeVar("T")
+
 # Offsets in indexes, and offset deltas in a batch, are int32 and not negative.
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+# Headers of so many bytes of batches are read, once, in spite of what the time index says: 2 ms.
+_DISTRUSTED_BYTES = 1 << 20
 # Not read from the file yet. -1 is Kafka's "no timestamp".
 _UNKNOWN = -2
 # The last write was of several batches, or of one with an unknown base offset.
 _SEVERAL = -1
 # Above all offsets: nothing was written since the segment was opened or truncated.
 _NO_OFFSET = 1 << 63
+
+
+def _newest_of(places: Iterator[Place], found: tuple[int, int]) -> tuple[int, int]:
+    """(newest timestamp, last offset of its batch) of these batches and what was found before."""
+    newest, at = found
+    for place in places:
+        if place.max_timestamp > newest:
+            newest, at = place.max_timestamp, place.last_offset
+    return newest, at
 
 
 class Truncation(NamedTuple):
@@ -207,7 +222,7 @@ class Segment:
         """
         if max_timestamp > self._newest_timestamp:
             if self._newest_timestamp == _UNKNOWN:
-                self.newest()
+                self._read_newest_or_none()
             if max_timestamp > self._newest_timestamp:
                 self._newest_timestamp = max_timestamp
                 self._newest_offset = last_offset
@@ -220,6 +235,14 @@ class Segment:
             self.index_entries_left -= 1
             since = 0
         self.bytes_since_index_entry = since + size
+
+    def _read_newest_or_none(self) -> None:
+        """A damaged batch does not stop appends: the newest timestamp is one of those behind it."""
+        try:
+            self.newest()
+        except CorruptLog as damage:
+            logger.error("The newest timestamp of a segment is not known: %s", damage)
+            self._newest_timestamp, self._newest_offset = NO_TIMESTAMP, self.base_offset
 
     def should_roll(
         self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig,
@@ -248,7 +271,11 @@ class Segment:
     def rolling_timestamp(self) -> int:
         """The timestamp of the first batch, or -1. Rolling by time counts from it."""
         if self._rolling_timestamp == _UNKNOWN:
-            first = next(walk(self.log, 0, self.log.size), None)
+            try:
+                first = next(walk(self.log, 0, self.log.size), None)
+            except CorruptLog as damage:
+                logger.error("The first timestamp of a segment is not known: %s", damage)
+                first = None
             self._rolling_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
         return self._rolling_timestamp
 
@@ -261,17 +288,27 @@ class Segment:
     def newest(self) -> tuple[int, int]:
         """(newest timestamp, last offset of its batch), or (-1, base offset)."""
         if self._newest_timestamp == _UNKNOWN:
-            self.read_newest(self.log.size)
+            self._with_sound_indexes(lambda: self.read_newest(self.log.size))
         return self._newest_timestamp, self._newest_offset
 
     def read_newest(self, end: int) -> None:
-        """Reads the newest timestamp of the first `end` bytes. Raises CorruptLog."""
+        """Reads the newest timestamp of the first `end` bytes. Raises CorruptLog, CorruptIndex."""
         newest, at = self.time_index.last()
-        _, position = self.offset_index.last()
-        for place in walk(self.log, position, end):
-            if place.max_timestamp > newest:
-                newest, at = place.max_timestamp, place.last_offset
-        self._newest_timestamp, self._newest_offset = newest, at
+        covered = 0
+        if self.time_index.entries:
+            with suppress(CorruptLog):  # then the log is damaged in front of that batch
+                holder = self.find_batch_by_index(at)
+                self._check_time(newest, at, holder)
+                covered = 0 if holder is None else holder.position
+        indexed = self.offset_index.last()[1]
+        # The entries of both are written together: up to the last batch of the offset index there
+        # is none that is newer. If the file of the time index was cut short, there may be.
+        found = newest, at
+        if covered < indexed <= covered + _DISTRUSTED_BYTES:
+            with suppress(CorruptLog):  # a damaged batch in between may be below the log start
+                found = _newest_of(walk(self.log, covered, indexed), found)
+        found = _newest_of(self._last_batches(end), found)
+        self._newest_timestamp, self._newest_offset = found
 
     def largest_timestamp(self) -> int:
         """The newest timestamp, or the modification time of the file: for retention by time."""
@@ -294,13 +331,22 @@ class Segment:
         """
         try:
             return self.find_batch_by_index(offset)
-        except (CorruptIndex, CorruptLog) as damage:
-            logger.warning("Rebuilding the indexes of %s: %s", self.log.path, damage)
-            self.rebuild_indexes()
+        except CorruptIndex as damage:
+            self.repair_indexes(damage)
             return self.find_batch_by_index(offset)
 
+    def _with_sound_indexes(self, look_up: Callable[[], T]) -> T:
+        try:
+            return look_up()
+        except CorruptIndex as damage:
+            self.repair_indexes(damage)
+            return look_up()
+
     def find_batch_by_index(self, offset: int) -> Place | None:
-        """As `find_batch`, with the indexes as they are. Raises CorruptIndex, CorruptLog."""
+        """As `find_batch`, with the indexes as they are. Raises CorruptIndex, CorruptLog.
+
+        CorruptIndex also if a batch to which the index points is damaged in the log.
+        """
         if offset > self._before_last_write:
             return find(self.log, self._last_write_position, self.log.size, offset)
         indexed, position = self.offset_index.lookup(offset)
@@ -308,22 +354,58 @@ class Segment:
         end = log.size
         if position == 0:
             return find(log, 0, end, offset)
-        if not 0 < position < end:
-            raise CorruptIndex(self.offset_index.path, f"position {position} of {end} bytes")
-        place = find(log, position, end, indexed)
-        # According to the index, a batch that contains `indexed` begins there.
-        if (
-            place is None
-            or place.position != position
-            or not self.base_offset <= place.base_offset <= indexed
-        ):
-            raise CorruptIndex(
-                self.offset_index.path,
-                f"offset {indexed} is not in the batch at position {position}",
-            )
+        place = self._indexed(indexed, position)
         if place.last_offset >= offset:
             return place
-        return find(log, position + place.size, end, offset)
+        return find(log, place.position + place.size, end, offset)
+
+    def _indexed(self, offset: int, position: int) -> Place:
+        """The batch that has the offset of an index entry, which is at or behind its position.
+
+        Kafka has one entry for several batches that it appended at once: the last offset of the
+        last one, and the position of the first one. Raises CorruptIndex if it is not there.
+        """
+        path, end = self.offset_index.path, self.log.size
+        if not 0 <= position < end:
+            raise CorruptIndex(path, f"offset {offset} has position {position} of {end} bytes")
+        try:
+            place = find(self.log, position, end, offset)
+            first = place
+            if place is not None and place.position != position:
+                first = find(self.log, position, end, -1)
+        except CorruptLog as damage:
+            raise CorruptIndex(path, f"offset {offset}: {damage}") from damage
+        if (
+            place is None
+            or first is None
+            or not self.base_offset <= place.base_offset <= offset
+            # In the middle of a batch there is often what looks like a message of an old format.
+            or first.magic != place.magic
+            or (place.magic < 2 and place.last_offset != offset)
+        ):
+            raise CorruptIndex(path, f"offset {offset} is not in a batch at position {position}")
+        return place
+
+    def _last_batches(self, end: int) -> Iterator[Place]:
+        """The batches from the last indexed one on. Raises CorruptIndex before the first of them,
+        CorruptLog."""
+        offset, position = self.offset_index.last()
+        if position:
+            place = self._indexed(offset, position)
+            yield place
+            position = place.position + place.size
+        yield from walk(self.log, position, end)
+
+    def indexed_boundary(self, limit: int) -> int:
+        """The position of the last index entry at or below `limit` bytes, or 0. A batch begins
+        there."""
+        return self._with_sound_indexes(lambda: self._indexed_boundary(limit))
+
+    def _indexed_boundary(self, limit: int) -> int:
+        offset, position = self.offset_index.floor_by_position(limit)
+        if position:
+            self._indexed(offset, position)
+        return position
 
     def position_of(self, offset: int) -> int:
         """The position of the first batch that ends at or after `offset`, or the file size."""
@@ -331,22 +413,50 @@ class Segment:
         return self.log.size if place is None else place.position
 
     def next_offset(self) -> int:
-        """The offset after the last batch. Raises CorruptLog, CorruptIndex."""
-        _, position = self.offset_index.last()
-        if position and position >= self.log.size:
-            # Nothing could be read there, and the segment would pass for an empty one.
-            raise CorruptIndex(
-                self.offset_index.path, f"position {position} of {self.log.size} bytes"
-            )
+        """The offset after the last batch. Raises CorruptLog."""
+        return self._with_sound_indexes(self._next_offset)
+
+    def _next_offset(self) -> int:
         last = self.base_offset - 1
-        for place in walk(self.log, position, self.log.size):
+        for place in self._last_batches(self.log.size):
+            if place.base_offset <= last:
+                raise CorruptLog(
+                    self.log.path,
+                    place.position,
+                    f"offset {place.base_offset} is below the expected {last + 1}",
+                )
             last = place.last_offset
         return last + 1
 
+    def _check_time(self, timestamp: int, offset: int, place: Place | None) -> None:
+        """Raises CorruptIndex if an entry of the time index does not match its batch, `place`.
+
+        An entry that is too old lets retention delete the segment too early. The header of a batch
+        may have an older timestamp than its records, which the index has.
+        """
+        if place is not None and place.base_offset <= offset <= place.last_offset:
+            if place.max_timestamp == timestamp:
+                return
+            if place.max_timestamp < timestamp and place.magic < 2:
+                return  # several messages may have one entry
+            if place.max_timestamp < timestamp:
+                newest = newest_in_records(self.log.read(place.position, place.size))
+                if newest is None or newest == timestamp:
+                    return
+        raise CorruptIndex(
+            self.time_index.path,
+            f"timestamp {timestamp} is not that of the batch with offset {offset}",
+        )
+
     def find_timestamp(self, timestamp: int, from_offset: int) -> Place | None:
         """The first batch that ends at or after `from_offset` and has at least this timestamp."""
-        _, indexed = self.time_index.lookup(timestamp)
-        start = self.find_batch(max(indexed, from_offset))
+        return self._with_sound_indexes(lambda: self._find_timestamp(timestamp, from_offset))
+
+    def _find_timestamp(self, timestamp: int, from_offset: int) -> Place | None:
+        older, indexed = self.time_index.lookup(timestamp)
+        start = self.find_batch_by_index(max(indexed, from_offset))
+        if older >= 0 and indexed >= from_offset:
+            self._check_time(older, indexed, start)
         if start is None:
             return None
         for place in walk(self.log, start.position, self.log.size):
@@ -365,17 +475,23 @@ class Segment:
     def truncation(self, offset: int) -> Truncation:
         """What removes the batches that end at or after `offset`. Changes nothing yet.
 
-        Raises OSError, CorruptLog, CorruptIndex.
+        Raises OSError, CorruptLog.
         """
         place = self.find_batch(offset)
         if place is None:
             return Truncation(self.next_offset(), lambda: None)
-        steps = [index.truncation(offset) for index in self._indexes()]
         file = self.log.file()
         position = place.position
         last = self.base_offset - 1
-        for before in walk(self.log, self.offset_index.floor_position(position - 1), position):
-            last = before.last_offset
+        try:
+            for before in walk(self.log, self.indexed_boundary(position - 1), position):
+                last = before.last_offset
+        except CorruptLog as damage:
+            logger.warning("Truncating behind a damaged batch: %s", damage)
+            last = min(offset, place.base_offset) - 1
+        steps = self._with_sound_indexes(
+            lambda: [index.truncation(offset) for index in self._indexes()]
+        )
 
         def run() -> None:
             for step in steps:
@@ -404,17 +520,106 @@ class Segment:
         self._rolling_timestamp = _UNKNOWN
         self._update_entries_left()
 
+    def check_indexes(self) -> None:
+        """Checks all entries of the indexes, and rebuilds what is damaged: for a copy of the files.
+
+        Raises OSError, and CorruptIndex if one cannot be rebuilt.
+        """
+        self._with_sound_indexes(self._check_indexes)
+        self.txn_index.entries()
+
+    def _check_indexes(self) -> None:
+        self.offset_index.check_all()
+        self.time_index.check_all()
+        with suppress(CorruptLog):
+            self.read_newest(self.log.size)
+
+    def truncate_indexes(self, offset: int, position: int) -> None:
+        """Removes what the indexes have of batches from `position` on, where `offset` begins, and
+        what cannot be right. Those batches may be damaged: they are not read. Raises OSError."""
+        self.txn_index.truncate_to(offset)
+        self._keep_indexes_below(offset)
+        try:
+            self.read_newest(position)
+        except CorruptIndex as damage:
+            self.repair_indexes(damage)
+            self._keep_indexes_below(offset)
+            self.read_newest(position)
+
+    def _keep_indexes_below(self, offset: int) -> None:
+        self.offset_index.keep_valid(offset)
+        self.time_index.keep_valid(offset)
+        self.invalidate_cached()
+
     def rebuild_indexes(self) -> None:
         """Rebuilds offset and time index from the batch headers. Raises CorruptLog."""
         self.reset_indexes()
         try:
-            for place in walk(self.log, 0, self.log.size):
-                self.check_offset(place.last_offset)
-                self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
+            self._index_from(0)
         except CorruptLog:
             self.invalidate_cached()  # the newest timestamp so far is not that of the whole log
             raise
         self.finish()
+
+    def _index_from(self, position: int) -> None:
+        for place in self._ascending(position):
+            self.check_offset(place.last_offset)
+            self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
+
+    def _ascending(self, position: int) -> Iterator[Place]:
+        """The batches from `position` on. Raises CorruptLog at one whose offset, which no checksum
+        covers, is not above those before it, or leaves a gap and is above those behind it."""
+        before: Place | None = None
+        held: Place | None = None
+        for place in walk(self.log, position, self.log.size):
+            if held is not None:
+                if place.base_offset <= held.last_offset:
+                    expected = self.base_offset if before is None else before.last_offset + 1
+                    wrong = place if held.base_offset == expected else held
+                    if wrong is place:
+                        yield held
+                    raise CorruptLog(
+                        self.log.path, wrong.position, f"unexpected offset {wrong.base_offset}"
+                    )
+                yield held
+            before, held = held, place
+        if held is not None:
+            yield held
+
+    def repair_indexes(self, damage: CorruptIndex) -> None:
+        """Rebuilds both indexes as far as the batches can be read, because of `damage` in one.
+
+        Behind a damaged batch of the log it continues where the index says that a batch begins, if
+        that is true: what is there is found as before. Raises OSError.
+        """
+        logger.warning("Rebuilding the indexes of %s: %s", self.log.path, damage)
+        try:
+            behind = self.offset_index.unchecked_entries()
+        except CorruptIndex:  # the file is shorter than it was
+            behind = []
+        self.reset_indexes()
+        position = 0
+        while True:
+            try:
+                self._index_from(position)
+                break
+            except (CorruptLog, SegmentOffsetOverflow) as lost:
+                logger.error("A batch in %s is corrupt: %s", self.log.path, lost)
+            position, behind = self._next_sound(behind)
+            if not position:
+                break
+        self.finish()
+
+    def _next_sound(self, behind: list[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
+        """The first of these index entries that is true and behind all that is indexed, and those
+        after it. Its position is 0 if there is none."""
+        last_offset, last_position = self.offset_index.last()
+        for number, (offset, position) in enumerate(behind):
+            if position > last_position and offset > last_offset:
+                with suppress(CorruptIndex):
+                    if self._indexed(offset, position).base_offset > last_offset:
+                        return position, behind[number + 1 :]
+        return 0, []
 
     def check_offset(self, offset: int) -> None:
         """Raises SegmentOffsetOverflow when the indexes cannot represent the offset."""
@@ -425,10 +630,12 @@ class Segment:
         """Completes the files before the segment becomes inactive or is closed. Raises OSError.
 
         Appends the newest timestamp to the time index, writes pending index entries, removes
-        preallocated space.
+        preallocated space. That timestamp may be unknown because a batch is damaged: it is logged.
         """
         if self.log.size:
-            self.time_index.maybe_append(*self.newest())
+            self._read_newest_or_none()
+            if self._newest_timestamp != NO_TIMESTAMP:
+                self.time_index.maybe_append(self._newest_timestamp, self._newest_offset)
         self.offset_index.write()
         self.time_index.write()
         self.log.trim()
@@ -445,6 +652,9 @@ class Segment:
                     self._fs.replace(part.path, path)
                 except FileNotFoundError:
                     logger.warning("%s does not exist and cannot be renamed", part.path)
+                except (IsADirectoryError, NotADirectoryError):
+                    clear_path(self._fs, path)
+                    self._fs.replace(part.path, path)
             part.path = path
         self.suffix = suffix
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from ottla.storage.files.fs import CREATE_EMPTY, READ_WRITE, Buffer, FileSystem, write_fully
+import os
+
+from ottla.storage.files.fs import (
+    CREATE_EMPTY,
+    READ_WRITE,
+    UNUSABLE_FILE,
+    Buffer,
+    FileSystem,
+    rename_obstacle,
+    write_fully,
+)
 from ottla.storage.files.open_files import FileSlice, OpenFile, OpenFiles
 
 
@@ -50,7 +60,13 @@ class SegmentFile:
     def create(self) -> None:
         """Creates the file, or empties an existing one."""
         self.close()
-        self._open(CREATE_EMPTY)
+        try:
+            self._open(CREATE_EMPTY)
+        except OSError as error:
+            if error.errno not in UNUSABLE_FILE or not self._fs.exists(os.path.dirname(self.path)):
+                raise
+            rename_obstacle(self._fs, self.path)
+            self._open(CREATE_EMPTY)
         self.size = 0
 
     def _open(self, flags: int) -> OpenFile:
@@ -80,7 +96,8 @@ class SegmentFile:
 
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes at `position`, fewer at the end of the file."""
-        return self._fs.pread(self.file().descriptor, min(length, self.size - position), position)
+        length = max(0, min(length, self.size - position))
+        return self._fs.pread(self.file().descriptor, length, position)
 
     def pinned(self) -> PinnedFile:
         """The file as it is open now: readable when it is renamed, deleted or closed meanwhile."""

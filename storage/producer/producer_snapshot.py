@@ -19,6 +19,7 @@ from struct import Struct
 from ottla.protocol.records.batch import NO_SEQUENCE, decrement_sequence
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.errors import CorruptFile
+from ottla.storage.files.layout import offset_of_file
 from ottla.storage.producer.producer_entry import NO_OFFSET, AppendedBatch, ProducerEntry
 
 _HEAD = Struct(">hIi")
@@ -26,6 +27,8 @@ _ENTRY = Struct(">qhiqiqiq")
 _CRC = Struct(">I")
 _VERSION = 1
 _COVERED_FROM = 6
+# Fields of an entry.
+_LAST_OFFSET, _TRANSACTION = 3, 7
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
@@ -51,7 +54,11 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(path: str, content: bytes) -> Iterator[ProducerEntry]:
-    """The entries of a snapshot file, which is checked first as a whole. Raises CorruptFile."""
+    """The entries of a snapshot file, which is checked first as a whole.
+
+    Raises CorruptFile, also if an offset is not below that in the name of the file: the snapshot
+    is of another log.
+    """
     if len(content) < _HEAD.size:
         raise CorruptFile(path, f"{len(content)} bytes are too short for a producer snapshot")
     version, crc, count = _HEAD.unpack_from(content)
@@ -61,6 +68,11 @@ def decode_snapshot(path: str, content: bytes) -> Iterator[ProducerEntry]:
         raise CorruptFile(path, "the checksum of the producer snapshot does not match")
     if len(content) != _HEAD.size + count * _ENTRY.size:
         raise CorruptFile(path, f"{len(content)} bytes do not match the count of {count} producers")
+    end = offset_of_file(path.rpartition("/")[2])
+    if end is not None:
+        for at, fields in enumerate(_ENTRY.iter_unpack(content[_HEAD.size :])):
+            if max(fields[_LAST_OFFSET], fields[_TRANSACTION]) >= end or fields[0] < 0:
+                raise CorruptFile(path, f"entry {at}, {fields}, is not of a log before {end}")
     return starmap(_entry, _ENTRY.iter_unpack(content[_HEAD.size :]))
 
 

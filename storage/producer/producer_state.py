@@ -17,7 +17,7 @@ from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_batch
 from ottla.storage.errors import CorruptFile, InvalidTransactionState
-from ottla.storage.files.fs import FileSystem, read_file, replace_file
+from ottla.storage.files.fs import FileSystem, clear_path, read_file, replace_file
 from ottla.storage.files.layout import (
     DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -411,10 +411,7 @@ class ProducerState:
         """Deletes the snapshot as of `offset`, if there is one."""
         if offset in self._snapshots:
             self._snapshots.remove(offset)
-            try:
-                self._fs.remove(self.snapshot_path(offset))
-            except FileNotFoundError:
-                return
+            clear_path(self._fs, self.snapshot_path(offset))
 
     def retire_snapshot(self, offset: int) -> str | None:
         """Renames the snapshot as of `offset` to `.deleted`. Returns its new path, if any."""

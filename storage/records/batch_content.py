@@ -10,8 +10,10 @@ from ottla.protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     InvalidRecordError,
+    RecordsError,
     RecordTooLargeError,
 )
+from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.section import check_count
 from ottla.protocol.records.varint import wrap_int64
 from ottla.storage.records.plain_records import newest_of_plain_records
@@ -26,6 +28,8 @@ from ottla.storage.records.validation_budget import (
 
 # Limit of decompression: a hundred times the default of max.message.bytes.
 MAX_DECOMPRESSED_BYTES = 100 << 20
+# Of a batch that is decompressed on the event loop, to check one entry of a time index: 10 ms.
+_TIMES_BYTES_MAX = 4 << 20
 # The most records of a batch that are decoded individually: half a second of work. Usual batches
 # have thousands; a megabyte of compressed empty records could have a hundred million.
 MAX_RECORDS_DECODED = 500_000
@@ -106,3 +110,14 @@ def decompress_content(codec: int, content: memoryview, budget: ValidationBudget
     if budget is not None:
         budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
     return data
+
+
+def newest_in_records(content: bytes) -> int | None:
+    """The newest timestamp of the records of a batch; None if they are too many, or damaged."""
+    try:
+        records = read_records(
+            content, include_control=True, max_decompressed_bytes=_TIMES_BYTES_MAX
+        )
+        return max((record.timestamp for record in records), default=None)
+    except RecordsError:
+        return None

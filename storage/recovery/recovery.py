@@ -34,6 +34,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptFile, CorruptIndex, SegmentOffsetOverflow
 from ottla.storage.files.checkpoints import read_partition_metadata
 from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.fs import clear_path
 from ottla.storage.files.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -60,12 +61,12 @@ from ottla.storage.log.parts_aside import (
 from ottla.storage.log.producer_replay import rebuild_producers, replay
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
+from ottla.storage.log.transaction_indexes import check_marker, repair_transaction_indexes
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS, ProducerState
 from ottla.storage.producer.verification import Verifications
 from ottla.storage.recovery.directory_repair import clean_directory
 from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery_scan import SegmentScan
-from ottla.storage.recovery.transaction_indexes import repair_transaction_indexes
 
 logger = logging.getLogger("ottla.storage")
 
@@ -196,7 +197,7 @@ class _Loader:
             return read_partition_metadata(self.fs, path)
         except CorruptFile as damage:
             logger.warning("%s: Ignoring corrupt topic id: %s", self.name, damage)
-            self.fs.remove(path)
+            clear_path(self.fs, path)
             return None
 
     def _check_log_start(self) -> int:
@@ -264,7 +265,7 @@ class _Loader:
             self.epochs.load()
         except CorruptFile as damage:
             logger.warning("%s: Rebuilding leader epochs from all batches: %s", self.name, damage)
-            self.fs.remove(self.epochs.path)
+            clear_path(self.fs, self.epochs.path)
             self._read_epochs = True
 
     def _load_segments(self, names: dict[str, int]) -> None:
@@ -643,7 +644,10 @@ class _Loader:
         try:
             segment.offset_index.check()
             segment.time_index.check()
-            segment.txn_index.entries()
+            for entry in segment.txn_index.entries():
+                if entry.last_offset >= recovery_point:
+                    # It is removed, and comes back when its marker is read: if it has one there.
+                    check_marker(segment, entry)
             place = segment.find_batch(recovery_point)
             if place is not None and place.base_offset >= recovery_point:
                 return place.position, recovery_point
@@ -683,11 +687,7 @@ class _Loader:
             segment.reset_indexes()
             segment.txn_index.reset()
             return
-        segment.offset_index.keep_valid(offset)
-        segment.time_index.keep_valid(offset)
-        segment.txn_index.truncate_to(offset)
-        segment.invalidate_cached()
-        segment.read_newest(position)  # the batches after it may be corrupt
+        segment.truncate_indexes(offset, position)
 
     def _set_aside(self, segments: list[Segment], reason: Reason, detail: str) -> None:
         """Durable when this returns. Raises OSError."""

@@ -17,10 +17,8 @@ from ottla.protocol.records.batch import (
     MAGIC_POSITION,
     TRANSACTIONAL_MASK,
     increment_sequence,
-    read_header,
 )
 from ottla.protocol.records.crc32c import crc32c
-from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import (
     CHUNK_BYTES,
     CorruptLog,
@@ -29,6 +27,7 @@ from ottla.storage.log.batch_scan import (
     walk_batches,
 )
 from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.producer_replay import replay_batch
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.producer.producer_entry import AppendedBatch
 from ottla.storage.producer.producer_state import ProducerState
@@ -36,21 +35,6 @@ from ottla.storage.producer.producer_state import ProducerState
 _unpack = HEADER.unpack_from
 _LENGTH_MIN = BATCH_OVERHEAD - LOG_OVERHEAD
 _SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
-
-
-def replay_batch(producers: ProducerState, batch: memoryview) -> AbortedTransaction | None:
-    """Replays a batch of magic 2; the transaction that it aborts. Raises RecordsError."""
-    header = read_header(batch)
-    ended = producers.replay(header, batch) if header.has_producer_id else None
-    if ended is None or not ended.aborted:
-        return None
-    stable = producers.first_open_offset()
-    return AbortedTransaction(
-        ended.producer_id,
-        ended.first_offset,
-        ended.last_offset,
-        ended.last_offset + 1 if stable is None else stable,
-    )
 
 
 class SegmentScan:

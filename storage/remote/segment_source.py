@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.protocol.records.crc32c import crc32c
+from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import READ_ONLY, FileSystem, read_file
 from ottla.storage.remote.chunk_index import MAX_INT32, ChunkIndex
 from ottla.storage.remote.compression import compress
@@ -126,5 +127,5 @@ class IndexSource:
 def _read_index(fs: FileSystem, path: Path) -> bytes:
     try:
         return read_file(fs, str(path), MAX_INT32)
-    except OSError as error:
+    except (OSError, CorruptFile) as error:
         raise RemoteStorageError(f"Cannot read the index {path}: {error}") from error

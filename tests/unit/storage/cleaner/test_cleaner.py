@@ -160,7 +160,8 @@ def test_a_log_that_cannot_be_compacted_is_marked_and_others_go_on(
     assert cleaner.uncleanable == {}
 
 
-def test_a_damaged_transaction_index_does_not_stop_other_logs() -> None:
+@pytest.mark.parametrize("with_batches", [False, True])
+def test_a_damaged_transaction_index_does_not_stop_other_logs(with_batches: bool) -> None:
     fs = MemoryFileSystem()
     manager = manager_with(fs, 2)
     bad, good = manager.logs()
@@ -172,13 +173,16 @@ def test_a_damaged_transaction_index_does_not_stop_other_logs() -> None:
     fs = fs.after_kill()
     manager = manager_with(fs, 2)
     path = bad.segments.first.txn_index.path
-    fs.overwrite(path, b"\xff" + fs.content(path)[1:])  # after the start, which would repair it
+    fs.overwrite(path, b"\xff" + fs.content(path)[1:])
+    if with_batches:  # or it is rebuilt
+        path = bad.segments.first.log.path
+        fs.overwrite(path, bytes(100) + fs.content(path)[100:])
     for log in manager.logs():
         log.update_high_watermark(log.log_end_offset)
     cleaner = Cleaner(manager.logs)
     assert clean(cleaner)
-    assert not clean(cleaner)
-    assert list(cleaner.uncleanable) == [("t", 0)]
+    assert clean(cleaner) is not with_batches
+    assert list(cleaner.uncleanable) == ([("t", 0)] if with_batches else [])
 
 
 def test_the_files_of_a_new_log_are_no_reason_against_its_compaction() -> None:

@@ -39,9 +39,9 @@ def test_every_entry_is_found_in_any_order(fs: MemoryFileSystem) -> None:
         expected = (1000 + number * 10, number * 100)
         assert index.lookup(1000 + number * 10) == expected
         assert index.lookup(1000 + number * 10 + 9) == expected
-        assert index.floor_position(number * 100 + 99) == number * 100
+        assert index.floor_by_position(number * 100 + 99)[1] == number * 100
     assert index.lookup(1009) == (1000, 0)
-    assert index.floor_position(99) == 0
+    assert index.floor_by_position(99)[1] == 0
     assert index.lookup(1 << 30) == (1000 + COUNT * 10, COUNT * 100)
 
 
@@ -65,7 +65,7 @@ def test_a_block_that_was_read_grows_and_shrinks_with_its_file(fs: MemoryFileSys
     index.append(1055, 777)
     index.write()
     assert index.lookup(5000) == (1055, 777)
-    assert index.floor_position(5000) == 777
+    assert index.floor_by_position(5000)[1] == 777
 
 
 def test_the_memory_of_an_index_is_bounded(fs: MemoryFileSystem) -> None:

@@ -118,7 +118,7 @@ def test_truncation(fs: MemoryFileSystem) -> None:
     [
         (lambda content: content[:-1], "multiple"),
         (lambda content: b"\x00\x09" + content[2:], "version 9"),
-        (lambda content: content[:18] + b"\xff" * 8 + content[26:], "does not belong"),
+        (lambda content: content[:18] + b"\xff" * 8 + content[26:], "is not of this segment"),
         (lambda content: content[34:] + content[:34], "does not come after"),
     ],
 )

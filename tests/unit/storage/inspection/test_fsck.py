@@ -102,7 +102,7 @@ def put(name: str, content: bytes) -> Callable[[MemoryFileSystem], None]:
         (flip("00.index", 7), "no batch begins"),
         (flip("00.index", 2), "is not ascending"),
         (flip("00.timeindex", 14), "is not ascending"),
-        (flip("00.timeindex", 2), "is invalid"),
+        (flip("00.timeindex", 2), "is not ascending"),
         (flip("00.timeindex", 6), "is above that of the entry"),
         (flip(".txnindex", 0), "version"),
         (flip(".snapshot", 20), "checksum"),

@@ -1,0 +1,5 @@
+"""`python -m tests.damage`."""
+
+from tests.damage.run import main
+
+main()
