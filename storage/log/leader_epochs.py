@@ -30,6 +30,7 @@ class LeaderEpochs:
         "_starts",
         "changes",
         "is_enabled",
+        "is_written",
         "latest_epoch",
         "path",
         "synced_changes",
@@ -46,6 +47,8 @@ class LeaderEpochs:
         # The newest epoch, or -1. Kept as an attribute because every append reads it.
         self.latest_epoch = NO_EPOCH
         self.changes = 0
+        #: False while the file has epochs below the log start, which could not be written.
+        self.is_written = True
         # The next flush syncs what an earlier process wrote, but it requires none.
         self.synced_changes = -1
 
@@ -142,7 +145,13 @@ class LeaderEpochs:
         del self._epochs[:covering]
         del self._starts[:covering]
         self._starts[0] = start_offset
+        self.is_written = False
         self._write()
+
+    def write_again(self) -> None:
+        """Writes what `truncate_from_start` could not write. Raises OSError."""
+        if not self.is_written:
+            self._write()
 
     def clear(self) -> None:
         """Removes all epochs. Raises OSError."""
@@ -189,4 +198,5 @@ class LeaderEpochs:
 
     def _write(self) -> None:
         write_epoch_checkpoint(self._fs, self.path, self.entries, sync=False)
+        self.is_written = True
         self.changes += 1

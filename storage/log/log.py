@@ -515,6 +515,7 @@ class Log:
 
     def begin_close(self) -> Flush | None:
         """`close` up to the syncing: `run` the result, if any, and then call `finish_close`."""
+        self._truncator.write_epochs()
         return self.flusher.begin_close()
 
     def finish_close(self, flush: Flush | None) -> None:

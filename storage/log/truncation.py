@@ -427,14 +427,26 @@ class LogTruncator:
         if offset > high_watermark:
             raise OffsetOutOfRange(directory.name, offset, start, high_watermark)
         if offset <= start:
+            self.write_epochs()
             return False
         offsets.advance_log_start(offset)
         try:
             self._epochs.truncate_from_start(offset)
         except OSError as error:
-            failure = directory.log_directory.write_failed(error)
-            # Deleting must work on a full disk, and without descriptors. Too many epochs in the
-            # file do no harm.
-            if not isinstance(failure, DiskFull | ResourceExhausted):
-                raise failure from error
+            self._epochs_not_written(error)
         return True
+
+    def write_epochs(self) -> None:
+        """Writes the epochs that begin at the log start, where that failed. A start needs them to
+        believe the log start. Raises LogDirectoryOffline."""
+        try:
+            self._epochs.write_again()
+        except OSError as error:
+            self._epochs_not_written(error)
+
+    def _epochs_not_written(self, error: OSError) -> None:
+        """Deleting must work on a full disk, and without descriptors. Until the epochs are written
+        the records come back after a crash."""
+        failure = self._local.directory.log_directory.write_failed(error)
+        if not isinstance(failure, DiskFull | ResourceExhausted):
+            raise failure from error

@@ -330,7 +330,6 @@ def test_refusals_name_the_reason_and_change_nothing() -> None:
     # What recovery would read, and does not because of another gap behind it.
     write_offset_checkpoint(fs, f"{ROOT}/recovery-point-offset-checkpoint", {("t", 0): 0})
     set_aside(fs, 60)
-    fs.overwrite(f"{DIRECTORY}/{20:020d}.index", b"garbage!")
     damage(fs, names_of(DIRECTORY, 20))
     refuses(item.path, "start the broker once")
 
