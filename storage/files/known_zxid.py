@@ -15,6 +15,7 @@ import json
 import logging
 from collections.abc import Iterable
 
+from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 
 logger = logging.getLogger("ottla.storage")
@@ -40,7 +41,7 @@ def _read(fs: FileSystem, directory: str, tree: str) -> int:
         return int(fields["zxid"]) if fields["tree"] == tree else -1
     except FileNotFoundError:
         return -1
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, CorruptFile, ValueError, KeyError, TypeError) as error:
         logger.warning("Ignoring %s, which the next registration replaces: %s", path, error)
         return -1
 

@@ -55,27 +55,26 @@ REMOVALS = (
         ),
     ),
     Removal(
-        "storage/directories/log_manager.py:LogManager._take",
+        "storage/directories/log_manager.py:LogManager._retire",
         "retire",
-        "deletes or sets aside the second log of a partition that is in two log directories",
-        "leader epochs and log end offset of both",
-        "the topic ids of both",
-        "set aside as second-copy; deleted only if both end alike",
-        "tests/unit/storage/directories/test_replaced_logs.py::test_the_longer_log_is_kept",
-        "ends that are equal do not prove equal records",
+        ("deletes or sets aside the second log of a partition, and what is left of a move"),
+        ("topic ids, leader epochs and end offsets of both logs"),
+        ("equal bytes of the end of both, and a common history"),
+        ("set aside as second-copy, topic-recreated or incomplete-move"),
+        (
+            "tests/unit/storage/directories/test_replaced_logs.py::test_a_future_log_beside_its_current_log_is_deleted_if_its_records_are_there"
+        ),
     ),
     Removal(
-        "storage/directories/log_manager.py:LogManager._take_future",
-        "retire",
-        "deletes a future log beside another one, or in the directory of the current log",
-        "the current log of the partition was loaded",
-        "none",
-        "it is deleted",
+        "storage/directories/log_manager.py:LogManager.take_back",
+        "delete_async",
+        ("deletes a current log when a log that was set aside takes its place"),
+        ("the current log has no records"),
+        ("the topic id of the log that comes back"),
+        ("the current log stays, and the other one stays set aside"),
         (
-            "tests/unit/storage/directories/test_log_manager.py"
-            "::test_copies_of_interrupted_moves_are_deleted"
+            "tests/unit/broker/replication/test_stray_logs.py::test_the_best_log_with_the_topic_id_is_taken_back"
         ),
-        "that the records of the future log are in the current one is not compared",
     ),
     Removal(
         "storage/directories/log_manager.py:LogManager.replace_current_with_future",
@@ -132,70 +131,80 @@ REMOVALS = (
         "a .swap file whose segments are gone would be the only copy",
     ),
     Removal(
-        "storage/recovery/directory_repair.py:_finish_swap",
-        "fs.remove fs.replace",
-        "deletes the segments that a complete compaction replaces",
-        "the .swap file and the offsets of its batches",
-        "none",
-        "segments in these offsets are deleted",
-        "tests/unit/storage/recovery/test_directory_repair.py::test_a_complete_swap_is_finished",
-        "the .swap file is not verified, nor whether the log is compacted",
+        "storage/recovery/directory_repair.py:_finish_swaps",
+        "fs.remove fs.remove fs.replace",
+        ("deletes the segments that a complete compaction replaces"),
+        ("checksums and offsets of the .swap file"),
+        ("the log is compacted"),
+        ("the segments are set aside as overlap, or the .swap file as damaged"),
+        (
+            "tests/unit/storage/recovery/test_directory_repair.py::test_what_a_swap_replaces_without_proof_is_set_aside"
+        ),
     ),
     Removal(
         "storage/recovery/recovery.py:_Loader.load",
-        "delete_snapshots self._delete truncate_from_end truncate_from_start",
+        "self._delete self._set_aside truncate_from_end truncate_from_start",
+        ("empties a log that ends below its log start"),
+        ("the log start of log-start-offset-checkpoint"),
+        ("the leader epochs begin there"),
+        ("the log starts at its first segment; what is below is set aside as below-log-start"),
         (
-            "deletes all segments of a log that ends below its log start; begins the log at the log"
-            " start of the checkpoint"
+            "tests/unit/storage/recovery/test_open_log.py::test_a_log_start_that_the_epochs_do_not_confirm_hides_nothing"
         ),
-        "the log start of log-start-offset-checkpoint",
-        "the log end that recovery found",
-        "all segments are deleted",
-        (
-            "tests/unit/storage/recovery/test_recovery.py"
-            "::test_a_log_that_ends_below_its_start_restarts"
-        ),
-        "the checkpoint alone decides",
     ),
     Removal(
         "storage/recovery/recovery.py:_Loader._repair_overlaps",
-        "self._delete truncate_to",
-        "deletes empty segments inside others, and the end of a segment that the last one overlaps",
-        "the base offset of the later segment",
-        "the batches of the earlier segment",
-        "the end of the earlier segment is truncated",
-        (
-            "tests/unit/storage/recovery/test_open_log.py"
-            "::test_after_a_clean_stop_the_last_segment_hides_what_it_overlaps"
-        ),
-        "which of the two is right is not known",
-    ),
-    Removal(
-        "storage/recovery/recovery.py:_Loader._recover",
-        "self._delete self._delete truncate",
-        (
-            "deletes segments behind a gap or a damaged batch, and truncates the damaged one, above"
-            " the recovery point"
-        ),
-        "the recovery point of the checkpoint: it was not flushed",
-        "checksums and offsets of the batches",
-        "segments behind it are deleted",
-        (
-            "tests/unit/storage/recovery/test_open_log.py"
-            "::test_a_gap_is_a_loss_unless_the_log_was_compacted"
-        ),
-        "a checkpoint that is lost or old makes all of a log look like not flushed",
-    ),
-    Removal(
-        "storage/recovery/recovery.py:_Loader._delete_replaced",
         "self._delete",
-        "deletes segments that compaction merged into the one before",
-        "the offsets of the segment before",
-        "the log is compacted, by its settings or the checkpoint of the cleaner",
-        "the segments stay",
+        ("deletes empty segments inside others"),
+        ("the segment has no bytes"),
+        ("the offsets of the segment before"),
+        ("it stays"),
         (
-            "tests/unit/storage/recovery/test_open_log.py"
-            "::test_segments_that_were_merged_into_another_are_deleted"
+            "tests/unit/storage/recovery/test_open_log.py::test_empty_segments_below_the_end_of_the_records_are_deleted"
+        ),
+    ),
+    Removal(
+        "storage/recovery/recovery.py:_Loader._set_hidden_aside",
+        "truncate_to",
+        ("truncates records that a later segment has, too"),
+        ("the base offset of the later segment"),
+        ("the batches of both"),
+        ("they are copied aside first, as overlap"),
+        (
+            "tests/unit/storage/recovery/test_open_log.py::test_of_segments_that_overlap_no_record_is_lost"
+        ),
+    ),
+    Removal(
+        "storage/recovery/recovery.py:_Loader._recover_from",
+        "self._set_aside self._set_aside truncate_from_end",
+        ("takes segments behind damage, or of another history, out of service"),
+        ("checksums and offsets of the batches"),
+        ("leader epochs that fall"),
+        ("set aside as after-gap; a gap alone stays"),
+        (
+            "tests/unit/storage/recovery/test_open_log.py::test_what_was_truncated_does_not_come_back_behind_a_gap"
+        ),
+    ),
+    Removal(
+        "storage/recovery/recovery.py:_Loader._truncate",
+        "self._delete self._set_aside self._set_aside truncate truncate_from_end",
+        ("truncates a segment at the first batch that is not valid"),
+        ("its checksum or offset"),
+        ("no valid batch behind it, above the recovery point: a write that a crash interrupted"),
+        ("the end is copied aside as damaged, later segments are set aside as after-gap"),
+        (
+            "tests/unit/storage/recovery/test_open_log.py::test_what_is_behind_a_damaged_batch_is_set_aside"
+        ),
+    ),
+    Removal(
+        "storage/recovery/recovery.py:_Loader._remove_replaced",
+        "self._delete self._set_aside",
+        ("deletes segments that compaction merged into the one before"),
+        ("the offsets of the segment before"),
+        ("the checkpoint of the cleaner covers them"),
+        ("set aside as overlap"),
+        (
+            "tests/unit/storage/recovery/test_open_log.py::test_segments_that_were_merged_into_another_are_removed"
         ),
     ),
     Removal(
@@ -246,17 +255,26 @@ REMOVALS = (
         "objects that are not found count as deleted",
     ),
     Removal(
-        "broker/replication/fetcher.py:Fetcher._truncate_to_high_watermark",
+        "broker/replication/fetcher.py:Fetcher._truncate_before_fetching",
         "truncate_to",
-        "truncates a follower with records from before leader epochs to its high watermark",
-        "the high watermark of this replica",
-        "the leader has the records below it",
-        "what is above was not committed",
+        ("truncates a follower with records from before leader epochs to its high watermark"),
+        ("the high watermark of this replica"),
+        ("it was in its checkpoint"),
+        ("without a checkpoint all records count as committed, and are set aside"),
         (
-            "tests/unit/broker/replication/test_fetcher.py"
-            "::test_a_log_from_before_epochs_is_cut_to_its_high_watermark"
+            "tests/unit/broker/replication/test_fetcher.py::test_a_log_from_before_epochs_is_cut_to_its_high_watermark"
         ),
-        "a lost checkpoint makes the high watermark 0",
+    ),
+    Removal(
+        "broker/replication/fetcher.py:Fetcher._truncate_to_missing",
+        "truncate_to",
+        ("truncates a follower to the first record that a power failure has lost"),
+        ("the gap that recovery found, above a recovery point that is known"),
+        ("the leader has an offset for each record, in the same leader epoch"),
+        ("the log stays as it is; what is truncated is set aside"),
+        (
+            "tests/unit/broker/replication/test_fetcher_lost_records.py::test_they_stay_missing_if_the_leader_has_not_all"
+        ),
     ),
     Removal(
         "broker/replication/fetcher.py:Fetcher._append",
@@ -347,6 +365,38 @@ REMOVALS = (
 
 # site: (calls, why)
 OTHERS = {
+    "controller/tree/tree_file.py:_system_error": ("unlink", UNUSED),
+    "controller/tree/tree_file.py:TreeFile._keep_others": ("unlink", NOT_ON_DISK),
+    "controller/tree/tree_file.py:TreeFile._replace": ("os.replace unlink unlink", NOT_ON_DISK),
+    "storage/recovery/recovery.py:_Loader._set_aside": ("fs.remove", PRIMITIVE),
+    "storage/recovery/recovery.py:_Loader._load_epochs": ("fs.remove", DERIVED),
+    "storage/recovery/recovery.py:_Loader._delete_old_snapshots": ("delete_snapshots", DERIVED),
+    "storage/recovery/directory_repair.py:_set_aside": ("set_file_aside", PRIMITIVE),
+    "storage/log/truncation.py:LogTruncator.truncate_fully_and_start_at": ("restart_at", PRIMITIVE),
+    "storage/log/truncation.py:LogTruncator._truncate_to": (
+        "truncate_from_end truncate_to",
+        PRIMITIVE,
+    ),
+    "storage/log/truncation.py:LogTruncator._remove_segments": ("retire_segments", PRIMITIVE),
+    "storage/log/truncation.py:_EndCopy.discard": ("fs.remove", UNUSED),
+    "storage/log/segment.py:Segment.change_suffix": ("fs.replace fs.replace", PRIMITIVE),
+    "storage/log/segment.py:Segment.truncate_indexes": ("truncate_to", DERIVED),
+    "storage/log/parts_aside.py:copy_end_aside": ("fs.remove fs.replace", UNUSED),
+    "storage/log/parts_aside.py:set_segment_aside": ("fs.replace", PRIMITIVE),
+    "storage/log/local_log.py:LocalLog._remove_later": (
+        "deletions.add fs.remove fs.replace",
+        PRIMITIVE,
+    ),
+    "storage/log/local_log.py:LocalLog._retire_snapshot": (
+        "deletions.add fs.remove retire_snapshot",
+        DERIVED,
+    ),
+    "storage/index/index_file.py:IndexFile._empty": ("truncate", DERIVED),
+    "storage/files/log_directory.py:LogDirectory._takes_writes": ("fs.remove", UNUSED),
+    "storage/files/fs.py:replace_file": ("fs.replace fs.replace", PRIMITIVE),
+    "storage/files/fs.py:rename_obstacle": ("fs.replace", UNUSED),
+    "storage/files/fs.py:clear_path": ("fs.remove", DERIVED),
+    "storage/directories/set_aside_logs.py:forget_note": ("fs.remove", DERIVED),
     "storage/cleaner/compaction.py:Compaction.commit": ("_remove_files", UNUSED),
     "storage/cleaner/compaction.py:Compaction._rename": ("_remove_files change_suffix", UNUSED),
     "storage/cleaner/compaction.py:Compaction._swap": ("retire_segments", SETTINGS),
@@ -373,10 +423,8 @@ OTHERS = {
     "storage/files/deletions.py:Deletions.purge": ("fs.remove remove_tree", PRIMITIVE),
     "storage/files/fs.py:RealFileSystem": ("os.replace unlink", PRIMITIVE),
     "storage/files/fs.py:RealFileSystem.remove_tree": ("rmtree", PRIMITIVE),
-    "storage/files/fs.py:replace_file": ("fs.replace", PRIMITIVE),
     "storage/files/set_aside.py:set_file_aside": ("fs.replace", PRIMITIVE),
     "storage/index/index_file.py:IndexFile._truncate": ("truncate", DERIVED),
-    "storage/index/index_file.py:IndexFile.reset": ("truncate", DERIVED),
     "storage/index/txn_index.py:TransactionIndex._keep": ("truncate", DERIVED),
     "storage/index/txn_index.py:TransactionIndex._remove": ("fs.remove truncate", DERIVED),
     "storage/inspection/set_aside_restore.py:Restorer.finish": ("remove_tree", REQUESTED),
@@ -397,10 +445,6 @@ OTHERS = {
     "storage/log/leader_epochs.py:LeaderEpochs.enable": ("fs.remove", DERIVED),
     "storage/log/local_log.py:LocalLog.create_segment": ("remove_files", UNUSED),
     "storage/log/local_log.py:LocalLog.remove_files": ("fs.remove", PRIMITIVE),
-    "storage/log/local_log.py:LocalLog.retire_segments": (
-        "deletions.add fs.remove retire_snapshot",
-        PRIMITIVE,
-    ),
     "storage/log/local_log.py:LocalLog._retire_files": (
         "change_suffix deletions.add fs.remove",
         PRIMITIVE,
@@ -419,22 +463,13 @@ OTHERS = {
     ),
     "storage/log/segment.py:Segment.undo_append": ("truncate_to truncate_to", DERIVED),
     "storage/log/segment.py:Segment.truncation.run": ("truncate", PRIMITIVE),
-    "storage/log/segment.py:Segment.change_suffix": ("fs.replace", PRIMITIVE),
     "storage/log/segment_file.py:SegmentFile.remove_partial_write": ("truncate", UNUSED),
     "storage/log/segment_file.py:SegmentFile.truncate": ("truncate", PRIMITIVE),
     "storage/log/segment_file.py:SegmentFile.preallocate": ("truncate", UNUSED),
     "storage/log/segment_file.py:SegmentFile.trim": ("truncate", UNUSED),
-    "storage/log/truncation.py:LogTruncator._truncate_to": (
-        "retire_segments truncate_from_end truncate_to",
-        PRIMITIVE,
-    ),
     "storage/log/truncation.py:LogTruncator._ready": ("truncate_from_end", PRIMITIVE),
     "storage/log/truncation.py:LogTruncator._truncate_below_local": (
         "truncate_fully_and_start_at",
-        PRIMITIVE,
-    ),
-    "storage/log/truncation.py:LogTruncator.truncate_fully_and_start_at": (
-        "restart_at retire_segments",
         PRIMITIVE,
     ),
     "storage/log/truncation.py:LogTruncator._first_segment": (
@@ -459,11 +494,7 @@ OTHERS = {
         "delete_snapshot",
         DERIVED,
     ),
-    "storage/producer/producer_state.py:ProducerState.delete_snapshot": ("fs.remove", DERIVED),
     "storage/producer/producer_state.py:ProducerState.retire_snapshot": ("fs.replace", DERIVED),
-    "storage/recovery/recovery.py:_Loader._topic_id": ("fs.remove", DERIVED),
-    "storage/recovery/recovery.py:_Loader._load_epochs": ("fs.remove fs.remove", DERIVED),
-    "storage/recovery/recovery.py:_Loader._prepare": ("truncate_to", DERIVED),
     "storage/recovery/recovery.py:_Loader._delete": ("fs.remove", PRIMITIVE),
     "storage/remote/cloud_object_store.py:CloudObjectStore.delete": ("obstore.delete", PRIMITIVE),
     "storage/remote/inventory.py:delete_orphans": ("store.delete", REQUESTED),
