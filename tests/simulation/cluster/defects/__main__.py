@@ -2,7 +2,7 @@
 
 Puts each defect back into a copy of the tree, plays seeds until one complains, and prints a row of
 a table; several at a time (`--jobs N`, all processors without it).
-Exits with 1 when a patch does not apply or its defect is not found within N seeds.
+Exits with 1 when a defect does not apply or is not found within N seeds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.simulation.cluster.defects.defect import Defect, apply, check, read
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 NOT_COPIED = (
@@ -30,7 +32,6 @@ NOT_COPIED = (
     "__pycache__",
 )
 SEEDS = 30
-APPLY = ("git", "apply", "--recount", "-C1")
 
 
 class Found(NamedTuple):
@@ -39,14 +40,6 @@ class Found(NamedTuple):
     defect: str
     seeds: int  # needed; 0: not found
     complaint: str
-
-
-def header(patch: Path, name: str) -> str:
-    """The rest of the line of a patch's head that starts with `name`."""
-    for line in patch.read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return line.split(":", 1)[1].strip()
-    return ""
 
 
 def play(tree: Path, seed: int, arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,31 +57,22 @@ def play(tree: Path, seed: int, arguments: str) -> subprocess.CompletedProcess[s
 
 @lru_cache(maxsize=1024)
 def fails_anyway(seed: int, arguments: str) -> bool:
-    """Whether a seed fails without a defect, and so proves nothing. Patches share arguments."""
+    """Whether a seed fails without a defect, and so proves nothing. Defects share arguments."""
     return play(ROOT, seed, arguments).returncode != 0
 
 
-def look_for(patch: Path, seeds: int) -> Found:
+def look_for(defect: Defect, seeds: int) -> Found:
     """Plays seeds with the defect until one complains."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
-        applied = subprocess.run(
-            [*APPLY, str(patch)],
-            cwd=tree,
-            env={**os.environ, "GIT_CEILING_DIRECTORIES": folder},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if applied.returncode:
-            return Found(patch.stem, 0, f"the patch does not apply: {applied.stderr.strip()}")
+        apply(defect, tree)
         for seed in range(1, seeds + 1):
-            played = play(tree, seed, header(patch, "Arguments"))
-            if played.returncode and not fails_anyway(seed, header(patch, "Arguments")):
+            played = play(tree, seed, defect.arguments)
+            if played.returncode and not fails_anyway(seed, defect.arguments):
                 lines = (played.stdout + played.stderr).splitlines()
-                return Found(patch.stem, seed, lines[1] if len(lines) > 1 else "".join(lines))
-    return Found(patch.stem, 0, "not found")
+                return Found(defect.name, seed, lines[1] if len(lines) > 1 else "".join(lines))
+    return Found(defect.name, 0, "not found")
 
 
 def main() -> None:
@@ -98,17 +82,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
-    patches = sorted(HERE.glob("*.patch"))
+    defects = [read(path) for path in sorted(HERE.glob("*.txt"))]
     if arguments.names:
-        patches = [each for each in patches if each.stem in arguments.names]
+        defects = [each for each in defects if each.name in arguments.names]
+    for each in defects:  # all of them first: a run takes half an hour
+        check(each, ROOT)
     missed = 0
     print("| Defect | Seeds | What complains |\n|---|---|---|", flush=True)
     with ThreadPoolExecutor(arguments.jobs) as jobs:
-        searches = {jobs.submit(look_for, each, arguments.seeds): each for each in patches}
+        searches = {jobs.submit(look_for, each, arguments.seeds): each for each in defects}
         for search in as_completed(searches):
-            found = search.result()
+            found, what = search.result(), searches[search].what
             missed += found.seeds == 0
-            what = header(searches[search], "Defect")
             print(f"| {what} | {found.seeds or '-'} | {found.complaint[:160]} |", flush=True)
     raise SystemExit(1 if missed else 0)
 
