@@ -24,8 +24,12 @@ _SHAPES = (
     ["--tiered"],
     ["--tiered", "--power-loss", "--internal-partitions", "5"],
 )
-# Half of the seeds have the troubles that older seeds do not have, too.
-SHAPES = (*_SHAPES, *([*each, "--later-kinds"] for each in _SHAPES))
+# A third of the seeds each has the troubles that older seeds do not have, and those of operators.
+SHAPES = (
+    *_SHAPES,
+    *([*each, "--later-kinds"] for each in _SHAPES),
+    *([*each, "--operator"] for each in _SHAPES),
+)
 # So many seeds of one shape are played by one process, which forks for each of them: the start of
 # a process and its imports take half a second.
 SEEDS_A_PROCESS = 6

@@ -75,7 +75,8 @@ def _is_whole(content: bytes) -> bool:
     """Whether the next start reads a checkpoint, and does not ignore it as damaged."""
     version, _, rest = content.partition(b"\n")
     count, _, rows = rest.partition(b"\n")
-    return version == b"0" and count == str(len(rows.splitlines())).encode()
+    is_complete = content.endswith(b"\n") and count == str(len(rows.splitlines())).encode()
+    return version == b"0" and is_complete
 
 
 def _file(disk: Disk, path: str) -> File | None:

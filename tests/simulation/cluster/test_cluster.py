@@ -42,6 +42,8 @@ FIXED = [
     Case(7, "--internal-partitions 3 --producers 8"),
     Case(8, f"{TIERED} --troubles 8"),
     Case(9, f"{TIERED} --troubles 8 --power-loss"),
+    Case(10, "--operator"),
+    Case(11, "--operator --power-loss --troubles 8"),
     # Failed once.
     Case(701, "--power-loss --troubles 7"),
     Case(1015, "--brokers 1 --power-loss"),
