@@ -27,6 +27,7 @@ from ottla.storage.directories.replaced_logs import (
     choose_current,
     is_of_other_topic,
     note_of_other_topic,
+    note_of_parts,
     note_without_current,
     rename_to_current,
 )
@@ -537,7 +538,7 @@ class LogManager:
             future.delete_records_before(min(current.log_start_offset, future.high_watermark))
             self._checkpoints.write_log_starts(future.log_directory)
         with suppress(LogDirectoryOffline):
-            self._retirements.retire(current, now_ms)
+            self._retirements.retire(current, now_ms, note_of_parts(current, future.path))
         return future
 
     def _is_same(self, path: str, other: str) -> bool:

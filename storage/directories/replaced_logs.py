@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import zip_longest
 
 from ottla.protocol.records.errors import RecordsError
-from ottla.storage.errors import LogDirectoryOffline, StorageError
+from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
 from ottla.storage.files.layout import partition_directory_name
 from ottla.storage.files.set_aside import Note, Reason
 from ottla.storage.log.batch_scan import CorruptLog
@@ -30,7 +30,7 @@ def rename_to_current(future: Log) -> None:
     """Gives the future log the directory name of a current log. Durable when it returns.
 
     Raises LogDirectoryOffline, DiskFull, ResourceExhausted. After the latter two it may be
-    called again.
+    called again. Raises InconsistentMetadata if somebody has moved or deleted the directory.
     """
     directory = future.log_directory
     path = f"{directory.path}/{partition_directory_name(future.topic, future.partition)}"
@@ -41,8 +41,18 @@ def rename_to_current(future: Log) -> None:
         # Before the current log is renamed, maybe on another disk: after a power failure neither
         # of the two might have the name of a current log.
         directory.fs.sync_directory(directory.path)
+    except FileNotFoundError as error:
+        raise InconsistentMetadata(f"{future.path} is gone; it was moved or deleted") from error
     except OSError as error:
         raise directory.write_failed(error) from error
+
+
+def note_of_parts(log: Log, moved_to: str) -> Note | None:
+    """Why a log that was moved to another directory stays: parts of it are set aside beside it."""
+    prefix = f"{log.path}/"
+    if not any(item.path.startswith(prefix) for item in log.log_directory.set_aside):
+        return None
+    return Note(Reason.REPLACED, f"moved to {moved_to}; it has parts that were set aside before")
 
 
 def is_of_other_topic(one: Log, other: Log) -> bool:

@@ -35,7 +35,7 @@ def paths_set_aside(
         (directory, item.path)
         for directory in directories
         for item in tuple(directory.set_aside)
-        if item.base_offset is None
+        if item.is_log
         and (item.topic, item.partition) == (topic, partition)
         and item.reason in _OF_THE_TREE
     ]

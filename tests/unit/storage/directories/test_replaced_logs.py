@@ -7,9 +7,10 @@ import pytest
 
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.directories.log_manager import LogManager
-from ottla.storage.errors import OverlappingDirectories, StorageError
+from ottla.storage.directories.replaced_logs import rename_to_current
+from ottla.storage.errors import InconsistentMetadata, OverlappingDirectories, StorageError
 from ottla.storage.files.fs import CREATE, FileSystem
-from ottla.storage.files.set_aside import Reason, SetAside
+from ottla.storage.files.set_aside import Reason, SetAside, of_files
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import Fault, MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on
@@ -605,3 +606,30 @@ def _copy(source: MemoryFileSystem, target: MemoryFileSystem) -> None:
         descriptor = target.open(path, CREATE)
         target.pwrite(descriptor, source.content(path), 0)
         target.close(descriptor)
+
+
+def test_a_log_that_is_moved_stays_if_parts_of_it_are_set_aside() -> None:
+    fs = MemoryFileSystem()
+    manager = copied(fs)
+    log = the_log(manager)
+    part = f"{log.path}/{9:020d}.log.after-gap.set-aside"
+    fs.close(fs.open(part, CREATE))
+    log.log_directory.note_set_aside(of_files([part.rpartition("/")[2]], log.path, "t", 0))
+    manager.replace_current_with_future("t", 0, NOW_MS)
+    manager.purge(NOW_MS * 2)
+    manager.forget_restored(manager.find_restored())
+    (item,) = set_aside(manager)
+    assert item.is_log
+    assert item.needs_attention
+    assert fs.exists(f"{item.path}/{part.rpartition('/')[2]}")
+
+
+def test_a_copy_that_somebody_has_deleted_takes_no_disk_offline() -> None:
+    fs = MemoryFileSystem()
+    manager = copied(fs)
+    future = manager.get_future("t", 0)
+    assert future is not None
+    fs.remove_tree(future.path)
+    with pytest.raises(InconsistentMetadata, match="moved or deleted"):
+        rename_to_current(future)
+    assert manager.offline_directories == []
