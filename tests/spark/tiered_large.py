@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ottla.protocol.topics import TopicPartition
+from ottla.storage.remote.store_identity import NAME as STORE_MARK
 from pyspark_ottla.cluster.connections import cluster_of
 from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.remote.planning import EARLIEST_LOCAL, LATEST_TIERED, special_offset
@@ -298,7 +299,12 @@ def run(
             assert found == expected, f"{name} found {found}, expected {expected}"
         delete_topic(broker.bootstrap, TOPIC)
         eventually(
-            lambda: not any(path.is_file() for path in store.rglob("*")),
+            lambda: (
+                not any(
+                    path.is_file() and not path.name.startswith(STORE_MARK)
+                    for path in store.rglob("*")
+                )
+            ),
             "objects of the deleted topic are in the store",
             seconds=300,
         )
