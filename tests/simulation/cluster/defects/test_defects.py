@@ -13,7 +13,7 @@ TEXT = """\
 Defect: A test of the defects (a).
 Arguments: --kinds kill
 
-in broker/old.py Log.end
+in broker/OLD.py Log.end
      if self.closed:
 -        return 1
 +        return 2
@@ -49,7 +49,7 @@ def tree(root: Path, name: str, module: str) -> Path:
     return root / "broker" / name
 
 
-@pytest.mark.parametrize("name", ["old.py", "new.py"])
+@pytest.mark.parametrize("name", ["OLD.py", "NEW.py"])
 def test_the_function_is_found_in_any_file_at_any_indentation(tmp_path: Path, name: str) -> None:
     module = tree(tmp_path, name, MODULE)
     apply(read(tmp_path / "text.txt"), tmp_path)
@@ -67,6 +67,6 @@ def test_the_function_is_found_in_any_file_at_any_indentation(tmp_path: Path, na
     ],
 )
 def test_a_function_that_has_changed_is_named(tmp_path: Path, module: str) -> None:
-    tree(tmp_path, "new.py", module)
+    tree(tmp_path, "NEW.py", module)
     with pytest.raises(DoesNotApply, match=r"Log\.end"):
         check(read(tmp_path / "text.txt"), tmp_path)
