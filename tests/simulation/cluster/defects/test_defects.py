@@ -13,7 +13,7 @@ TEXT = """\
 Defect: A test of the defects (a).
 Arguments: --kinds kill
 
-in broker/OLD.py Log.end
+in FOLDER/old.py Log.end
      if self.closed:
 -        return 1
 +        return 2
@@ -45,11 +45,11 @@ def test_a_defect_applies(path: Path) -> None:
 def tree(root: Path, name: str, module: str) -> Path:
     (root / "broker").mkdir()
     (root / "broker" / name).write_text(module)
-    (root / "text.txt").write_text(TEXT)
+    (root / "text.txt").write_text(TEXT.replace("FOLDER", "broker"))
     return root / "broker" / name
 
 
-@pytest.mark.parametrize("name", ["OLD.py", "NEW.py"])
+@pytest.mark.parametrize("name", ["old.py", "new.py"])
 def test_the_function_is_found_in_any_file_at_any_indentation(tmp_path: Path, name: str) -> None:
     module = tree(tmp_path, name, MODULE)
     apply(read(tmp_path / "text.txt"), tmp_path)
@@ -67,6 +67,6 @@ def test_the_function_is_found_in_any_file_at_any_indentation(tmp_path: Path, na
     ],
 )
 def test_a_function_that_has_changed_is_named(tmp_path: Path, module: str) -> None:
-    tree(tmp_path, "NEW.py", module)
+    tree(tmp_path, "new.py", module)
     with pytest.raises(DoesNotApply, match=r"Log\.end"):
         check(read(tmp_path / "text.txt"), tmp_path)
