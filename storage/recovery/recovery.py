@@ -204,14 +204,17 @@ class _Loader:
         """The log start offset. What it hides is deleted by retention, so it needs two witnesses.
 
         The epochs of a log begin with its log start: DeleteRecords and retention remove the others.
-        If there are none in the file, all records that had one are deleted.
+        If there are none in the file, all records that had one are deleted. If the file is damaged,
+        the other witness are the segments: retention has deleted those below a log start.
         """
         start, epochs = self.opening.log_start_offset, self.epochs.entries
         first = self.segments.first.base_offset if len(self.segments) else start
         if start <= first:
             return start
         if self._read_epochs:
-            begin = first  # of the batches that are there
+            end = self._end_of(self.segments.first)
+            is_last = len(self.segments) == 1
+            begin = start if start < end or (is_last and start == end) else first
         elif self.epochs.is_enabled:
             begin = epochs[0][1] if epochs else start
         else:
