@@ -21,6 +21,7 @@ TIERED = (
     "storage/errors.py",
     "storage/files/__init__.py",
     "storage/files/fs.py",
+    "storage/files/layout.py",
     "storage/files/open_files.py",
     "storage/files/page_cache.py",
     "storage/producer/__init__.py",
