@@ -451,8 +451,9 @@ class LogManager:
             self.delete_async(*key, now_ms)
         self._retirements.finish_all_of(*key)
         self._checkpoints.forget(log.log_directory, key)
+        set_aside_path = log.path
         rename_to_current(log)
-        forget_note(log)
+        forget_note(log, set_aside_path)
         self._placement.changed()
         self._logs[key] = log
 

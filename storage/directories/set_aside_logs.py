@@ -82,9 +82,8 @@ def _end(log: Log) -> tuple[int, int]:
     return log.leader_epochs.latest_epoch, log.log_end_offset
 
 
-def forget_note(log: Log) -> None:
-    """The log is in service again."""
+def forget_note(log: Log, set_aside_path: str) -> None:
+    """The log, which had that path, is in service again."""
     with suppress(OSError):
         log.log_directory.fs.remove(f"{log.path}/{NOTE_FILE}")
-    with suppress(OSError):
-        log.log_directory.forget_restored()
+    log.log_directory.forget_restored({set_aside_path})
