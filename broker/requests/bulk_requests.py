@@ -34,6 +34,7 @@ from ottla.broker.requests.request_context import (
     HandlerResult,
     RequestContext,
     Route,
+    started,
 )
 from ottla.broker.requests.request_parts import (
     MAX_UNDIVIDED_ELEMENTS,
@@ -156,9 +157,10 @@ class PartContext(RequestContext):
         )
         self._response.set_result(response)
 
-    async def respond_in_slices(self, response: Message) -> None:
+    async def respond_in_turns(self, response: Message | None) -> None:
         """The response to the whole request is encoded in slices."""
-        await self.amend_in_slices(response)
+        if response is not None:
+            await self.amend_in_turns(response)
         self.respond(response)
 
     def close(self, reason: str) -> None:
@@ -327,7 +329,7 @@ class BulkRequests:
         self, context: RequestContext, request: Message
     ) -> Message | Deferred | None:
         async with Turn(self._turn, self.small_is_queued):
-            result = context.route.handler(context, request)
+            result = started(context.route.handler(context, request))
         if type(result) is CoroutineType:
             finished: Message | Deferred | None = await result
             return finished
@@ -366,7 +368,7 @@ class BulkRequests:
             self._part_failed(context, KafkaError(ErrorCode.INVALID_REQUEST, what))
             return None
         try:
-            result = context.route.handler(context, part.request)
+            result = started(context.route.handler(context, part.request))
         except Exception as error:
             self._part_failed(context, error)
             return None

@@ -37,5 +37,5 @@ async def respond_in_slices(
 ) -> Deferred:
     """Builds the response that `steps` return, and encodes it, in slices."""
     response = await run_in_slices(steps)
-    await context.respond_in_slices(response)
+    await context.respond_in_turns(response)
     return DEFERRED

@@ -25,7 +25,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
-from types import CoroutineType
+from types import CoroutineType, GeneratorType
 from typing import Any, Protocol
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
@@ -52,6 +52,7 @@ from ottla.broker.requests.request_context import (
 )
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.message import Message
+from ottla.protocol.steps import run
 
 # One import for those who make, queue and handle requests.
 __all__ = [
@@ -417,6 +418,8 @@ class RequestChannel:
         route = context.route
         try:
             result = route.handler(context, context.request)
+            if type(result) is GeneratorType:
+                result = run(result)
         except Exception as error:
             self._failed(context, error)
             return
@@ -435,14 +438,13 @@ class RequestChannel:
     ) -> None:
         try:
             result = await coroutine
+            if not isinstance(result, Deferred):
+                await context.respond_in_turns(result)
         except Exception as error:
             self._failed(context, error)
         except asyncio.CancelledError:
             context.close("the broker is stopping")
             raise
-        else:
-            if not isinstance(result, Deferred):
-                self._respond(context, result)
 
     def _respond(self, context: RequestContext, result: Message | None) -> None:
         try:

@@ -7,14 +7,15 @@ tests need no network.
 import logging
 from collections.abc import Callable, Coroutine
 from time import monotonic
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
 from ottla.broker.requests import amendments
-from ottla.broker.runtime.slices import in_larger_steps, run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
 from ottla.protocol.message import Message
+from ottla.protocol.steps import Steps, run, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.protocol.headers import RequestHeader
@@ -32,11 +33,26 @@ class Deferred:
 # A handler returns this when it responds later through `context.respond`.
 DEFERRED = Deferred()
 
-HandlerResult = Message | None | Deferred | Coroutine[Any, Any, Message | Deferred | None]
+# A coroutine runs as a task; of `Steps` the first turn runs at once and the rest as a task. The
+# response of either may be long: a task encodes it in turns.
+HandlerResult = (
+    Message
+    | None
+    | Deferred
+    | Coroutine[Any, Any, Message | Deferred | None]
+    | Steps[Message | Deferred | None]
+)
 # The request's type is the one of the API; a table of all of them can only say Any.
 Handler = Callable[["RequestContext", Any], HandlerResult]
 # Builds the response to a request whose handler failed; None when the request has none.
 ErrorResponse = Callable[["RequestContext", Exception], Message | None]
+
+
+def started(result: HandlerResult) -> Message | Deferred | Coroutine[Any, Any, Any] | None:
+    """Run the first turn of a result that is `Steps`; the rest of it is a coroutine."""
+    if type(result) is GeneratorType:
+        return run(result)
+    return result  # type: ignore[return-value]  # no generator is left of the union
 
 
 class Principal(NamedTuple):
@@ -54,9 +70,6 @@ class Principal(NamedTuple):
 # Fetch take more bytes and cost less.
 SMALL_FRAME_BYTES_OF_OTHERS = 256
 SMALL_FRAME_BYTES = {0: 32768, 1: 32768}
-
-# Rows that are encoded in one step of a slice: about 0.1 ms.
-_ROWS_PER_STEP = 32
 
 # Every client of a listener without authentication.
 ANONYMOUS = Principal("User", "ANONYMOUS")
@@ -265,11 +278,13 @@ class RequestContext:
                 return
         self.connection.send_response(self, parts)
 
-    async def respond_in_slices(self, response: Message) -> None:
-        """As `respond`, for a response with very many rows, which is changed and encoded in
-        slices."""
+    async def respond_in_turns(self, response: Message | None) -> None:
+        """As `respond`, but a long response is amended and encoded in turns."""
+        if response is None:
+            self.respond(None)
+            return
         if not self._responded:
-            await self.amend_in_slices(response)
+            await self.amend_in_turns(response)
             if self._responded:
                 return  # that closed the connection instead
         if not self.complete(response):
@@ -279,14 +294,14 @@ class RequestContext:
             header.api_key, header.api_version, header.correlation_id, response
         )
         try:
-            parts = await run_in_slices(in_larger_steps(steps, _ROWS_PER_STEP))
+            parts = await run_in_turns(steps)
         except Exception as error:
             self._not_encoded(error)
             return
         self.connection.send_response(self, parts)
 
-    async def amend_in_slices(self, response: Message) -> None:
-        """Change a response with very many rows now, in slices, and not when it is sent."""
+    async def amend_in_turns(self, response: Message) -> None:
+        """Amend a long response now, in turns, and not when it is sent."""
         change, self.amend = self.amend, None
         if change is not None:
             await amendments.apply_in_slices(change, response)

@@ -37,10 +37,10 @@ class FakeContext:
         self.responses.append(response)
         self.throttle_time_ms = max(self.throttle_time_ms, throttle_time_ms)
 
-    async def respond_in_slices(self, response: Message) -> None:
+    async def respond_in_turns(self, response: Message) -> None:
         self.respond(response)
 
-    async def amend_in_slices(self, response: Message) -> None:
+    async def amend_in_turns(self, response: Message) -> None:
         """Nothing changes responses here."""
 
     def count(self) -> int:

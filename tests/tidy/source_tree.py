@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,14 +33,24 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def _at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below `node` but those in `if TYPE_CHECKING:`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from _at_run_time(child)
+
+
 @cache
-def imported_names(path: Path) -> tuple[tuple[int, str], ...]:
-    """(line, dotted name) of everything that a file imports, for type checking too.
+def imported_names(path: Path, at_run_time: bool = False) -> tuple[tuple[int, str], ...]:
+    """(line, dotted name) of everything that a file imports, by default for type checking too.
 
     `from a import b` gives `a.b`, which may be a module or something that is defined in `a`.
     """
     names: list[tuple[int, str]] = []
-    for node in ast.walk(parsed(path)):
+    tree = parsed(path)
+    for node in _at_run_time(tree) if at_run_time else ast.walk(tree):
         if isinstance(node, ast.Import):
             names.extend((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -51,7 +62,7 @@ def imported_names(path: Path) -> tuple[tuple[int, str], ...]:
 
 @cache
 def import_graph() -> dict[str, frozenset[str]]:
-    """Which modules of ours each of our modules imports."""
+    """Which modules of ours each of our modules imports at run time."""
     known = modules()
 
     def module_of(name: str) -> str | None:
@@ -62,7 +73,7 @@ def import_graph() -> dict[str, frozenset[str]]:
     return {
         name: frozenset(
             found
-            for _, imported in imported_names(path)
+            for _, imported in imported_names(path, at_run_time=True)
             if (found := module_of(imported)) is not None and found != name
         )
         for name, path in known.items()

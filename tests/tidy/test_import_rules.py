@@ -17,6 +17,7 @@ ALLOWED_OWN = {
     "storage": (
         "ottla.storage",
         "ottla.protocol.records",
+        "ottla.protocol.steps",
         # The records of `__remote_log_metadata`: `storage/remote/metadata_records.py`.
         "ottla.protocol.codec",
         "ottla.protocol.errors",
@@ -51,8 +52,9 @@ FORBIDDEN_STANDARD = {
     "controller": {"socket", "subprocess"},
 }
 
-# The rooms of a package from the ground up. A module imports from its own room and from rooms
-# that stand before it here, for type checking too.
+# The rooms of a package from the ground up. At run time a module imports from its own room and from
+# rooms that stand before it here. A name that is only an annotation comes from anywhere in the
+# package, under `if TYPE_CHECKING`: a Protocol for it would say the same again.
 BROKER_ROOMS = (
     "runtime",
     "config",
@@ -157,7 +159,7 @@ def test_rooms_import_downwards(package: str) -> None:
 
 
 def test_no_circles_of_modules() -> None:
-    """Strongly connected components of the import graph, with the imports for type checking."""
+    """Strongly connected components of the import graph at run time."""
     assert circles(import_graph()) == []
 
 

@@ -167,7 +167,7 @@ class ConfigDescriber:
             built += _ROWS_AT_ONCE if resource.resource_type == BROKER else _OTHER_ROWS
         if rows <= _MAX_ROWS_ENCODED_AT_ONCE:
             return response
-        await context.respond_in_slices(response)
+        await context.respond_in_turns(response)
         return DEFERRED
 
     def _resource(

@@ -136,7 +136,7 @@ class MetadataHandler:
             await self._with_created(response, missing)
         else:
             response.topics.extend(_missing_rows(missing, {}))
-        await context.respond_in_slices(response)
+        await context.respond_in_turns(response)
         return DEFERRED
 
     async def _with_created(
@@ -162,7 +162,7 @@ class MetadataHandler:
             topics=rows,
             cluster_authorized_operations=response.cluster_authorized_operations,
         )
-        await context.amend_in_slices(found)
+        await context.amend_in_turns(found)
         return found
 
 

@@ -214,7 +214,7 @@ class FetchHandler:
 
         await run_in_slices(in_parts(results, PARTITIONS_PER_STEP, add_rows))
         if not self._converts(context, fetch, response, results, is_follower):
-            await context.respond_in_slices(response)
+            await context.respond_in_turns(response)
 
     def _is_throttled(
         self,

@@ -149,7 +149,7 @@ class ProduceHandler:
             )
         if acks != 0 and rows > MAX_PARTITIONS_PER_TURN:
             context.throttle_time_ms = throttle_ms
-            spawn(context.respond_in_slices(response), name="produce-response")
+            spawn(context.respond_in_turns(response), name="produce-response")
         elif acks != 0:
             context.respond(response, throttle_ms)
         elif failed:

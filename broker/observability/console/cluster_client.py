@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.observability.console.access import CLIENT_ID
 from ottla.broker.observability.console.audit import record_changes
-from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
+from ottla.broker.requests.request_context import (
+    DEFERRED,
+    HandlerEntry,
+    RequestContext,
+    Route,
+    started,
+)
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.client.errors import ClientError, RequestTimedOutError
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
@@ -251,9 +257,10 @@ class _Context(RequestContext):
         if self.complete(response, throttle_time_ms) and not self.response.done():
             self.response.set_result(response)
 
-    async def respond_in_slices(self, response: Message) -> None:
+    async def respond_in_turns(self, response: Message | None) -> None:
         """Nothing is encoded for a caller in this process."""
-        await self.amend_in_slices(response)
+        if response is not None:
+            await self.amend_in_turns(response)
         self.respond(response)
 
     def close(self, reason: str) -> None:
@@ -264,7 +271,7 @@ class _Context(RequestContext):
 
 async def _handled(context: _Context) -> Message | None:
     """The response of the handler, with what access control amends."""
-    result = context.route.handler(context, context.request)
+    result = started(context.route.handler(context, context.request))
     async with asyncio.timeout(DEADLINE_MS / 1000):
         if isinstance(result, Coroutine):
             # A handler is never cancelled halfway: it continues when the page has given up.

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from random import Random
+
+from ottla.protocol.steps import PACE
 
 # Names of the constants that say how much a slice does, in steps or in seconds.
 SLICE_SIZE = re.compile(r"_?([A-Z]+_)*(PER_(STEP|SLICE|TURN)|SLICE_SECONDS)")
 # One in so many constants keeps its value.
 KEPT_ONE_IN = 3
 SMALL = (1, 1, 2, 5)
+# So that a seed may pause after each step, or as production does.
+STEPS_PER_READING = (1, 1, 2, PACE.steps_per_reading)
 # A few readings of the clock. With less, a slice could end before it has done anything.
 SMALL_SECONDS = 1e-5
 
@@ -34,6 +39,10 @@ def draw_slice_sizes(seed: int) -> dict[str, float]:
     """Changes the constants of this process for good. Returns the values that are not kept."""
     random = Random(f"slices {seed}")
     drawn: dict[str, float] = {}
+    pace = Random(f"pace {seed}")
+    PACE.steps_per_reading = pace.choice(STEPS_PER_READING)
+    PACE.clock = _clock(pace)
+    drawn["steps_per_reading"] = PACE.steps_per_reading
     for name, module_names in sorted(slice_sizes().items()):
         keeps, small = random.randrange(KEPT_ONE_IN) == 0, random.choice(SMALL)
         if keeps:
@@ -42,3 +51,15 @@ def draw_slice_sizes(seed: int) -> dict[str, float]:
         for module_name in module_names:
             setattr(sys.modules[module_name], name, drawn[name])
     return drawn
+
+
+def _clock(random: Random) -> Callable[[], float]:
+    """Return a clock by which a turn ends at every third reading or so."""
+    now = 0.0
+
+    def read() -> float:
+        nonlocal now
+        now += random.choice((0.0, 0.0, PACE.turn_seconds))
+        return now
+
+    return read

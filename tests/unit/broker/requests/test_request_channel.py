@@ -1,5 +1,7 @@
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
 
@@ -21,6 +23,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.steps import Steps
 from tests.doubles.channel import RESPONSE, Handle, running
 from tests.doubles.network import (
     METADATA,
@@ -30,6 +33,7 @@ from tests.doubles.network import (
     metadata_request,
     running_network,
 )
+from tests.doubles.pace import endless_turns, steps_per_turn
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +49,12 @@ async def coroutine(_: RequestContext, __: Message) -> Message:
     return RESPONSE
 
 
+def steps(*_: object) -> Steps[Message]:
+    for _ in range(5):
+        yield
+    return RESPONSE
+
+
 def deferring(context: RequestContext, _: Message) -> object:
     asyncio.get_running_loop().call_soon(context.respond, RESPONSE)
     return DEFERRED
@@ -55,10 +65,14 @@ def inside(context: RequestContext, _: Message) -> object:
     return DEFERRED
 
 
-@pytest.mark.parametrize("handler", [lambda *_: RESPONSE, coroutine, deferring, inside])
-async def test_every_way_of_responding(handler: Handle) -> None:
+@pytest.mark.parametrize("turn", [lambda: steps_per_turn(2), endless_turns])
+@pytest.mark.parametrize("handler", [lambda *_: RESPONSE, coroutine, steps, deferring, inside])
+async def test_every_way_of_responding(
+    handler: Handle, turn: Callable[[], AbstractContextManager[None]]
+) -> None:
     channel = await running(handler)
-    context = await channel.handle()
+    with turn():
+        context = await channel.handle()
     assert len(channel.peer.sent) == 1
     assert channel.peer.sent[0][0][4:8] == b"\x00\x00\x00\x07"  # the correlation id
     assert context.dequeued_at <= context.local_done_at
@@ -82,7 +96,20 @@ def failing_at_once(*_: object) -> Message:
     raise ValueError("as planned")
 
 
-@pytest.mark.parametrize("handler", [failing, failing_at_once])
+def failing_in_the_first_turn(*_: object) -> Steps[Message]:
+    yield
+    raise ValueError("as planned")
+
+
+def failing_later(*_: object) -> Steps[Message]:
+    for _ in range(20):
+        yield
+    raise ValueError("as planned")
+
+
+@pytest.mark.parametrize(
+    "handler", [failing, failing_at_once, failing_in_the_first_turn, failing_later]
+)
 async def test_a_failing_handler_returns_an_error_and_kills_nothing(
     handler: Handle,
 ) -> None:

@@ -100,19 +100,19 @@ async def test_a_response_in_slices_is_the_same(context: RequestContext, peer: P
     )
     whole = Peer()
     RequestContext(context.header, context.request, whole, context.route).respond(response)
-    await context.respond_in_slices(response)
+    await context.respond_in_turns(response)
     ((_, expected),) = whole.events
     ((_, sent),) = peer.events
     assert b"".join(map(bytes, sent)) == b"".join(map(bytes, expected))
     with pytest.raises(RuntimeError, match="two responses"):
-        await context.respond_in_slices(response)
+        await context.respond_in_turns(response)
 
 
 async def test_a_response_in_slices_that_cannot_be_encoded(
     context: RequestContext, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics: Any = [MetadataResponseTopic(0, "topic"), MetadataResponseTopic(0, 5)]  # type: ignore[arg-type]
-    await context.respond_in_slices(MetadataResponse(topics=topics))
+    await context.respond_in_turns(MetadataResponse(topics=topics))
     assert peer.events == [(0, []), "the response could not be encoded"]
     assert "cannot encode the response to Metadata version 1" in caplog.text
 
@@ -121,5 +121,5 @@ async def test_a_response_in_slices_may_be_amended_to_a_closed_connection(
     context: RequestContext, peer: Peer
 ) -> None:
     context.amend = lambda response: context.close("not allowed")
-    await context.respond_in_slices(MetadataResponse())
+    await context.respond_in_turns(MetadataResponse())
     assert peer.events == ["not allowed", (0, [])]

@@ -95,7 +95,7 @@ def deferred(context: RequestContext, request: Any) -> Any:
 
 
 async def in_slices(context: RequestContext, request: Any) -> Any:
-    await context.respond_in_slices(ListGroupsResponse(error_code=7))
+    await context.respond_in_turns(ListGroupsResponse(error_code=7))
     return DEFERRED
 
 

@@ -122,7 +122,7 @@ async def test_metadata_of_all_topics(broker: Broker, with_operations: bool) -> 
 async def test_all_groups(broker: Broker) -> None:
     async def handle(context: RequestContext, _: Any) -> Any:
         groups = [ListedGroup(name, "consumer", "Stable", "classic") for name in broker.names]
-        await context.respond_in_slices(ListGroupsResponse(groups=groups))
+        await context.respond_in_turns(ListGroupsResponse(groups=groups))
         return DEFERRED
 
     response = await broker.ask(handle, ListGroupsRequest())
@@ -132,7 +132,7 @@ async def test_all_groups(broker: Broker) -> None:
 async def test_all_transactions(broker: Broker) -> None:
     async def handle(context: RequestContext, _: Any) -> Any:
         states = [TransactionState(name, 1, "Ongoing") for name in broker.names]
-        await context.respond_in_slices(ListTransactionsResponse(transaction_states=states))
+        await context.respond_in_turns(ListTransactionsResponse(transaction_states=states))
         return DEFERRED
 
     response = await broker.ask(handle, ListTransactionsRequest())
