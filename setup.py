@@ -1,36 +1,38 @@
-"""What pyproject.toml cannot say about a build: it starts from nothing, and from a whole tree.
+"""What pyproject.toml cannot say about a build: where the parts of `ottla` lie, and a clean start.
 
-setuptools packs everything that lies in `build/lib`: a wheel would hold modules of an earlier build
-that the tree no longer has. Where the links in `ottla/` are plain files, as in a checkout without
-symbolic links, setuptools would build a wheel without the broker and report no error.
+The parts stand at the top of the tree, so that the repository shows the architecture, and are
+installed below `ottla`, so that an installation has two names only. setuptools packs everything
+in `build/lib`: a wheel would hold modules of an earlier build that the tree no longer has.
 """
 
 import shutil
-from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.build import build
 
 PARTS = ("broker", "cli", "controller", "protocol", "storage")
 
 
 class CleanBuild(build):
-    """Builds into an empty folder."""
+    """Build into an empty folder."""
 
     def run(self) -> None:
         shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
 
 
-def check_links() -> None:
-    """Raises SystemExit where a part of `ottla/` is not a folder."""
-    for part in PARTS:
-        if not (Path(__file__).parent / "ottla" / part).is_dir():
-            raise SystemExit(
-                f"ottla/{part} is not a folder: this checkout has no symbolic links. "
-                "Run `git config core.symlinks true && git checkout -- ottla`."
-            )
+def packages_in(folder: str, name: str) -> list[str]:
+    """Return the packages of a folder that is installed as `name`.
+
+    A folder without `__init__.py` is data, such as the generator's inputs."""
+    return [name, *(f"{name}.{each}" for each in find_packages(folder))]
 
 
-check_links()
-setup(cmdclass={"build": CleanBuild})
+packages = ["ottla", *packages_in("pyspark_ottla", "pyspark_ottla")]
+for part in PARTS:
+    packages += packages_in(part, f"ottla.{part}")
+setup(
+    packages=packages,
+    package_dir={f"ottla.{part}": part for part in PARTS},
+    cmdclass={"build": CleanBuild},
+)

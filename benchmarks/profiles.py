@@ -25,21 +25,22 @@ SAMPLES_A_SECOND = 200
 ATTACH_SECONDS = 1.0
 END_SECONDS = 30.0
 TOP = 4
-# The first that a frame's file begins with; `<decode ...>` and `<encode ...>` are generated codecs.
+# The first that is in the path of a frame's file counts; the path may begin anywhere above it.
+# `<decode ...>` and `<encode ...>` are generated codecs.
 PARTS = {
-    "ottla/broker/net/": "network",
-    "ottla/protocol/": "protocol",
+    "broker/net/": "network",
+    "protocol/": "protocol",
     "<decode": "protocol",
     "<encode": "protocol",
-    "ottla/broker/requests/": "requests",
-    "ottla/broker/handlers/": "requests",
-    "ottla/broker/metrics/": "metrics",
-    "ottla/broker/replication/": "replication",
-    "ottla/broker/purgatory/": "replication",
-    "ottla/broker/coordination/": "groups",
-    "ottla/broker/groups/": "groups",
-    "ottla/broker/transactions/": "groups",
-    "ottla/storage/": "log",
+    "broker/requests/": "requests",
+    "broker/handlers/": "requests",
+    "broker/metrics/": "metrics",
+    "broker/replication/": "replication",
+    "broker/purgatory/": "replication",
+    "broker/coordination/": "groups",
+    "broker/groups/": "groups",
+    "broker/transactions/": "groups",
+    "storage/": "log",
     "asyncio/": "event loop",
 }
 # Of a thread that waits: its system call, or the file of its innermost Python frame. For a moment
@@ -120,7 +121,7 @@ def profile_of(stacks: str) -> Profile:
         name, file = next((each for each in reversed(frames) if _is_python(each[1])), frames[-1])
         if innermost in POLLS or file.startswith(WAITS):
             continue
-        part = next((PARTS[start] for start in PARTS if file.startswith(start)), "other")
+        part = next((PARTS[each] for each in PARTS if f"/{each}" in f"/{file}"), "other")
         parts[part] += int(count)
         if library.startswith("libc.") and not innermost.startswith("0x"):
             system_calls += int(count)

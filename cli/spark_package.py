@@ -17,16 +17,16 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 LEFT_OUT = ("client/aio_connection.py", "generate.py")
 # What reads tiered segments from their store; all of `storage/remote` is added.
 TIERED = (
-    "storage/__init__.py",
-    "storage/errors.py",
-    "storage/files/__init__.py",
-    "storage/files/fs.py",
-    "storage/files/layout.py",
-    "storage/files/open_files.py",
-    "storage/files/page_cache.py",
-    "storage/producer/__init__.py",
-    "storage/producer/producer_entry.py",
-    "storage/producer/producer_snapshot.py",
+    "__init__.py",
+    "errors.py",
+    "files/__init__.py",
+    "files/fs.py",
+    "files/layout.py",
+    "files/open_files.py",
+    "files/page_cache.py",
+    "producer/__init__.py",
+    "producer/producer_entry.py",
+    "producer/producer_snapshot.py",
 )
 # The oldest date that a zip can hold. Every file has it, so that the same sources give the same
 # bytes.
@@ -41,15 +41,14 @@ class NoConnectorError(Exception):
 
 def package_files() -> dict[str, Path]:
     """Every file of the zip by its name in there, in the order of the names."""
-    ottla = _folder_of("ottla")
-    protocol = ottla / "protocol"
-    files = {"ottla/__init__.py": ottla / "__init__.py"}
-    for name, path in _sources(protocol):
+    storage = _folder_of("ottla.storage")
+    files = {"ottla/__init__.py": _folder_of("ottla") / "__init__.py"}
+    for name, path in _sources(_folder_of("ottla.protocol")):
         if name not in LEFT_OUT:
             files[f"ottla/protocol/{name}"] = path
     for name in TIERED:
-        files[f"ottla/{name}"] = ottla / name
-    for name, path in _sources(ottla / "storage" / "remote"):
+        files[f"ottla/storage/{name}"] = storage / name
+    for name, path in _sources(storage / "remote"):
         files[f"ottla/storage/remote/{name}"] = path
     for name, path in _sources(_folder_of("pyspark_ottla")):
         files[f"pyspark_ottla/{name}"] = path

@@ -11,4 +11,11 @@ The public interface is:
 Everything else is private and may change in any version without notice.
 """
 
+import os
+
 __version__ = "0.1.0"
+
+# In a checkout the parts stand beside this folder, and in an installation in it.
+_above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if os.path.exists(os.path.join(_above, "setup.py")):
+    __path__.append(_above)

@@ -15,24 +15,11 @@ from java import privilege  # its neighbour in tools/, which is where this scrip
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv"
 PYTHON_MIN = (3, 11)
-# What `ottla/` links to: the folders of the parts, which stand at the top of the tree.
-LINKED = ("broker", "cli", "controller", "protocol", "storage")
 
 
 def fail(sentence: str) -> None:
     print(f"ottla: {sentence}", file=sys.stderr)
     raise SystemExit(2)
-
-
-def check_links(root: Path) -> None:
-    """Fails where git or an unpacking program wrote the links in `ottla/` as small files."""
-    broken = [name for name in LINKED if not (root / "ottla" / name).is_dir()]
-    if broken:
-        fail(
-            f"ottla/{broken[0]} is not a symbolic link to ../{broken[0]}: this checkout has no "
-            "symbolic links. Run `git config core.symlinks true && git checkout -- ottla`; unpack "
-            "an archive with a program that keeps links, such as tar or unzip; on Windows use WSL"
-        )
 
 
 def create_with_virtualenv() -> bool:
@@ -88,7 +75,6 @@ def main() -> None:
             f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}; "
             "run make with PYTHON=/path/to/a/newer/python3"
         )
-    check_links(ROOT)
     create_environment()
     python = str(ENVIRONMENT / "bin" / "python")
     print("ottla: installing the project and its tools into .venv (the first time takes a while)")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
+from ottla.broker.server import broker_server
 from ottla.cli.zookeeper_server import free_port
 from tests.installed.builds import (
     ROOT,
@@ -24,11 +25,11 @@ from tests.installed.builds import (
     files_of,
     is_docker_ignored,
     must_run,
-    run,
     unpack_sdist,
 )
 from tests.installed.conftest import Installed, install, new_environment
 from tests.installed.wheel_files import COMMAND, LIST, patterns
+from tests.tidy.source_tree import OTTLA_FOLDERS
 
 
 def test_the_wheel_holds_what_the_list_allows(wheel: Path) -> None:
@@ -46,11 +47,10 @@ def test_the_list_names_two_packages() -> None:
 def test_no_module_is_missing_from_the_wheel(wheel: Path) -> None:
     """A folder without `__init__.py` would be."""
     modules = {
-        (Path(folder) / name).relative_to(ROOT).as_posix()
-        for package in ("ottla", "pyspark_ottla")
-        for folder, _, names in os.walk(ROOT / package, followlinks=True)
-        for name in names
-        if name.endswith(".py")
+        prefix + path.relative_to(ROOT).as_posix()
+        for prefix, folders in (("ottla/", OTTLA_FOLDERS), ("", ("ottla", "pyspark_ottla")))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert modules == {name for name in files_of(wheel) if name.endswith(".py")}
 
@@ -59,13 +59,14 @@ def test_an_sdist_gives_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     sdist = build(copy_checkout(tmp_path / "source"), "sdist", tmp_path / "sdist")
     unpacked = unpack_sdist(sdist, tmp_path / "unpacked")
     assert not [path for path in unpacked.rglob("*") if path.is_symlink()]
+    for needed in ("Makefile", "tests/unit", "docs/README.md", "tools/run_tests.py"):
+        assert (unpacked / needed).exists(), "a distributor runs the tests of an sdist"
     again = build(unpacked, "wheel", tmp_path / "wheel")
     assert files_of(again) == files_of(wheel)
 
 
 def test_the_image_gets_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     source = copy_docker_context(tmp_path / "source")
-    assert (source / "ottla" / "broker").is_symlink()
     assert not (source / "protocol" / "definitions").exists()
     command = ("wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", ".")
     said = must_run(sys.executable, "-m", "pip", *command, cwd=source)
@@ -78,7 +79,8 @@ def test_the_image_gets_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     ("path", "ignored"),
     [
         ("broker/server/broker_server.py", False),
-        ("ottla/broker", False),
+        ("ottla/testing.py", False),
+        (".typecheck/ottla", True),
         ("setup.py", False),
         ("broker/__pycache__", True),
         ("protocol/definitions/fetch.txt", True),
@@ -127,22 +129,22 @@ def test_the_version_is_in_one_place(installed: Installed) -> None:
     assert __version__ in said
 
 
-def test_a_checkout_without_symbolic_links_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_an_archive_without_links_installs(wheel: Path, tmp_path: Path) -> None:
+    """Such as one that was unpacked on Windows, or by Python's zipfile."""
     source = copy_checkout(tmp_path / "source")
-    (source / "ottla" / "controller").unlink()
-    (source / "ottla" / "controller").write_text("../controller")  # as git writes it
-    setup = run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", ".", cwd=source)
-    assert setup.returncode
-    assert "this checkout has no symbolic links" in setup.stdout + setup.stderr
-    bootstrap = subprocess.run(
-        [sys.executable, source / "tools" / "bootstrap.py"], capture_output=True, text=True
-    )
-    assert bootstrap.returncode == 2
-    assert bootstrap.stderr.startswith(
-        "ottla: ottla/controller is not a symbolic link to ../controller: this checkout has no "
-        "symbolic links. Run `git config core.symlinks true && git checkout -- ottla`"
-    )
-    assert not (source / ".venv").exists()
+    for path in [path for path in source.rglob("*") if path.is_symlink()]:
+        target = os.readlink(path)
+        path.unlink()
+        path.write_text(target)
+    assert files_of(build(source, "wheel", tmp_path / "wheel")) == files_of(wheel)
+    code = "import ottla.broker.server.broker_server as module; print(module.__file__)"
+    said = must_run(sys.executable, "-c", code, cwd=source)
+    assert said.split() == [str(source / "broker" / "server" / "broker_server.py")]
+
+
+def test_paths_of_tracebacks_are_those_of_the_repository() -> None:
+    """So that `git blame` takes them."""
+    assert Path(broker_server.__file__) == ROOT / "broker" / "server" / "broker_server.py"
 
 
 def test_a_local_cluster_needs_nothing_else(installed: Installed, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import pytest
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.support import Sent, create_topic, write
+from tests.tidy.source_tree import OTTLA_FOLDERS
 
-# Copied with what the links in `ottla/` point to.
-PACKAGES = ("ottla", "pyspark_ottla")
+PACKAGES = ("ottla", *OTTLA_FOLDERS, "pyspark_ottla")
 
 SCRIPT = """
 import json, sys
@@ -69,7 +69,7 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, source / name)
     build = (
         f"from setuptools.build_meta import build_wheel; build_wheel({str(directory / 'dist')!r})"

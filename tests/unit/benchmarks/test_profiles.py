@@ -11,10 +11,10 @@ import pytest
 from benchmarks import profiles
 
 STACKS = """\
-0x7f (libc.so.6);main (ottla/cli/main.py:10);Runner.run (asyncio/runners.py:86);uv_run (core.c:4) 2
-main (ottla/cli/main.py:10);Runner.run (asyncio/runners.py:86);epoll_pwait (libc.so.6) 40
-Connection._receive (ottla/broker/net/connection.py:314);recv (s.c:3);recv (libc.so.6) 5
-main (ottla/cli/main.py:10);decode (<decode ProduceRequest version 9>:28) 1
+0x7f (libc.so.6);main (cli/main.py:10);Runner.run (asyncio/runners.py:86);uv_run (core.c:4) 2
+main (cli/main.py:10);Runner.run (asyncio/runners.py:86);epoll_pwait (libc.so.6) 40
+Connection._receive (broker/net/connection.py:314);recv (s.c:3);recv (libc.so.6) 5
+main (cli/main.py:10);decode (<decode ProduceRequest version 9>:28) 1
 copy (shutil.py:1);_PyEval (ceval.c:7) 2
 Thread.run (threading.py:975);Event.wait (threading.py:622);0x7f (libc.so.6) 7
 """

@@ -44,7 +44,8 @@ def test_the_same_sources_give_the_same_bytes(
         path.write_bytes(package_files()[name].read_bytes())
         path.chmod(0o600)
         os.utime(path, (1_500_000_000, 1_500_000_000))
-    folders = {name: tmp_path / "copy" / name for name in ("ottla", "pyspark_ottla")}
+    names = ("ottla", "ottla.protocol", "ottla.storage", "pyspark_ottla")
+    folders = {name: tmp_path / "copy" / name.replace(".", "/") for name in names}
     monkeypatch.setattr(spark_package, "_folder_of", folders.__getitem__)
     write_package(tmp_path / "two.zip")
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()

@@ -1,0 +1,1 @@
+../../ottla/testing.py
