@@ -22,6 +22,12 @@ from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.net.descriptors import DescriptorReserve
 from ottla.broker.observability.broker_state import BrokerState
+from ottla.broker.observability.faults import (
+    held_log_faults,
+    leader_epoch_fault,
+    older_tree_fault,
+    topic_znode_faults,
+)
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.cli.health import Unhealthy
@@ -46,7 +52,7 @@ ALERTS = (
     *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected", "OttlaZnodeFileUnwritable"),
     *("OttlaCertificateExpired", "OttlaCertificateExpires"),
     *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
-    "OttlaRecordsSetAside",
+    *("OttlaRecordsSetAside", "OttlaReplicasNotServed"),
 )
 DAY_SECONDS = 86_400
 # The certificates of the tests are valid for a day: seen a month earlier they do not expire soon.
@@ -289,6 +295,26 @@ class Faults:
         logs.forget_restored(logs.find_restored())
         await self.is_healthy()
 
+    async def replicas(self) -> None:
+        """Where ZooKeeper and the logs disagree; test_rewritten_topics has them for real."""
+        observed = self.state.observed
+        assert observed is not None
+        held = ("/data/orders-0", "another topic id in ZooKeeper", "see docs/operations.md")
+        unusable = {"orders": ("the znode of topic orders has no topic id", "write it")}
+        found = {
+            "ZooKeeper is an older copy": older_tree_fault(1 << 32),
+            "leader epochs are ahead of ZooKeeper": leader_epoch_fault(["orders-0"]),
+            "a log is not served": held_log_faults([held])[0],
+            "the znode of a topic is unusable": topic_znode_faults(unusable)[0],
+        }
+        for name, fault in found.items():
+            assert fault is not None
+            faults = [fault]
+            self.state.observed = observed._replace(replicas=lambda faults=faults: faults)
+            await self.see(name, fault.problem)
+        self.state.observed = observed
+        await self.is_healthy()
+
     async def znode_file(self) -> None:
         """Of a broker without ZooKeeper."""
         found = WriteProblem("the znode file /d cannot be written: no space", "free disk space")
@@ -364,8 +390,8 @@ async def in_process(directory: Path) -> list[Row]:
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
             *(faults.directories, faults.controller, faults.certificates, faults.descriptors),
-            *(faults.loop, faults.remote_storage, faults.set_aside, faults.znode_file),
-            *(faults.zookeeper_away, faults.offline),
+            *(faults.loop, faults.remote_storage, faults.set_aside, faults.replicas),
+            *(faults.znode_file, faults.zookeeper_away, faults.offline),
         ]
         for step in steps:
             await step()
