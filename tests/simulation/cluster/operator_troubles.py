@@ -53,7 +53,7 @@ class OperatorTroubles:
 
     KINDS = (
         *("doubled_directory", "old_tool", "old_zookeeper", "garbage", "lost_checkpoints"),
-        *("missing_segment", "all_at_once"),
+        *("missing_segment", "all_at_once", "restored_zookeeper"),
     )
 
     def __init__(self, world: World, admin: Admin, leaders: LeaderTroubles) -> None:
@@ -196,6 +196,31 @@ class OperatorTroubles:
                 each.start()
         await until(lambda: all(each.ready for each in nodes), READY_SECONDS)
 
+    async def restored_zookeeper(self, _node: Node) -> None:
+        """ZooKeeper is restored from a snapshot that is older than some elections.
+
+        The operator stops everything, as an ensemble that has gone back refuses its clients.
+        """
+        snapshot = _older(self.world, True)
+        nodes = list(self.world.nodes.values())
+        for _ in range(self.random.randint(1, 3)):
+            each = self.random.choice(nodes)
+            await self._end(each)
+            await asyncio.sleep(self.random.uniform(1, SESSION_TIMEOUT_SECONDS * 2))
+            await self._start(each)
+            await asyncio.sleep(self.random.uniform(0, 8))
+        for each in nodes:
+            await self._end(each)
+        if _topics(snapshot.tree) == _topics(self.world.ensemble.tree):
+            # Else it would lack topics, which the operator is told to bring back first.
+            self.world.ensemble.tree = snapshot.tree
+            self.world.watch.tree_was_restored()
+            self.world.note("ZooKeeper is an older copy")
+        for each in self.random.sample(nodes, len(nodes)):
+            each.start()
+            await asyncio.sleep(self.random.uniform(0, 3))
+        await until(lambda: all(each.ready for each in nodes), READY_SECONDS)
+
     # --- helpers ---------------------------------------------------------------------------
 
     async def _end(self, node: Node) -> None:
@@ -270,6 +295,10 @@ class OperatorTroubles:
                 for name in node.disk.directories_in(path):
                     if name.startswith(f"{TOPIC}-") and name.endswith("-stray"):
                         self.world.complain(f"{node.host} has set {name} aside")
+
+
+def _topics(tree: EmbeddedTree) -> set[str]:
+    return set(tree.nodes[znodes.TOPICS].children)
 
 
 def _contents(disk: Disk) -> dict[str, bytes]:

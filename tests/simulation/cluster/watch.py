@@ -46,9 +46,19 @@ class Watch:
         # By partition: the state in the tree as it was read last, and what it says.
         self._states: dict[int, tuple[bytes, Any]] = {}
         self._looks = 0
-        tree = world.ensemble.tree
+        self._watch_tree()
+
+    def _watch_tree(self) -> None:
+        tree = self.world.ensemble.tree
         self._apply = tree.apply
         tree.apply = self._applied  # type: ignore[method-assign]
+
+    def tree_was_restored(self) -> None:
+        """An operator has put an older tree in place: epochs in it may be lower than before."""
+        self._watch_tree()
+        self._controller_epoch = 0
+        self._znode_epochs.clear()
+        self._states.clear()
 
     async def run(self) -> None:
         """Until the world ends."""
