@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -22,12 +22,11 @@ from ottla.cli.offsets import (
 )
 from ottla.cli.output import Failure, note, usage
 from ottla.cli.reader import TopicReader
-from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatter
+from ottla.cli.record_format import FORMATS, Formatter, LineOptions, for_terminal, formatter
 from ottla.cli.session import Session, connected
 from ottla.cli.share_member import consume_shared
 from ottla.cli.share_session import AcknowledgeType
 from ottla.cli.values import typed_bytes
-from ottla.cli.zookeeper_command import consume_in_group
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
 
@@ -146,6 +145,8 @@ def consume(
             "a consumer of Kafka 0.8 reads its assigned partitions from the committed offsets; "
             "leave out --partition, --offset, --where-key, --read-committed and the times.",
         )
+        from ottla.cli.zookeeper_consumer import consume_in_group  # few need it
+
         consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
         return
     _refuse(
@@ -179,33 +180,53 @@ def consume(
     positions = _starts(session, partitions, from_beginning, from_end or follow, offset, begin_ms)
     if group and not starts:
         positions |= _committed(session, group, partitions)
-    # With read_committed the end is the last stable offset.
-    end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
-    stops = None if follow else end()
-    if until_ms is not None:
-        # Not beyond the last stable offset: what comes after it may never be readable.
-        until = offsets_at(session, partitions, until_ms, read_committed=read_committed)
-        ends = stops or end()
-        stops = {item: until[item] if until[item] >= 0 else ends[item] for item in partitions}
+    stops = None if follow else _ends(session, partitions, until_ms, read_committed)
     reader = TopicReader(session, positions, stops, read_committed=read_committed)
+    with session.waiting_for_cluster() if follow else nullcontext():
+        _write(reader, show, is_wanted, limit, flushes=follow)
+    if group:
+        commit(session, group, reader.positions)
+
+
+def _write(
+    reader: TopicReader,
+    show: Formatter,
+    is_wanted: Callable[[Record], bool],
+    limit: int | None,
+    *,
+    flushes: bool,
+) -> None:
+    """Write records until the reader ends, the limit, or Ctrl-C."""
     written = 0
     out = sys.stdout.buffer
     try:
-        with session.waiting_for_cluster() if follow else nullcontext():
-            for item, record in reader.records():
-                if is_wanted(record):
-                    with reader.processing(item, record):
-                        out.write(show(item.topic, item.partition, record))
-                    written += 1
-                if follow and reader.at_end_of_response:
-                    out.flush()
-                if written == limit:
-                    break
+        for item, record in reader.records():
+            if is_wanted(record):
+                with reader.processing(item, record):
+                    out.write(show(item.topic, item.partition, record))
+                written += 1
+            if flushes and reader.at_end_of_response:
+                out.flush()
+            if written == limit:
+                break
     except KeyboardInterrupt:
         note("")
     out.flush()
-    if group:
-        commit(session, group, reader.positions)
+
+
+def _ends(
+    session: Session,
+    partitions: list[TopicPartition],
+    until_ms: int | None,
+    read_committed: bool,
+) -> dict[TopicPartition, int]:
+    """Return the offsets to stop at. With `read_committed` not beyond the last stable offset: what
+    comes after it may never be readable."""
+    ends = offsets_at(session, partitions, LATEST, read_committed=read_committed)
+    if until_ms is None:
+        return ends
+    until = offsets_at(session, partitions, until_ms, read_committed=read_committed)
+    return {item: until[item] if until[item] >= 0 else ends[item] for item in partitions}
 
 
 def _refuse(is_given: bool, why: str) -> None:

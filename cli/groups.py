@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.group_deletion import Groups, Yes, delete_groups
-from ottla.cli.group_events import group_events
-from ottla.cli.group_members import Member, described
-from ottla.cli.group_positions import all_committed
+from ottla.cli.group_members import Member, described, group_events
+from ottla.cli.group_positions import Groups, Yes, all_committed, delete_groups
 from ottla.cli.group_reset import reset_offsets
 from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, with_leader
 from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, usage

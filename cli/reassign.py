@@ -12,8 +12,15 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
-from ottla.cli.reassign_throttle import remove_throttle, throttle
-from ottla.cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
+from ottla.cli.reassignment_file import (
+    Plan,
+    plan_document,
+    plan_text,
+    read_plan,
+    read_topics,
+    remove_throttle,
+    throttle,
+)
 from ottla.cli.session import Session, check, connected, explain
 from ottla.controller.admin.placement import place
 from ottla.protocol.client.errors import ClientError

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.group_deletion import Groups, Yes, delete_groups
+from ottla.cli.group_positions import Groups, Yes, delete_groups
 from ottla.cli.output import Cell, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.cli.share_group_requests import StartOffset, described, start_offsets

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import offset_reset as resets
+from ottla.cli import group_reset as resets
 from ottla.cli.offsets import parse_partitions, within_log
 from ottla.cli.output import Failure, usage
 from ottla.cli.session import Session, connected

@@ -16,15 +16,19 @@ import json
 import logging
 import re
 import socket
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
-from ottla.cli.output import Failure
-from ottla.cli.zookeeper_assignment import RANGE, UnequalSubscriptions, assign
+from ottla.broker.coordination.ports import java_string_hash
+from ottla.cli.offsets import EARLIEST, LATEST, offsets_at
+from ottla.cli.output import Failure, note
+from ottla.cli.reader import TopicReader
+from ottla.cli.session import Session
 from ottla.cli.zookeeper_tree import Tree
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
@@ -37,10 +41,12 @@ AUTO_COMMIT_SECONDS = 60.0  # as auto.commit.interval.ms
 STATIC = "static"
 WHITE_LIST = "white_list"
 BLACK_LIST = "black_list"
+RANGE = "range"
+ROUND_ROBIN = "roundrobin"
 
 
 class Log(Protocol):
-    """The source of records: `ottla.cli.zookeeper_log.SessionLog`, or a double."""
+    """The source of records: `ottla.cli.zookeeper_consumer.SessionLog`, or a double."""
 
     def first_offset(self, partition: TopicPartition) -> int: ...
 
@@ -272,3 +278,156 @@ def _subscription(data: bytes, topics: list[str]) -> dict[str, int]:
             if matches == (pattern == WHITE_LIST):
                 found[topic] = count
     return found
+
+
+Threads = Mapping[str, Sequence[str]]
+"""The ids of the threads that read each topic."""
+
+
+class UnequalSubscriptions(ValueError):
+    """Round-robin assigns all topics to all threads: every member has to subscribe to the same."""
+
+
+def assign(
+    strategy: str, threads: Threads, partitions: Mapping[str, Sequence[int]]
+) -> dict[TopicPartition, str]:
+    """The owner thread of each partition, as every member of the group computes it."""
+    if strategy == ROUND_ROBIN:
+        return _round_robin(threads, partitions)
+    return _range(threads, partitions)
+
+
+def _range(threads: Threads, partitions: Mapping[str, Sequence[int]]) -> dict[TopicPartition, str]:
+    """Topic by topic: each thread gets a range, the first ones one partition more."""
+    owners = {}
+    for topic, numbers in partitions.items():
+        readers = sorted(threads.get(topic, ()))
+        if not readers:
+            continue
+        each, more = divmod(len(numbers), len(readers))
+        ordered = iter(sorted(numbers))
+        for index, reader in enumerate(readers):
+            for _ in range(each + (index < more)):
+                owners[TopicPartition(topic, next(ordered))] = reader
+    return owners
+
+
+def _round_robin(
+    threads: Threads, partitions: Mapping[str, Sequence[int]]
+) -> dict[TopicPartition, str]:
+    """All partitions of all topics, in the order of their hashes, one to each thread in turn."""
+    subscriptions = {tuple(sorted(readers)) for readers in threads.values()}
+    if len(subscriptions) > 1:
+        raise UnequalSubscriptions(
+            "round-robin needs every member of the group to read the same topics with as many "
+            "threads"
+        )
+    if not subscriptions:
+        return {}
+    (readers,) = subscriptions
+    ordered = sorted(
+        (TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers),
+        # The text of a partition in Kafka 0.8.
+        key=lambda item: java_string_hash(f"[{item.topic},{item.partition}]"),
+    )
+    return {item: readers[index % len(readers)] for index, item in enumerate(ordered)}
+
+
+def bootstrap_of(tree: Tree) -> str:
+    """The plaintext listeners of all registered brokers; a damaged registration is left out."""
+    addresses = []
+    ids = filter(str.isdecimal, tree.children("/brokers/ids"))
+    for broker_id in sorted(ids, key=int):
+        data = tree.get(f"/brokers/ids/{broker_id}")
+        if data is None:
+            continue
+        try:
+            address = _address(json.loads(data))
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            note(f"ottla: the registration of broker {broker_id} in ZooKeeper is damaged.")
+            continue
+        if address:
+            addresses.append(address)
+    if not addresses:
+        raise Failure("no broker with a plaintext listener is registered in this ZooKeeper.")
+    return ",".join(addresses)
+
+
+def _address(registration: Any) -> str | None:
+    plain = [
+        endpoint.partition("://")[2]
+        for endpoint in registration.get("endpoints", ())
+        if endpoint.startswith("PLAINTEXT://")
+    ]
+    if plain:
+        return str(plain[0])
+    if registration.get("host"):
+        return f"{registration['host']}:{registration['port']}"
+    return None
+
+
+class SessionLog:
+    """The logs of a cluster through the client of the command."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def first_offset(self, partition: TopicPartition) -> int:
+        return offsets_at(self._session, [partition], EARLIEST)[partition]
+
+    def end_offset(self, partition: TopicPartition) -> int:
+        return offsets_at(self._session, [partition], LATEST)[partition]
+
+    def fetch(
+        self, positions: dict[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, Record]]:
+        # The reader advances the positions in place, so that the consumer has them.
+        return TopicReader(self._session, positions, None).one_round()
+
+
+def consume_in_group(
+    session: Session,
+    zookeeper: str,
+    group: str,
+    topic: str,
+    show: Callable[[str, int, Record], bytes],
+    limit: int | None,
+    from_beginning: bool,
+) -> None:
+    """Reads until Ctrl-C or the limit, from the brokers that are registered in the tree."""
+    # The import of kazoo is slow, and few commands need it.
+    from ottla.cli.zookeeper_tree import KazooTree
+
+    tree = KazooTree(zookeeper)
+    out = sys.stdout.buffer
+    written = 0
+    try:
+        session.bootstrap = bootstrap_of(tree)
+        with ZookeeperConsumer(
+            tree, SessionLog(session), group, [topic], from_beginning=from_beginning
+        ) as consumer:
+            note(f"{consumer.consumer_id} reads {sorted(p.partition for p in consumer.positions)}")
+            while written != limit:
+                records = consumer.poll()
+                wanted = len(records) if limit is None else limit - written
+                printed = 0
+                try:
+                    try:
+                        for partition, record in records[:wanted]:
+                            out.write(show(partition.topic, partition.partition, record))
+                            printed += 1
+                    finally:
+                        out.flush()
+                except OSError:
+                    printed = 0
+                    raise
+                finally:
+                    # The consumer commits when it is closed, also after Ctrl-C.
+                    for partition, record in reversed(records[printed:]):
+                        consumer.positions[partition] = record.offset  # not printed: read again
+                written += printed
+    except KeyboardInterrupt:
+        note("")
+    finally:
+        tree.close()
+    out.flush()

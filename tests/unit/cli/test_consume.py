@@ -68,8 +68,8 @@ def test_options_without_effect_are_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, kind: str, option: str
 ) -> None:
     monkeypatch.setattr("ottla.cli.session.Session", lambda *_: Cluster())
-    for function in ("consume_in_group", "consume_shared"):
-        monkeypatch.setattr(f"ottla.cli.consume.{function}", lambda *_, **__: None)
+    for function in ("zookeeper_consumer.consume_in_group", "consume.consume_shared"):
+        monkeypatch.setattr(f"ottla.cli.{function}", lambda *_, **__: None)
     assert CliRunner().invoke(app, ["t", *kind.split()]).exit_code == 0
     done = CliRunner().invoke(app, ["t", *kind.split(), option])
     assert (done.exit_code, done.stdout) == (2, "")

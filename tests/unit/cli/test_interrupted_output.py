@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.cli import group_member, share_member, zookeeper_command
+from ottla.cli import group_member, share_member, zookeeper_consumer
 from ottla.cli.reader import TopicReader
 from ottla.cli.session import Session
 from ottla.cli.share_session import AcknowledgeType, AcquiredRecord, SharePartition
@@ -200,13 +200,13 @@ def test_a_consumer_of_zookeeper(
 ) -> None:
     monkeypatch.setattr("sys.stdout", Output(is_full=is_full))
     monkeypatch.setattr("ottla.cli.zookeeper_consumer.ZookeeperConsumer", OldConsumer)
-    monkeypatch.setattr("ottla.cli.zookeeper_log.bootstrap_of", lambda _: "h:1")
+    monkeypatch.setattr("ottla.cli.zookeeper_consumer.bootstrap_of", lambda _: "h:1")
     tree = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr("ottla.cli.zookeeper_tree.KazooTree", lambda _: tree)
     session = cast(Session, SimpleNamespace(bootstrap=""))
 
     def consume() -> None:
-        zookeeper_command.consume_in_group(
+        zookeeper_consumer.consume_in_group(
             session, "z", "g", "t", interrupted_at(1), None, from_beginning=True
         )
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.cli.output import Failure
-from ottla.cli.reassign_throttle import remove_throttle, throttle
+from ottla.cli.reassignment_file import remove_throttle, throttle
 from ottla.cli.session import Session
 from ottla.protocol.client.operations import Node
 from ottla.protocol.errors import ErrorCode

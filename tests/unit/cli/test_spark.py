@@ -60,4 +60,4 @@ def test_without_the_connector_the_command_fails(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(spark_package, "find_spec", lambda name: None)
     assert run(monkeypatch) == 1
-    assert "the package ottla is not installed here" in capsys.readouterr().err
+    assert "the package ottla.storage is not installed here" in capsys.readouterr().err

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.cli.output import Failure
-from ottla.cli.zookeeper_assignment import RANGE, ROUND_ROBIN, UnequalSubscriptions, assign
-from ottla.cli.zookeeper_consumer import ZookeeperConsumer
+from ottla.cli.zookeeper_consumer import (
+    RANGE,
+    ROUND_ROBIN,
+    UnequalSubscriptions,
+    ZookeeperConsumer,
+    assign,
+)
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.memory_tree import MemoryTree, MemoryZooKeeper

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.cli.output import Failure
-from ottla.cli.zookeeper_log import bootstrap_of
+from ottla.cli.zookeeper_consumer import bootstrap_of
 from ottla.cli.zookeeper_tree import Tree
 
 
