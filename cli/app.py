@@ -55,6 +55,10 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "log-dirs": ("ottla.cli.log_dirs", "Describe the log directories of the brokers."),
     "tiered": ("ottla.cli.tiered", "Show, verify and clean up segments in remote storage."),
     "doctor": ("ottla.cli.doctor", "Check the state of the brokers, and that clients reach them."),
+    "status": (
+        "ottla.cli.status",
+        "Show brokers, partitions and problems on one screen.",
+    ),
     "migrate": ("ottla.cli.migrate", "Check whether an Ottla broker can join a Kafka cluster."),
     "spark": (
         "ottla.cli.spark",

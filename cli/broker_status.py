@@ -30,6 +30,20 @@ class StatusUnknown(Exception):
     """No document could be read; the message says from where and why."""
 
 
+class WrongStatus(StatusUnknown):
+    """Another broker responds at the HTTP address that is set for a broker."""
+
+    fix = (
+        "each broker needs an HTTP port of its own that leads to it: check ottla.metrics.address "
+        "and mapped ports"
+    )
+
+    def __init__(self, address: str, asked: int, found: int) -> None:
+        super().__init__(f"{address} is the HTTP port of broker {found}, not of broker {asked}")
+        self.address = address
+        self.asked = asked
+
+
 class BrokerStatus(NamedTuple):
     """What the broker at an HTTP address reports; `document` as docs/operations.md describes it."""
 
@@ -145,12 +159,18 @@ def _is_loopback(host: str) -> bool:
 def read_all(
     session: Session, given: Sequence[str], timeout_seconds: float
 ) -> list[BrokerStatus | StatusUnknown]:
-    """The state of the brokers at the addresses `given`, else of all that can be found."""
-    addresses = list(given) or list(http_addresses(session).values())
+    """The state of the brokers at the addresses `given`, else of all that can be found.
+
+    A broker that responds for another one is a `WrongStatus`.
+    """
+    asked: list[tuple[int | None, str]] = [(None, address) for address in given]
     found: list[BrokerStatus | StatusUnknown] = []
-    for address in addresses:
+    for broker_id, address in asked or http_addresses(session).items():
         try:
-            found.append(fetch_status(address, timeout_seconds))
+            status = fetch_status(address, timeout_seconds)
+            if broker_id is not None and status.broker_id not in (None, broker_id):
+                raise WrongStatus(address, broker_id, status.document["broker_id"])
+            found.append(status)
         except StatusUnknown as error:
             found.append(error)
     return found

@@ -15,6 +15,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, Des
 EXAMPLES = """\
   ottla cluster info
   ottla cluster start --brokers 3
+  ottla cluster restart 2
   ottla cluster doctor
 """
 
@@ -73,6 +74,14 @@ def start(
             "--port", help="Port of the first broker; the others use the next ports.", min=1
         ),
     ] = 9092,
+    http_port: Annotated[
+        int,
+        typer.Option(
+            "--http-port",
+            help="HTTP port (console, metrics, health) of the first broker; 0: 1000 above --port.",
+            min=0,
+        ),
+    ] = 0,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", help="Setting key=value of every broker; repeatable."),
@@ -89,4 +98,22 @@ def start(
     """
     from ottla.cli.cluster_start import run_cluster
 
-    reported(lambda: run_cluster(brokers, directory, port, override or [], java=java_zookeeper))
+    reported(
+        lambda: run_cluster(
+            brokers, directory, port, override or [], http_port=http_port, java=java_zookeeper
+        )
+    )
+
+
+@app.command()
+def restart(
+    broker: Annotated[int, typer.Argument(help="Broker id.", min=0, show_default=False)],
+    directory: Annotated[
+        str, typer.Option("--directory", "-d", help="Data directory of the cluster.")
+    ] = "ottla-cluster",
+) -> None:
+    """Restart a broker of `ottla cluster start`, also one that has ended."""
+    from ottla.cli.cluster_start import request_restart
+
+    reported(lambda: request_restart(directory, broker))
+    say(f"Broker {broker} is restarted.")

@@ -6,6 +6,7 @@ the brokers are stopped, then ZooKeeper.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -28,14 +29,31 @@ _REQUEST_SECONDS = 5.0
 SESSION_TIMEOUT_MS = 6000
 TICK_TIME_MS = 500
 MAX_PORT = 65_535
+# The ports of the brokers' HTTP servers begin so far above their own.
+HTTP_PORT_ABOVE = 1000
+# Between two looks at the processes and at what `ottla cluster restart` asks for.
+_LOOK_SECONDS = 0.5
+# In the directory of the cluster: the pid of `ottla cluster start`, and a request for a restart.
+PID_FILE, RESTART_PREFIX = "cluster.pid", "restart-"
 
 
 def run_cluster(
-    brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
+    brokers: int,
+    directory: str,
+    port: int,
+    overrides: Sequence[str],
+    *,
+    http_port: int = 0,
+    java: bool = False,
 ) -> None:
-    """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
-    if port + brokers - 1 > MAX_PORT:
-        raise usage(f"--port {port}: the ports of {brokers} brokers end above {MAX_PORT}.")
+    """Start the cluster, print its addresses, and wait for Ctrl-C or SIGTERM.
+
+    `http_port` is that of the first broker; 0: 1,000 above `port`.
+    """
+    http_port = http_port or port + HTTP_PORT_ABOVE
+    for option, first in (("--port", port), ("--http-port", http_port)):
+        if first + brokers - 1 > MAX_PORT:
+            raise usage(f"{option} {first}: the ports of {brokers} brokers end above {MAX_PORT}.")
     # Also SIGINT: a script that starts a command in the background has it ignored. With SIGHUP a
     # terminal is closed; nohup has that one ignored.
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -45,12 +63,17 @@ def run_cluster(
         signal.signal(number, lambda received, _: _received.append(received))
     _received.clear()
     try:
-        with started_cluster(brokers, Path(directory), port, overrides, java=java) as cluster:
+        with started_cluster(
+            brokers, Path(directory), port, overrides, http_port=http_port, java=java
+        ) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")
+            for broker_id, process in enumerate(cluster.brokers):
+                print(f"  {process.name}: 127.0.0.1:{port + broker_id}")
+                print(f"    console and health checks: http://127.0.0.1:{http_port + broker_id}/")
             print(f"  ZooKeeper {cluster.zookeeper}")
             print(f"  data and logs in {cluster.directory}")
             print(f"  export OTTLA_BOOTSTRAP={cluster.bootstrap}")
-            print("Ctrl-C stops all of them.", flush=True)
+            print("`ottla cluster restart ID` restarts a broker. Ctrl-C stops all.", flush=True)
             cluster.wait()
     except KeyboardInterrupt:
         # The interpreter takes handlers away when it exits, but leaves what is ignored: one more
@@ -78,16 +101,28 @@ class Process:
     def __init__(self, name: str, command: list[str], output: Path) -> None:
         self.name = name
         self.output = output
-        with output.open("ab") as sink:
+        self._command = command
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, at first or again."""
+        self.has_reported_end = False
+        with self.output.open("ab") as sink:
             self._begin = sink.tell()
             # A new session: Ctrl-C reaches this process only, which stops the others in order.
             self.popen = subprocess.Popen(
-                command,
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its output since this start."""
+        lines = [line for line in self.text().splitlines() if line.strip()]
+        return lines[-1] if lines else "without output"
 
     def text(self) -> str:
         """Its output since this start."""
@@ -100,9 +135,7 @@ class Process:
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.popen.poll() is not None:
-                lines = [line for line in self.text().splitlines() if line.strip()]
-                why = lines[-1] if lines else "without output"
-                raise Failure(f"{self.name} did not start: {why} (log: {self.output})")
+                raise Failure(f"{self.name} did not start: {self.last_line} (log: {self.output})")
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
@@ -141,10 +174,69 @@ class LocalCluster:
         return ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def wait(self) -> None:
-        """Raises Failure when all brokers have ended; a cluster that lost one broker continues."""
+        """Raises Failure when all brokers have ended; a cluster that lost one broker continues.
+
+        Meanwhile it says which broker has ended, and restarts those that a file asks for.
+        """
         while any(broker.popen.poll() is None for broker in self.brokers):
-            _pause(0.5)
+            for number, broker in enumerate(self.brokers):
+                self._report_end(number, broker)
+                request = self.directory / f"{RESTART_PREFIX}{number}"
+                if request.exists():
+                    self._restart(number, broker)
+                    request.unlink(missing_ok=True)
+            _pause(_LOOK_SECONDS)
         raise Failure(f"all brokers have ended; their logs are in {self.directory}.")
+
+    def _report_end(self, number: int, broker: Process) -> None:
+        code = broker.popen.poll()
+        if code is None or broker.has_reported_end:
+            return
+        broker.has_reported_end = True
+        if code < 0:
+            how = f"by {signal.Signals(-code).name}"
+        else:
+            how = f"with code {code}: {broker.last_line}"
+        note(
+            f"{broker.name} has ended {how} (log: {broker.output}); "
+            f"`ottla cluster restart {number} --directory {self.directory}` starts it again"
+        )
+
+    def _restart(self, number: int, broker: Process) -> None:
+        broker.stop(signal.SIGTERM)
+        broker.start()
+        try:
+            broker.wait_for_port(self._first_port + number)
+        except Failure as error:
+            note(str(error))
+            broker.has_reported_end = True
+        else:
+            print(f"{broker.name} is restarted.", flush=True)
+
+
+def request_restart(directory: str, number: int) -> None:
+    """Have the `ottla cluster start` of a directory restart a broker, and wait until it has.
+
+    Raises Failure if none runs, or there is no such broker.
+    """
+    folder = Path(directory).resolve()
+    try:
+        pid = int((folder / PID_FILE).read_text())
+        os.kill(pid, 0)
+    except (OSError, ValueError):
+        raise Failure(
+            f"no `ottla cluster start` runs in {folder}; name its directory with --directory."
+        ) from None
+    if not (folder / f"broker-{number}.log").exists():
+        raise Failure(f"the cluster in {folder} has no broker {number}.")
+    request = folder / f"{RESTART_PREFIX}{number}"
+    request.touch()
+    deadline = time.monotonic() + START_SECONDS + STOP_SECONDS
+    while request.exists():
+        if time.monotonic() > deadline:
+            request.unlink(missing_ok=True)
+            raise Failure(f"broker {number} was not restarted; see {folder}/broker-{number}.log")
+        time.sleep(_PROBE_SECONDS)
 
 
 @contextmanager
@@ -154,26 +246,37 @@ def started_cluster(
     port: int,
     overrides: Sequence[str] = (),
     *,
+    http_port: int = 0,
     java: bool = False,
 ) -> Iterator[LocalCluster]:
-    """A cluster that serves clients; stopped when the block ends. Data stays in `directory`."""
+    """A cluster that serves clients; stopped when the block ends. Data stays in `directory`.
+
+    `http_port` is the HTTP port of the first broker; 0 for none.
+    """
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
-    for number in range(port, port + brokers):
-        _check_free(number)
+    for number in range(brokers):
+        _check_free(port + number, "--port")
+        if http_port:
+            _check_free(http_port + number, "--http-port")
     zookeeper_port = free_port()
     zookeeper = start_zookeeper(directory, zookeeper_port, java=java)
     cluster = LocalCluster(directory, f"127.0.0.1:{zookeeper_port}", port)
     try:
         zookeeper.wait_for_port(zookeeper_port)
         for number in range(brokers):
-            process = _start_broker(cluster, number, port + number, brokers, overrides)
+            http = f"127.0.0.1:{http_port + number}" if http_port else ""
+            process = _start_broker(cluster, number, port + number, brokers, http, overrides)
             cluster.brokers.append(process)
         for number, process in enumerate(cluster.brokers):
             process.wait_for_port(port + number)
             _wait_until_known(process, port + number, brokers)
+        for left in directory.glob(f"{RESTART_PREFIX}*"):
+            left.unlink()
+        (directory / PID_FILE).write_text(f"{os.getpid()}\n")
         yield cluster
     finally:
+        (directory / PID_FILE).unlink(missing_ok=True)
         # All brokers get the signal before the first is waited for: when all brokers stop, none can
         # take over leaderships, so no broker should wait for another.
         for process in cluster.brokers:
@@ -215,7 +318,12 @@ def start_zookeeper(directory: Path, port: int, *, java: bool) -> Process:
 
 
 def _start_broker(
-    cluster: LocalCluster, number: int, port: int, brokers: int, overrides: Sequence[str]
+    cluster: LocalCluster,
+    number: int,
+    port: int,
+    brokers: int,
+    http: str,
+    overrides: Sequence[str],
 ) -> Process:
     replicas = min(3, brokers)
     settings = {
@@ -233,18 +341,20 @@ def _start_broker(
         "controlled.shutdown.max.retries": 1,
         "controlled.shutdown.retry.backoff.ms": 100,
     }
+    if http:
+        settings |= {"ottla.metrics.address": http, "ottla.console.enable": "true"}
     command = [sys.executable, "-m", "ottla.cli.main", "start"]
     command += [f"--override={name}={value}" for name, value in settings.items()]
     command += [f"--override={text}" for text in overrides]
     return Process(f"broker {number}", command, cluster.directory / f"broker-{number}.log")
 
 
-def _check_free(port: int) -> None:
+def _check_free(port: int, option: str) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise Failure(
-                f"port {port} cannot be used ({error.strerror}); choose another with --port."
+                f"port {port} cannot be used ({error.strerror}); choose another with {option}."
             ) from None

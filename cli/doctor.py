@@ -10,18 +10,32 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.broker_status import BrokerStatus, StatusUnknown, read_all
+from ottla.cli.broker_status import BrokerStatus, StatusUnknown, WrongStatus, read_all
+from ottla.cli.cluster_checks import (
+    FIXES,
+    At,
+    cluster_problems,
+    other_broker,
+    partition_problems,
+    throttle_problems,
+    wrong_broker_request,
+)
 from ottla.cli.health import MAX_TIMEOUT_SECONDS
 from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say, usage
 from ottla.cli.session import Session, connected
 from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
-from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.errors import KafkaError, ProtocolError
+from ottla.protocol.messages.describe_configs import DescribeConfigsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from ottla.protocol.client.blocking import BlockingClient
 
 app = family("Check the state of the brokers, and that this machine reaches them.")
 
@@ -77,6 +91,7 @@ def doctor(
     wait_ms = max(1, int(wait * 1000))
     findings: list[Finding] = []
     metadata: MetadataResponse | None = None
+    reached = Address("", 0)
     try:
         addresses = parse_bootstrap(session.bootstrap)
     except ValueError as error:
@@ -84,20 +99,23 @@ def doctor(
     for address in addresses:
         finding, response = probe(session, address, "bootstrap", wait_ms)
         findings.append(finding)
-        metadata = metadata or response
+        if metadata is None and response is not None:
+            metadata, reached = response, address
     if metadata is not None:
-        findings += _cluster_findings(metadata)
+        brokers: list[Finding] = []
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
             what = f"broker {row.node_id}"
             advertised = Address(row.host, row.port)
-            finding, response = probe(session, advertised, what, wait_ms)
+            finding, response = probe(session, advertised, what, wait_ms, row.node_id)
             if response is not None and response.cluster_id != metadata.cluster_id:
                 finding = finding._replace(
                     ok=False,
                     finding=f"belongs to another cluster, {response.cluster_id}",
                     advice="two clusters advertise the same address; correct advertised.listeners",
                 )
-            findings.append(finding)
+            brokers.append(finding)
+        are_reached = all(each.ok for each in brokers)
+        findings += _cluster_findings(session, metadata, reached, wait_ms, are_reached) + brokers
     if metadata is not None or http:
         for status in read_all(session, http or (), wait):
             findings += status_findings(status)
@@ -117,9 +135,12 @@ def doctor(
 
 
 def probe(
-    session: Session, address: Address, what: str, wait_ms: int
+    session: Session, address: Address, what: str, wait_ms: int, broker_id: int | None = None
 ) -> tuple[Finding, MetadataResponse | None]:
-    """Resolves, connects and sends a request; each step has its own explanation for a failure."""
+    """Resolve, connect and send a request; each step has its own explanation for a failure.
+
+    With `broker_id` it is a problem if another broker responds.
+    """
     text = str(address)
     try:
         resolved = sorted(
@@ -137,9 +158,13 @@ def probe(
         client = session.connect_to(text)
         with client:
             response = client.metadata([], timeout_ms=wait_ms)
+            took = (time.monotonic() - started) * 1000
+            other = None if broker_id is None else _other_broker(client, address, broker_id)
     except ClientError as error:
         return Finding(text, what, False, str(error), _advice(error, resolved, what)), None
-    took = (time.monotonic() - started) * 1000
+    if other is not None:
+        finding = f"broker {other} responds there"
+        return Finding(text, what, False, finding, FIXES["wrong-broker"]), response
     finding = f"responds in {took:.0f} ms ({', '.join(resolved)})"
     caution = ""
     if what != "bootstrap" and all(ipaddress.ip_address(item).is_loopback for item in resolved):
@@ -152,7 +177,9 @@ def probe(
 
 
 def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
-    """What a broker reports of itself; one finding that is ok if it has no fault."""
+    """The faults that a broker reports of itself; one finding that is ok if it has none."""
+    if isinstance(status, WrongStatus):
+        return [Finding(status.address, f"state {status.asked}", False, str(status), status.fix)]
     if isinstance(status, StatusUnknown):
         advice = "check ottla.metrics.address of the broker, and whether it runs"
         return [Finding("-", "state", False, str(status), advice)]
@@ -173,21 +200,41 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
     return found or [Finding(status.address, what, True, "ready, without a fault")]
 
 
-def _cluster_findings(metadata: MetadataResponse) -> list[Finding]:
-    found: list[Finding] = []
+def _cluster_findings(
+    session: Session, metadata: MetadataResponse, reached: Address, wait_ms: int, are_reached: bool
+) -> list[Finding]:
+    """Problems of the cluster, its partitions and its throttles; one finding that is ok if none.
+
+    All is asked of the one broker at `reached`, but for throttles, which each broker has to tell:
+    they are left out unless all brokers were reached.
+    """
     cluster = metadata.cluster_id or "-"
-    if metadata.controller_id < 0:
-        advice = "brokers elect one through ZooKeeper; check that they can reach it"
-        found.append(Finding(cluster, "cluster", False, "there is no controller", advice))
-    by_address: dict[tuple[str, int], int] = {}
-    for row in metadata.brokers:
-        key = (row.host, row.port)
-        if key in by_address:
-            finding = f"brokers {by_address[key]} and {row.node_id} advertise the same address"
-            advice = "give each broker its own advertised.listeners"
-            found.append(Finding(f"{row.host}:{row.port}", "cluster", False, finding, advice))
-        by_address[key] = row.node_id
-    return found
+    problems = cluster_problems(metadata)
+    try:
+        with session.connect_to(str(reached)) as client:
+            request = MetadataRequest(topics=None)
+            topics = client.call_once(request, At(reached), timeout_ms=wait_ms)
+    except (ClientError, KafkaError) as error:
+        finding = f"its topics cannot be listed: {error}"
+        return [Finding(cluster, "cluster", False, finding, "run the command again")]
+    assert isinstance(topics, MetadataResponse)
+    problems += partition_problems(topics)
+    if are_reached:
+        problems += throttle_problems(session, topics)
+    count = sum(len(topic.partitions) for topic in topics.topics)
+    return [Finding(cluster, "cluster", False, each.finding, each.fix) for each in problems] or [
+        Finding(cluster, "cluster", True, f"all {count} partitions have a leader and are in sync")
+    ]
+
+
+def _other_broker(client: BlockingClient, address: Address, broker_id: int) -> int | None:
+    """The id of the broker that responds there, if it is another one, and says so."""
+    try:
+        response = client.call_once(wrong_broker_request(broker_id), At(address))
+    except (KafkaError, ProtocolError):
+        return None
+    assert isinstance(response, DescribeConfigsResponse)
+    return other_broker(response)
 
 
 def _name_advice(host: str, what: str) -> str:

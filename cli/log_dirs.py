@@ -10,6 +10,7 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.broker_status import BrokerStatus, read_all
+from ottla.cli.cluster_checks import check_identity
 from ottla.cli.offsets import parse_partitions
 from ottla.cli.output import Cell, Failure, bytes_text, print_json, print_rows
 from ottla.cli.session import Session, check, connected, explain
@@ -69,6 +70,9 @@ def log_dirs(
             DescribeLogDirsResponse, DescribeLogDirsRequest(topics=wanted), Node(broker_id)
         )
         check(response.error_code, f"broker {broker_id}")
+        wrong = check_identity(session, broker_id)
+        if wrong is not None:
+            raise Failure(f"{wrong.finding}: {wrong.fix}.")
         for result in response.results:
             found: list[dict[str, Cell]] = [
                 {

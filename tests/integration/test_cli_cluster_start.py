@@ -11,13 +11,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
+import psutil
 import pytest
 
 from ottla.cli.cluster_start import run_cluster
 from ottla.cli.output import Failure
 from ottla.cli.zookeeper_server import find_java, zookeeper_jars
 from tests.doubles.command_line import CommandLine
+from tests.doubles.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,6 +83,57 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path, zookeeper: lis
     assert "stopped cleanly" in (tmp_path / "cluster" / "broker-0.log").read_text()
 
 
+def _banner(output: IO[str]) -> list[str]:
+    """The lines until all brokers serve."""
+    lines = [output.readline()]
+    while "Ctrl-C stops all." not in lines[-1]:
+        lines.append(output.readline())
+        assert lines[-1], lines
+    return lines
+
+
+def test_a_broker_that_ends_is_named_and_restarted(tmp_path: Path) -> None:
+    port = two_free_ports()
+    options = ["--brokers", "2", "--directory", str(tmp_path), "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ottla = CommandLine(f"127.0.0.1:{port},127.0.0.1:{port + 1}")
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        banner = _banner(process.stdout)
+        assert f"    console and health checks: http://127.0.0.1:{port + 1001}/\n" in banner
+        ottla.done("topics", "create", "spread", "--partitions", "4")
+        healthy = ottla.done("status", "--json").value
+        assert healthy["ok"]
+        assert [row["state"] for row in healthy["brokers"]] == ["ready", "ready"]
+        children = psutil.Process(process.pid).children()
+        [broker] = [each for each in children if "--override=broker.id=1" in each.cmdline()]
+        broker.kill()
+        assert process.stderr.readline().startswith("broker 1 has ended by SIGKILL (log: ")
+        eventually(lambda: not ottla("status", "--json").value["ok"], "broker 1 is missed")
+        doctor = ottla("doctor")
+        assert doctor.code == 1
+        assert "brokers with replicas are not in the cluster: 1 (4)" in doctor.output
+        assert "under-replicated partitions: 4 (spread-0" in doctor.output
+        again = ottla.done("cluster", "restart", "1", "--directory", str(tmp_path))
+        assert again.output == "Broker 1 is restarted.\n"
+        assert process.stdout.readline() == "broker 1 is restarted.\n"
+        eventually(lambda: ottla("doctor").code == 0, "the cluster is well again")
+        assert "has no broker 7" in ottla("cluster", "restart", "7", "-d", str(tmp_path)).errors
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    left = ottla("cluster", "restart", "1", "--directory", str(tmp_path))
+    assert left.code == 1
+    assert "no `ottla cluster start` runs in" in left.errors
+
+
 @pytest.fixture
 def hang_up_is_not_ignored() -> Iterator[None]:
     """Tests that nohup started have it ignored, and what they start as well."""
@@ -101,13 +155,13 @@ def test_no_process_is_left(tmp_path: Path, signals: tuple[signal.Signals, ...])
         text=True,
     )
     assert process.stdout is not None
-    banner = [process.stdout.readline() for _ in range(5)]
+    banner = _banner(process.stdout)
     for number in signals:
         process.send_signal(number)
         time.sleep(0.1)  # the first one has begun to stop the broker
     process.communicate(timeout=60)
     assert process.returncode == 0
-    zookeeper = int(banner[1].rpartition(":")[2])
+    [zookeeper] = [int(line.rpartition(":")[2]) for line in banner if "ZooKeeper" in line]
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", zookeeper)) != 0
     assert "stopped cleanly" in (tmp_path / "broker-0.log").read_text()
@@ -124,7 +178,7 @@ def test_ctrl_c_while_the_command_exits_changes_nothing(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    [process.stdout.readline() for _ in range(5)]
+    _banner(process.stdout)
     process.send_signal(signal.SIGINT)
     assert process.stderr.readline() == "The cluster is stopped.\n"
     while process.poll() is None:

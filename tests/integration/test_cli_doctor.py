@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.doctor import probe
 from ottla.cli.healthcheck import main as healthcheck
+from ottla.cli.session import Session
+from ottla.protocol.client.cluster import parse_bootstrap
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 
@@ -19,9 +22,40 @@ from tests.doubles.command_line import CommandLine
 def test_a_broker_that_can_be_reached(ottla: CommandLine, shared_broker: BrokerProcess) -> None:
     found = ottla.done("doctor", "--json").value
     assert found["ok"]
-    assert [row["what"] for row in found["checks"]] == ["bootstrap", "broker 7"]
-    assert found["checks"][1]["address"] == shared_broker.bootstrap
-    assert "loopback" in found["checks"][1]["advice"]
+    assert [row["what"] for row in found["checks"]] == ["bootstrap", "cluster", "broker 7"]
+    assert found["checks"][1]["finding"].endswith("partitions have a leader and are in sync")
+    assert found["checks"][2]["address"] == shared_broker.bootstrap
+    assert "loopback" in found["checks"][2]["advice"]
+
+
+def test_another_broker_at_the_address(shared_broker: BrokerProcess) -> None:
+    """Such as that of a container whose port is mapped to another one."""
+    session = Session(shared_broker.bootstrap, "", 10.0, False)
+    [address] = parse_bootstrap(shared_broker.bootstrap)
+    finding, _ = probe(session, address, "broker 8", 10_000, 8)
+    assert (finding.ok, finding.finding) == (False, "broker 7 responds there")
+    assert probe(session, address, "broker 7", 10_000, 7)[0].ok
+    session.close()
+
+
+def test_a_throttle_that_is_left(ottla: CommandLine, shared_broker: BrokerProcess) -> None:
+    del shared_broker
+    rate = "leader.replication.throttled.rate"
+    ottla.done("topics", "create", "throttled")
+    ottla.done("configs", "set", "topic", "throttled", "leader.replication.throttled.replicas=*")
+    ottla.done("configs", "set", "broker", "7", f"{rate}=1000")
+    try:
+        response = ottla("doctor")
+        assert response.code == 1
+        assert f"replication is throttled: broker 7 has {rate}=1000, topic throttled has" in (
+            response.output
+        )
+        assert "`ottla partitions reassign verify PLAN.json`" in response.output
+        assert not ottla("status", "--json").value["ok"]
+    finally:
+        ottla.done("configs", "unset", "broker", "7", rate)
+        ottla.done("topics", "delete", "throttled", "--yes")
+    assert ottla("doctor").code == 0
 
 
 def test_an_advertised_name_without_an_address(tmp_path: Path) -> None:
@@ -34,7 +68,7 @@ def test_an_advertised_name_without_an_address(tmp_path: Path) -> None:
     assert "Set advertised.listeners of the broker to a name or address that works from here" in (
         response.output
     )
-    assert response.errors == "ottla: 1 of 2 checks found a problem.\n"
+    assert response.errors == "ottla: 1 of 3 checks found a problem.\n"
 
 
 def test_no_broker_at_the_bootstrap_address(ottla: CommandLine) -> None:

@@ -1,0 +1,93 @@
+"""`ottla status`: the cluster on one screen."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ottla.cli.app import family
+from ottla.cli.broker_status import BrokerStatus, read_all
+from ottla.cli.cluster_checks import cluster_problems, partition_problems, throttle_problems
+from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say
+from ottla.cli.session import Session, connected
+
+app = family("Show the cluster on one screen: brokers, partitions, problems.")
+# A broker that does not respond on its HTTP port must not hold the screen up.
+_STATUS_SECONDS = 2.0
+
+
+@app.command()
+@connected
+def status(
+    session: Session,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http",
+            help="HTTP port of a broker, host:port; repeatable. None: ottla.metrics.address.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print brokers, partitions and problems. Exit code 1 if there is a problem.
+
+    `ottla doctor` also connects to each broker, and tells what to do about each problem.
+
+    \b
+    Examples:
+      ottla status
+      ottla status --json
+    """
+    metadata = session.client.metadata(None)
+    partitions = [item for topic in metadata.topics for item in topic.partitions]
+    states = {
+        each.broker_id: each
+        for each in read_all(session, http or (), _STATUS_SECONDS)
+        if isinstance(each, BrokerStatus)
+    }
+    brokers: list[dict[str, Cell]] = [
+        {
+            "broker": row.node_id,
+            "address": f"{row.host}:{row.port}",
+            "rack": row.rack,
+            "controller": row.node_id == metadata.controller_id,
+            "leader_of": sum(item.leader_id == row.node_id for item in partitions),
+            "replicas": sum(row.node_id in item.replica_nodes for item in partitions),
+            "in_sync": sum(row.node_id in item.isr_nodes for item in partitions),
+            "state": _state(states.get(row.node_id)),
+        }
+        for row in sorted(metadata.brokers, key=lambda each: each.node_id)
+    ]
+    found = cluster_problems(metadata) + partition_problems(metadata)
+    found += throttle_problems(session, metadata)
+    problems = [each.finding for each in found]
+    for number, each in states.items():
+        problems += [f"broker {number}: {fault.get('problem')}" for fault in each.faults]
+    fields: dict[str, Cell] = {
+        "cluster_id": metadata.cluster_id,
+        "brokers": len(brokers),
+        "topics": len(metadata.topics),
+        "partitions": len(partitions),
+        "without_leader": sum(item.leader_id < 0 for item in partitions),
+        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+    }
+    if session.json:
+        print_json({**fields, "ok": not problems, "problems": problems, "brokers": brokers})
+    else:
+        print_fields(fields)
+        say("")
+        print_rows(brokers, list(brokers[0]) if brokers else [])
+        for line in problems:
+            say(f"\nPROBLEM  {line}")
+    if problems:
+        raise Failure(f"{len(problems)} problem(s); `ottla doctor` tells what to do about them.")
+
+
+def _state(found: BrokerStatus | None) -> str | None:
+    """The state that a broker reports of itself; None if it cannot be read from here."""
+    if found is None:
+        return None
+    if found.document.get("phase") != "running":
+        return str(found.document.get("reason"))
+    return "faults" if found.faults else "ready"

@@ -1,0 +1,76 @@
+"""What doctor and status find in the metadata of a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cli.cluster_checks import (
+    FIXES,
+    cluster_problems,
+    other_broker,
+    partition_problems,
+)
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+BROKERS = [MetadataResponseBroker(number, "host", 9090 + number) for number in (1, 2)]
+
+
+def partition(index: int, leader: int, replicas: list[int], isr: list[int]) -> object:
+    return MetadataResponsePartition(
+        partition_index=index, leader_id=leader, replica_nodes=replicas, isr_nodes=isr
+    )
+
+
+def cluster(*partitions: object, controller: int = 1) -> MetadataResponse:
+    topic = MetadataResponseTopic(name="t", partitions=list(partitions))  # type: ignore[arg-type]
+    return MetadataResponse(brokers=BROKERS, topics=[topic], controller_id=controller)
+
+
+def test_a_healthy_cluster() -> None:
+    found = cluster(partition(0, 1, [1, 2], [2, 1]))
+    assert cluster_problems(found) + partition_problems(found) == []
+
+
+def test_no_controller_and_one_address_for_two() -> None:
+    found = cluster(controller=-1)
+    found.brokers = [*BROKERS, MetadataResponseBroker(3, "host", 9091)]
+    assert [each.check for each in cluster_problems(found)] == ["no-controller", "same-address"]
+    assert cluster_problems(found)[1].finding == "brokers 1 and 3 advertise host:9091"
+
+
+def test_partitions_without_leader_or_replicas() -> None:
+    rows = [partition(number, -1, [3], [3]) for number in range(7)]
+    found = partition_problems(cluster(*rows, partition(8, 1, [1, 2, 4], [1, 2])))
+    assert [tuple(each) for each in found] == [
+        ("missing-brokers", "brokers with replicas are not in the cluster: 3 (7), 4 (1)"),
+        (
+            "offline-partitions",
+            "partitions without a leader: 7 (t-0, t-1, t-2, t-3, t-4 and 2 more)",
+        ),
+        ("under-replicated", "under-replicated partitions: 1 (t-8)"),
+    ]
+    assert all(each.fix == FIXES[each.check] for each in found)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "other"),
+    [
+        (0, None, None),
+        (42, "Unexpected broker id, expected 7, but received 8", 7),
+        (42, "Unexpected broker id, expected 7 or empty string, but received 8", 7),
+        (42, None, None),
+        (31, "Cluster authorization failed.", None),
+    ],
+)
+def test_who_responds(code: int, message: str | None, other: int | None) -> None:
+    result = DescribeConfigsResult(error_code=code, error_message=message)
+    assert other_broker(DescribeConfigsResponse(results=[result])) == other
