@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         SessionPartition,
     )
     from ottla.broker.replication.isr import IsrManager
-    from ottla.broker.replication.partition import Partition
-    from ottla.broker.replication.replica import FollowerReplica
+    from ottla.broker.replication.partition import FollowerReplica, Partition
 
 
 class Replicas(Protocol):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.broker.replication.follower_append import append_from_leader, in_pieces
-from ottla.broker.replication.follower_lags import FollowerLags
 from ottla.broker.replication.follower_truncation import (
     FollowerTruncation,
     has_uncommitted_records_without_epoch,
@@ -36,15 +35,21 @@ from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import LogDirectoryOffline, StorageError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Collection
 
-    from ottla.broker.replication.fetcher_settings import FetcherSettings
+    from ottla.broker.cluster.broker_epoch import BrokerEpoch
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.group_commit import GroupCommit
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.replication.tier_state_machine import TieredFollowers
     from ottla.protocol.client.aio_connection import AsyncConnection
+    from ottla.protocol.client.security import Security
+    from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
+
 
 logger = logging.getLogger("ottla.replication")
 
@@ -536,3 +541,97 @@ class Fetcher:
         if connection is not None:
             connection.close()
         self._session.reset()
+
+
+# Of a follower before its first response: it lags, by an unknown number of records.
+_UNKNOWN = 0
+
+
+class FollowerLags:
+    """The partitions that have not caught up with their leader: only these are ever delayed.
+    Loop only."""
+
+    def __init__(self, throttle: ReplicationQuota | None) -> None:
+        self._throttle = throttle
+        #: By how much the log end offset of a partition is below the leader's high watermark.
+        self.lagging: dict[TopicPartition, int] = {}
+
+    def add(self, key: TopicPartition) -> None:
+        """A partition is followed from now on. As in Kafka it lags until a response says more, so
+        that its first records wait for the quota, too."""
+        self.lagging[key] = _UNKNOWN
+
+    def remove(self, key: TopicPartition) -> None:
+        """A partition is not followed any more."""
+        self.lagging.pop(key, None)
+
+    def record(self, key: TopicPartition, size: int, lag: int) -> None:
+        """The last response had `size` bytes of records; `lag` remains after them."""
+        if lag > 0:
+            self.lagging[key] = lag
+        else:
+            self.lagging.pop(key, None)
+        throttle = self._throttle
+        if size and throttle is not None and throttle.is_throttled(*key):
+            throttle.record(size, _monotonic_ms())
+
+    @property
+    def largest(self) -> int:
+        """The largest lag of a partition at the last fetch (Kafka's MaxLag)."""
+        return max(self.lagging.values(), default=0)
+
+    def is_held_back(self, key: TopicPartition) -> bool:
+        """Whether the quota delays this partition, which is one of `lagging`."""
+        throttle = self._throttle
+        return (
+            throttle is not None
+            and throttle.is_throttled(*key)
+            and throttle.is_exceeded(_monotonic_ms())
+        )
+
+
+def _monotonic_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class FetcherSettings:
+    """The settings of all fetchers of a broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        broker_epoch: BrokerEpoch,
+        *,
+        throttle: ReplicationQuota | None = None,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`tls` returns how leaders are reached, when the inter-broker listener uses TLS.
+        `security`: the login of this broker, when that listener uses SASL."""
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.max_wait_ms = config.replica_fetch_wait_max_ms
+        self.min_bytes = config.replica_fetch_min_bytes
+        self.max_bytes = config.replica_fetch_response_max_bytes
+        self.partition_max_bytes = config.replica_fetch_max_bytes
+        self.backoff_ms = config.replica_fetch_backoff_ms
+        self.timeout_ms = config.replica_socket_timeout_ms
+        self.throttle = throttle
+        self._tls = tls
+        self._security = security
+
+    async def connect(self, host: str, port: int) -> AsyncConnection:
+        """Connects to the leader at an address."""
+        from ottla.protocol.client.aio_connection import AsyncConnection
+
+        name = f"broker-{self.broker_id}-fetcher"
+        connection = AsyncConnection(
+            host,
+            port,
+            client_id=name,
+            ssl_context=None if self._tls is None else self._tls(),
+            security=self._security,
+        )
+        await connection.connect(self.timeout_ms)
+        return connection

@@ -7,6 +7,7 @@ the high watermark and the completion of delayed operations are one atomic step.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +15,6 @@ from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
-from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from ottla.broker.replication.delayed_fetch import (
     DelayedFetch,
     FetchParams,
@@ -22,15 +22,16 @@ from ottla.broker.replication.delayed_fetch import (
     diverges,
     read_records,
 )
-from ottla.broker.replication.delayed_flush import (
+from ottla.broker.replication.delayed_writes import (
+    DelayedDeleteRecords,
     DelayedFlush,
+    DelayedProduce,
     UnflushedRecords,
+    Waiting,
     respond_after_flush,
 )
-from ottla.broker.replication.delayed_produce import DelayedProduce, Waiting
 from ottla.broker.replication.fetch_news import items_of, record_caught_up, record_fetch, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
-from ottla.broker.replication.refusal_log import RefusalLog
 from ottla.broker.replication.throttles import holds_back
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -65,10 +66,17 @@ if TYPE_CHECKING:
     from ottla.storage.producer.verification import Verification
     from ottla.storage.records.validation import ValidatedRecords
 
+
+logger = logging.getLogger("ottla.replication")
+
 _CLIENT = AppendOrigin.CLIENT
 
 # Errors of a client with outdated metadata: not logged.
 _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+# How long the same refusal is not logged again, as clients retry, and for how many that is tracked.
+_INTERVAL_MS = 10_000
+_MAX_TRACKED = 1_000
 
 
 class ReplicaManager:
@@ -493,3 +501,31 @@ class ReplicaManager:
         """The local log of a partition, or None."""
         partition = self.partitions.get(key)
         return None if partition is None else partition.log
+
+
+class RefusalLog:
+    """The refused appends of all partitions."""
+
+    __slots__ = ("_logged", "_now_ms")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is monotonic."""
+        self._now_ms = now_ms
+        self._logged: dict[tuple[str, int, int], int] = {}
+
+    def log(self, topic: str, index: int, code: int, error: Exception) -> None:
+        """Logs that an append failed with this error code, unless it did so a short time ago."""
+        now_ms = self._now_ms()
+        if len(self._logged) >= _MAX_TRACKED:
+            self._logged.clear()
+        key = (topic, index, code)
+        if now_ms - self._logged.get(key, -_INTERVAL_MS) < _INTERVAL_MS:
+            return
+        self._logged[key] = now_ms
+        logger.info(
+            "Append to partition %s-%d refused: %s",
+            topic,
+            index,
+            error,
+            extra={"topic": topic, "partition": index},
+        )

@@ -7,7 +7,7 @@ from typing import cast
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.replication.fetcher_settings import FetcherSettings
+from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.codec import decoder, encoder, parts_encoder

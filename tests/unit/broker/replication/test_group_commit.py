@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
-from ottla.broker.replication.delayed_flush import FLUSH_TIMEOUT_MS
+from ottla.broker.replication.delayed_writes import FLUSH_TIMEOUT_MS
 from ottla.broker.replication.group_commit import LOGS_AT_ONCE, SYNCS_MAX
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn

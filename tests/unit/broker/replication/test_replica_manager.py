@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
+from ottla.broker.replication.replica_manager import RefusalLog
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.topics import TopicPartition
@@ -444,3 +447,32 @@ def test_the_counters_of_a_topic_end_with_its_last_replica() -> None:
         assert replicas.manager.remove_partition(replicas.partition(index).key) is not None
         assert len(topics) == left
     assert replicas.manager.remove_partition(TopicPartition(TOPIC, 0)) is None
+
+
+def test_one_line_in_an_interval_for_each_partition_and_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.replication")
+    now_ms = 50_000
+    log = RefusalLog(lambda: now_ms)
+    for _ in range(3):
+        log.log("t", 0, 2, ValueError("corrupt"))
+    log.log("t", 1, 2, ValueError("corrupt"))
+    log.log("t", 0, 10, ValueError("too large"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Append to partition t-0 refused: corrupt",
+        "Append to partition t-1 refused: corrupt",
+        "Append to partition t-0 refused: too large",
+    ]
+    now_ms += 10_000
+    log.log("t", 0, 2, ValueError("corrupt"))
+    assert len(caplog.records) == 4
+
+
+def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.replication")
+    log = RefusalLog(lambda: 50_000)
+    for index in range(1_001):
+        log.log("t", index, 2, ValueError("corrupt"))
+    log.log("t", 0, 2, ValueError("corrupt"))
+    assert len(caplog.records) == 1_002
