@@ -1,4 +1,4 @@
-"""The Python calls and source files that one plain Produce and one plain Fetch pass, and their time.
+"""Python calls and source files that one plain Produce and one plain Fetch pass, and their time.
 
     python -m benchmarks.request_calls [--requests N] [--list]
 
@@ -6,7 +6,7 @@ The product's own connection, request channel, handlers and logs run in this pro
 memory; nothing is counted of the client, the event loop and the standard library. Produce: one
 partition, ten records, acks=1, no authorizer. Fetch: one partition with records, no session. Calls
 are counted once the path is warm; a resumed generator or coroutine counts as a call. Codecs that
-are compiled for a version count as one file each. The time is processor time, the client's side included.
+are compiled for a version count as one file each. The time is processor time, with the client.
 """
 
 from __future__ import annotations

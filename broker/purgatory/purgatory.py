@@ -36,7 +36,8 @@ class Purgatory(Generic[Operation]):
         self.expired_total = 0
         self._timer = timer
         self._purge_interval = purge_interval
-        self._watchers: dict[Hashable, list[Operation]] = {}
+        #: The operations that are watched, by key. Only the purgatory changes it.
+        self.watchers: dict[Hashable, list[Operation]] = {}
         # Keys with a check in several turns of the loop, and whether to check them again after it.
         self._unfinished: dict[Hashable, bool] = {}
         self._delayed = 0
@@ -56,7 +57,7 @@ class Purgatory(Generic[Operation]):
     @property
     def watched_keys(self) -> int:
         """How many keys have a watch list."""
-        return len(self._watchers)
+        return len(self.watchers)
 
     def try_complete_else_watch(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
         """Completes the operation if its condition is met, else watches it under all `keys`.
@@ -66,7 +67,7 @@ class Purgatory(Generic[Operation]):
         """
         if operation.is_completed or operation.try_complete():
             return True
-        watchers = self._watchers
+        watchers = self.watchers
         count = 0
         for key in keys:
             watching = watchers.get(key)
@@ -93,12 +94,12 @@ class Purgatory(Generic[Operation]):
         At most MAX_CHECKS_AT_ONCE operations are checked at once, the others in later turns of the
         loop. When the key is checked again meanwhile, all are checked once more afterwards.
         """
-        watching = self._watchers.get(key)
+        watching = self.watchers.get(key)
         if watching is None:
             return 0
         if len(watching) <= MAX_CHECKS_AT_ONCE and key not in self._unfinished:
             completed = self._check(key, tuple(watching))
-            if self._watchers.get(key) is watching:
+            if self.watchers.get(key) is watching:
                 self._purge_completed(key, watching)
             return completed
         if key in self._unfinished:
@@ -126,7 +127,7 @@ class Purgatory(Generic[Operation]):
         if end < len(operations):
             self._timer.schedule(0, lambda: self._check_some(key, operations, end))
             return completed
-        watching = self._watchers.get(key)
+        watching = self.watchers.get(key)
         if watching is not None:
             self._purge_completed(key, watching)
         if self._unfinished.pop(key):
@@ -142,17 +143,17 @@ class Purgatory(Generic[Operation]):
         self._delayed_entries -= operation._watched_keys
         completed = self._entries - self._delayed_entries
         if completed > self._purge_interval and completed > self._delayed_entries:
-            for key, watching in list(self._watchers.items()):
+            for key, watching in list(self.watchers.items()):
                 self._purge_completed(key, watching)
 
     def _purge_completed(self, key: Hashable, watching: list[Operation]) -> None:
         if len(watching) == 1 and watching[0]._completed:  # as usual
             self._entries -= 1
-            del self._watchers[key]
+            del self.watchers[key]
             return
         delayed = [operation for operation in watching if not operation._completed]
         self._entries -= len(watching) - len(delayed)
         if delayed:
             watching[:] = delayed
         else:
-            del self._watchers[key]
+            del self.watchers[key]

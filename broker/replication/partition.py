@@ -22,6 +22,7 @@ from ottla.protocol.uuids import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
     from ottla.storage.log.log import Log
+    from ottla.storage.log.log_offsets import LogOffsets
 
 
 NO_LEADER = -1
@@ -236,11 +237,11 @@ class Partition:
                 f"min.isr requirement of {self.effective_min_isr()} for partition {self.key}.",
             )
 
-    def after_append(self, log: Log) -> None:
-        """Advances the high watermark: without followers to the log end offset, if no flush is
-        required first."""
-        if self._alone and not log.offsets.flush_required:
-            log.update_high_watermark(log.log_end_offset)
+    def after_append(self, offsets: LogOffsets) -> None:
+        """Advance the high watermark: without followers to the log end offset, if no flush is
+        required first. `offsets` belong to the log."""
+        if self._alone and not offsets.flush_required:
+            offsets.update_high_watermark(offsets.log_end_offset)
         else:
             self.maybe_increment_high_watermark()
 

@@ -39,6 +39,7 @@ from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from ottla.protocol.records.batch import MAGIC_POSITION
 from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogDirectoryOffline, OffsetInRemoteStorage
 from ottla.storage.producer.producer_entry import AppendOrigin
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.replication")
 
 _CLIENT = AppendOrigin.CLIENT
+_UNLIMITED = 1 << 60  # a budget
 
 # Errors of a client with outdated metadata: not logged.
 _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -130,7 +132,7 @@ class ReplicaManager:
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
         self._deferred_validation = deferred_validation
-        # Of the current request: nothing awaits, so there is never more than one.
+        # Of the request that is validated in this step.
         self._budget = ValidationBudget()
         produce_interval, fetch_interval = purge_intervals
         self.produce_purgatory: Purgatory[DelayedFlush | DelayedProduce] = Purgatory(
@@ -193,13 +195,37 @@ class ReplicaManager:
         guards: Mapping[tuple[str, int], Verification] | None = None,
         validated: ValidatedRecords | None = None,
     ) -> None:
-        """Appends to partitions that this broker leads and fills the responses of `entries`.
+        """Append at once, for coordinators and others with one partition: see `append`.
 
-        Offsets and leader epoch are set in the given buffers. With acks -1 the callback runs when
-        the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0 and 1 it
-        runs at once, or when the flush that `flush.messages` requires has ended. `guards` are those
-        of verified transactions. Batches of clients that take long to validate are appended later,
-        after deferred validation; `validated` is its result, for a call with one entry.
+        The callback runs in every case, perhaps before this returns.
+        """
+        steps = self.append(required_acks, timeout_ms, entries, callback, origin, guards, validated)
+        if run_at_once(steps):
+            callback()
+
+    def append(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        entries: Sequence[ProduceEntry],
+        callback: Callable[[], None],
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guards: Mapping[tuple[str, int], Verification] | None = None,
+        validated: ValidatedRecords | None = None,
+    ) -> Steps[bool]:
+        """Append to partitions that this broker leads, and fill the responses of `entries`.
+
+        Offsets and leader epoch are set in the given buffers. Returns True if the responses are
+        filled; otherwise the callback runs when they are: with acks -1 when the records are
+        committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with any acks when the flush that
+        `flush.messages` requires has ended. `guards` belong to verified transactions. Batches of
+        clients that take long to validate are appended later, after deferred validation;
+        `validated` is its result, for a call with one entry.
+
+        It may pause between two partitions. The append to a partition, the check of its leader and
+        ISR and the advance of its high watermark are one step; a leader that changes later is seen
+        by `DelayedProduce`. Requests that wait for the records are completed at the end, as in
+        Kafka: a fetch that waits for several of the partitions gets the records of all.
         """
         now_ms = self._clock.now_ms()
         partitions = self.partitions
@@ -207,63 +233,85 @@ class ReplicaManager:
         appended: list[Partition] = []
         deferred: list[ProduceEntry] = []
         unflushed: list[UnflushedRecords] = []
-        budget = None
-        if origin is _CLIENT and self._deferred_validation is not None:
-            budget = self._budget
-            budget.left = DEFAULT_BUDGET
-        for entry in entries:
-            topic, index, records, response = entry
-            try:
-                partition = partitions.get((topic, index)) or self.partition(topic, index)
-                log = partition.leader_log()
-                if required_acks == -1:
-                    partition.check_enough_in_sync()
-                verification = None if guards is None else guards.get((topic, index))
-                if validated is None:
-                    info = log.append(
-                        records,
-                        leader_epoch=partition.leader_epoch,
-                        now_ms=now_ms,
-                        origin=origin,
-                        verification=verification,
-                        budget=budget,
+        is_limited = origin is _CLIENT and self._deferred_validation is not None
+        budget, left = self._budget, DEFAULT_BUDGET if is_limited else _UNLIMITED
+        try:
+            for number, entry in enumerate(entries):
+                if number:
+                    yield
+                topic, index, records, response = entry
+                try:
+                    partition = partitions.get((topic, index)) or self.partition(topic, index)
+                    log = partition.leader_log()
+                    if required_acks == -1:
+                        partition.check_enough_in_sync()
+                    verification = None if guards is None else guards.get((topic, index))
+                    if validated is None:
+                        budget.left = left  # another request may have run meanwhile
+                        info = log.append(
+                            records,
+                            leader_epoch=partition.leader_epoch,
+                            now_ms=now_ms,
+                            origin=origin,
+                            verification=verification,
+                            budget=budget,
+                        )
+                        left = budget.left
+                    else:
+                        info = log.append_validated(
+                            validated,
+                            leader_epoch=partition.leader_epoch,
+                            now_ms=now_ms,
+                            verification=verification,
+                        )
+                except ValidationBudgetExceeded:
+                    deferred.append(entry)
+                    continue
+                except Exception as error:
+                    self.append_failed(topic, index, error, response)
+                    continue
+                offsets, end_offset = log.offsets, info.last_offset + 1
+                partition.after_append(offsets)
+                appended.append(partition)
+                statistics = partition.statistics
+                statistics.produces += 1
+                if not info.duplicate:
+                    statistics.received_bytes += info.bytes
+                    messages = end_offset - info.first_offset
+                    statistics.received_messages += messages
+                    if records[MAGIC_POSITION] < 2:
+                        statistics.produce_conversions += messages
+                response.base_offset = info.first_offset
+                response.log_append_time_ms = info.log_append_time
+                response.log_start_offset = offsets.log_start_offset
+                if offsets.flush_required and offsets.recovery_point < end_offset:
+                    failed, since = offsets.failed_flushes, partition.led_since
+                    unflushed.append(
+                        UnflushedRecords(partition, since, offsets, end_offset, failed, response)
                     )
-                else:
-                    info = log.append_validated(
-                        validated,
-                        leader_epoch=partition.leader_epoch,
-                        now_ms=now_ms,
-                        verification=verification,
-                    )
-            except ValidationBudgetExceeded:
-                deferred.append(entry)
-                continue
-            except Exception as error:
-                self.append_failed(topic, index, error, response)
-                continue
-            partition.after_append(log)
-            appended.append(partition)
-            statistics = partition.statistics
-            statistics.produces += 1
-            if not info.duplicate:
-                statistics.received_bytes += info.bytes
-                messages = info.last_offset - info.first_offset + 1
-                statistics.received_messages += messages
-                if records[MAGIC_POSITION] < 2:
-                    statistics.produce_conversions += messages
-            response.base_offset = info.first_offset
-            response.log_append_time_ms = info.log_append_time
-            response.log_start_offset = log.log_start_offset
-            offsets, end_offset = log.offsets, info.last_offset + 1
-            if offsets.flush_required and offsets.recovery_point < end_offset:
-                failed, since = offsets.failed_flushes, partition.led_since
-                unflushed.append(
-                    UnflushedRecords(partition, since, offsets, end_offset, failed, response)
-                )
-            elif required_acks == -1 and offsets.high_watermark < end_offset:
-                waiting.append((partition, partition.led_since, end_offset, response))
-        for partition in appended:
-            self.complete_delayed_requests(partition)
+                elif required_acks == -1 and offsets.high_watermark < end_offset:
+                    waiting.append((partition, partition.led_since, end_offset, response))
+        finally:  # also if the broker stops between two partitions
+            for partition in appended:
+                self.complete_delayed_requests(partition)
+        if not (deferred or unflushed or waiting):
+            return True
+        self._await_append(
+            required_acks, timeout_ms, deferred, unflushed, waiting, callback, guards
+        )
+        return False
+
+    def _await_append(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        deferred: list[ProduceEntry],
+        unflushed: list[UnflushedRecords],
+        waiting: list[Waiting],
+        callback: Callable[[], None],
+        guards: Mapping[tuple[str, int], Verification] | None,
+    ) -> None:
+        """Call back after validation in a worker thread, flushes and replication."""
         if deferred:
             assert self._deferred_validation is not None
             callback = self._deferred_validation.start(
@@ -277,15 +325,13 @@ class ReplicaManager:
                 waiting,
                 lambda waiting: self._respond_after_replication(timeout_ms, waiting, callback),
             )
-        elif waiting:
-            self._respond_after_replication(timeout_ms, waiting, callback)
         else:
-            callback()
+            self._respond_after_replication(timeout_ms, waiting, callback)
 
     def _respond_after_replication(
         self, timeout_ms: int, waiting: list[Waiting], callback: Callable[[], None]
     ) -> None:
-        """Calls back when the records are committed, or after `timeout_ms`."""
+        """Call back when the records are committed, or after `timeout_ms`."""
         if not waiting:
             callback()
             return
@@ -295,12 +341,15 @@ class ReplicaManager:
         )
 
     def complete_delayed_requests(self, partition: Partition) -> None:
-        """Completes delayed fetches and produces: the log or its high watermark advanced."""
+        """Complete delayed fetches and produces: the log or its high watermark advanced."""
         key = partition.key
         if self._changed is not None:
             self._changed[key] = None
-        self.fetch_purgatory.check_and_complete(key)
-        self.produce_purgatory.check_and_complete(key)
+        # The usual partition has no request that waits: no call for that.
+        if key in self.fetch_purgatory.watchers:
+            self.fetch_purgatory.check_and_complete(key)
+        if key in self.produce_purgatory.watchers:
+            self.produce_purgatory.check_and_complete(key)
 
     def complete_all_delayed_requests(self, partition: Partition) -> None:
         """As above, and delayed DeleteRecords: the leader changed, or the partition was stopped."""
