@@ -1,15 +1,16 @@
 """The partitions of this broker: appends, reads, and requests that wait for them.
 
 Mirrors `appendRecords` and `fetchMessages` of Kafka's `ReplicaManager`; LeaderAndIsr and
-StopReplica are in `leader_and_isr`. Loop only: nothing here awaits, so an append, the advance of
-the high watermark and the completion of delayed operations are one atomic step.
+StopReplica are in `leader_and_isr`. Loop only. In one partition nothing pauses, so its append and
+the advance of its high watermark are one step, and so are its read and a follower's progress;
+requests of many partitions may pause between two of them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.purgatory.operation import DelayedOperation
@@ -18,9 +19,9 @@ from ottla.broker.replication.deferred_validation import DeferredValidation, Pro
 from ottla.broker.replication.delayed_fetch import (
     DelayedFetch,
     FetchParams,
-    PartitionKey,
     diverges,
     read_records,
+    with_news,
 )
 from ottla.broker.replication.delayed_writes import (
     DelayedDeleteRecords,
@@ -30,7 +31,6 @@ from ottla.broker.replication.delayed_writes import (
     Waiting,
     respond_after_flush,
 )
-from ottla.broker.replication.fetch_news import items_of, record_caught_up, record_fetch, with_news
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.throttles import holds_back
 from ottla.broker.requests.error_map import error_code, error_message
@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from ottla.broker.replication.fetch_sessions import (
         FetchItem,
         FetchResult,
-        SessionPartition,
+        PartitionKey,
     )
     from ottla.broker.replication.isr import IsrManager
+    from ottla.broker.replication.partition import FollowerReplica
     from ottla.broker.replication.read_replica import RackAwareReplicaSelector
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
@@ -79,6 +80,11 @@ _NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOP
 # How long the same refusal is not logged again, as clients retry, and for how many that is tracked.
 _INTERVAL_MS = 10_000
 _MAX_TRACKED = 1_000
+
+
+# Of the partitions of a fetch: the results, their bytes, whether the response is sent at once, and
+# the partition that is read from remote storage before, one of a request.
+ReadResults = tuple["list[FetchResult]", int, bool, "RemoteStorageFetch | None"]
 
 
 class ReplicaManager:
@@ -127,7 +133,8 @@ class ReplicaManager:
         self.leader_throttle = leader_throttle
         #: Fetches from remote storage; None without tiered storage.
         self.remote_fetches: RemoteFetches | None = None
-        self._changed: dict[PartitionKey, None] | None = None  # while a session's fetch is read
+        # What changes while a fetch is read, for each one in progress.
+        self._reading: dict[int, dict[PartitionKey, None]] = {}
         self._clock = clock
         self._metadata = metadata
         self._refusals = RefusalLog(context.now_ms)
@@ -343,8 +350,9 @@ class ReplicaManager:
     def complete_delayed_requests(self, partition: Partition) -> None:
         """Complete delayed fetches and produces: the log or its high watermark advanced."""
         key = partition.key
-        if self._changed is not None:
-            self._changed[key] = None
+        if self._reading:
+            for changed in self._reading.values():
+                changed[key] = None
         # The usual partition has no request that waits: no call for that.
         if key in self.fetch_purgatory.watchers:
             self.fetch_purgatory.check_and_complete(key)
@@ -381,84 +389,90 @@ class ReplicaManager:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def fetch_messages(
+    def fetch(
         self,
         params: FetchParams,
         items: list[FetchItem],
-        callback: Callable[[list[FetchResult]], None],
-    ) -> None:
-        """Reads; waits up to `max_wait_ms` while there are fewer than `min_bytes`.
+        callback: Callable[[Steps[list[FetchResult]]], None],
+    ) -> Steps[list[FetchResult] | None]:
+        """Read; wait up to `max_wait_ms` while there are fewer than `min_bytes`.
 
-        The callback gets one result for each item, in their order, except for those that
-        `params.only_news` leaves out. A fetch of a follower also updates its log end offset, and so
-        the high watermark and the ISR: when it arrives, not again when it is completed.
+        Returns one result for each item, in their order, except for those that `params.only_news`
+        leaves out. None: the fetch waits, and the callback gets the steps that return the results.
+        A fetch of a follower also updates its log end offset, and so the high watermark and the
+        ISR: when it arrives, not again when it is completed.
+
+        May pause between two partitions. What changes before the wait begins in those that were
+        read already is noted, and checked when it begins.
         """
-        remote, news = self.remote_fetches, None
-        changed: dict[PartitionKey, None] | None = {} if params.only_news else None
-        outer, self._changed = self._changed, changed
+        remote = self.remote_fetches
+        changed: dict[PartitionKey, None] = {}
+        self._reading[id(changed)] = changed
         try:
-            if params.only_news:
-                news = record_caught_up(self, params, items, self.context.now_ms())
-            if news is None:
-                results, size, immediate, moved = self.read(params, items)
-        finally:
-            self._changed = outer
-        if news is None:
+            now_ms = self.context.now_ms() if params.is_follower else None
+            results, size, immediate, moved = yield from self.read(params, items, now_ms)
             if remote is not None and moved is not None:
-                remote.start(moved, results, callback)
-                return
+                remote.start(moved, lambda: callback(_known(results)))
+                return None
             if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
-                callback(results)
-                return
-            if changed is not None:
-                news = [(topic, data.partition_index) for topic, _, data in results]
-        waiting = items if remote is None else remote.local_items(items)
-        positions = {(topic, position.partition): position for topic, _, position in waiting}
+                return results
+            waiting = items if remote is None else remote.local_items(items)
+            by_key = {item.key: item for item in waiting}
+            news = None
+            if params.only_news:
+                news = [
+                    key for key in (*(item.key for item, _ in results), *changed) if key in by_key
+                ]
+            changed.update((item.key, None) for item, data in results if data.records)
 
-        def respond(news: Iterable[PartitionKey] | None) -> None:
-            found = items if news is None else items_of(news, positions)
-            # The state of the follower is that of its last fetch: this one may be older now.
-            callback(self.read(params, found, records_progress=False)[0])
+            def respond(news: Iterable[PartitionKey] | None) -> None:
+                found = items if news is None else [by_key[key] for key in news]
+                callback(self._read_again(params, found))
 
-        # `changed`: what was completed here may have appended to a partition without news.
-        if news is not None:
-            news = [key for key in (*news, *(changed or ())) if key in positions]
-        operation = DelayedFetch(params, positions, self.partitions.get, respond, news)
-        if params.is_follower:
-            operation.throttle = self.leader_throttle
-        self.fetch_purgatory.try_complete_else_watch(operation, positions)
+            operation = DelayedFetch(
+                params,
+                by_key,
+                self.partitions.get,
+                respond,
+                changed=[key for key in changed if key in by_key],
+                news=news,
+            )
+            if params.is_follower:
+                operation.throttle = self.leader_throttle
+            self.fetch_purgatory.try_complete_else_watch(operation, by_key)
+            return None
+        finally:
+            del self._reading[id(changed)]
+
+    def _read_again(
+        self, params: FetchParams, items: Iterable[FetchItem]
+    ) -> Steps[list[FetchResult]]:
+        # The state of the follower is that of its last fetch: this one may be older now.
+        results, *_ = yield from self.read(params, items, None)
+        return results
 
     def read(
-        self,
-        params: FetchParams,
-        items: Iterable[FetchItem],
-        *,
-        records_progress: bool = True,
-        size: int = 0,
-        moved: RemoteStorageFetch | None = None,
-    ) -> tuple[list[FetchResult], int, bool, RemoteStorageFetch | None]:
-        """(one result for each item, their bytes, whether the response is sent without delay, what
-        is read from remote storage before: one partition of a request).
+        self, params: FetchParams, items: Iterable[FetchItem], now_ms: int | None
+    ) -> Steps[ReadResults]:
+        """Read one partition after the other; `now_ms`: None if a follower's progress is known.
 
-        Each item, in their order, gets up to its own limit from what is left of the request's
-        limit. The first batch is always complete, even if it is larger (KIP-74). `size` and `moved`
-        are those of the request's items before these.
+        Each item gets up to its own limit from what is left of the request's limit. The first batch
+        is always complete, even if it is larger (KIP-74). The read of a partition and the progress
+        of a follower in it are one step.
         """
-        left = max(params.max_bytes - size, 0)
+        size, left = 0, max(params.max_bytes, 0)
         immediate = False
+        moved: RemoteStorageFetch | None = None
         results: list[FetchResult] = []
-        # Once for all partitions, of which a follower fetches thousands.
-        now_ms = None
-        is_follower = params.replica_id >= 0
-        if records_progress and is_follower:
-            now_ms = self.context.now_ms()
-        if params.only_news:
-            settled = cast("Iterable[tuple[str | None, bytes, SessionPartition]]", items)
-            items = with_news(settled, self.partitions.get, params, now_ms)
-        for item in items:
-            topic, topic_id, position = item
+        read = with_news(items, self.partitions.get, params, now_ms) if params.only_news else items
+        for item in read:
+            if item is None:
+                yield
+                continue
+            if results:
+                yield
             # Null, not empty: only readers with READ_COMMITTED get a list.
-            data = PartitionData(position.partition, aborted_transactions=None)
+            data = PartitionData(item.partition, aborted_transactions=None)
             try:
                 taken = self._read_partition(
                     params, item, data, left, is_first=size == 0, now_ms=now_ms
@@ -470,16 +484,16 @@ class ReplicaManager:
                 if not isinstance(error, OffsetInRemoteStorage) or remote is None:
                     self._read_failed(error, data)
                     immediate = True
-                elif is_follower:
+                elif params.is_follower:
                     remote.tell_follower(data)
                     immediate = True
                 elif moved is None:
-                    most = min(position.partition_max_bytes, left)
+                    most = min(item.partition_max_bytes, left)
                     moved = remote.moved(params, item, data, most, is_first=size == 0)
                     left -= 0 if moved is None else most
             size += taken
             left = left - taken if left > taken else 0
-            results.append((topic, topic_id, data))
+            results.append((item, data))
         return results, size, immediate, moved
 
     def _read_partition(
@@ -492,21 +506,20 @@ class ReplicaManager:
         is_first: bool,
         now_ms: int | None,
     ) -> int:
-        """Fills `data` from one partition; returns the number of bytes.
+        """Fill `data` from one partition; return the number of bytes.
 
         `now_ms`: None if the fetch says nothing about the follower now.
         """
-        topic, topic_id, position = item
-        partition = self.partitions.get((topic, position.partition))
+        partition = self.partitions.get(item.key)
         if partition is None or partition.offline:
-            partition = self.partition(topic or "", position.partition)
-        if topic_id != partition.topic_id:
-            partition.check_topic_id(topic_id)
-        log = partition.log_for(position.current_leader_epoch, params.leader_only)
+            partition = self.partition(item.topic or "", item.partition)
+        if item.topic_id != partition.topic_id:
+            partition.check_topic_id(item.topic_id)
+        log = partition.log_for(item.current_leader_epoch, params.leader_only)
         follower = None
-        if params.replica_id >= 0:
+        if params.is_follower:
             follower = partition.follower(
-                params.replica_id, position.current_leader_epoch, params.replica_epoch
+                params.replica_id, item.current_leader_epoch, params.replica_epoch
             )
         offsets = log.offsets
         # From before the read: a later append does not make the follower lag.
@@ -515,27 +528,51 @@ class ReplicaManager:
         data.last_stable_offset = offsets.last_stable_offset
         data.log_start_offset = offsets.log_start_offset
         data.records = b""
-        if position.last_fetched_epoch >= 0 and diverges(partition, log, position, data):
+        if item.last_fetched_epoch >= 0 and diverges(partition, log, item, data):
             return 0
         if follower is None and self.read_replica is not None and partition.is_leader:
-            preferred = self.read_replica.choose(
-                partition, params.client_rack, position.fetch_offset
-            )
+            preferred = self.read_replica.choose(partition, params.client_rack, item.fetch_offset)
             if preferred >= 0:
                 data.preferred_read_replica = preferred
                 return 0
         taken = 0
         # Most partitions of a follower's fetch have nothing new.
-        if follower is None or position.fetch_offset != end_offset:
-            taken = read_records(log, params, position, data, left, is_first)
+        if follower is None or item.fetch_offset != end_offset:
+            taken = read_records(log, params, item, data, left, is_first)
         if taken and follower is not None and (quota := self.leader_throttle) is not None:
             if holds_back(quota, follower.broker_id, partition):
                 taken, data.records = 0, b""
             elif quota.is_throttled(partition.topic, partition.index):
                 quota.record(taken, self.context.now_ms())
         if follower is not None and now_ms is not None:
-            record_fetch(self, params, partition, follower, position, end_offset, now_ms)
+            follower.broker_epoch = params.replica_epoch
+            self._record_fetch(partition, follower, item, end_offset, now_ms)
         return taken
+
+    def _record_fetch(
+        self,
+        partition: Partition,
+        follower: FollowerReplica,
+        item: FetchItem,
+        end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Record that a follower has the records below its fetch offset; `end_offset` is that of
+        the leader before the read. Move the high watermark, and complete what has waited for that.
+        """
+        before, start_before = follower.log_end_offset, follower.log_start_offset
+        follower.record_fetch(item.fetch_offset, item.log_start_offset, end_offset, now_ms)
+        if self.isr_manager is not None and follower.broker_id not in partition.maximal_isr:
+            self.isr_manager.maybe_expand(partition, follower)
+        log, moved = partition.log, follower.log_end_offset != before
+        # Also when it has everything: the replica that the high watermark waited for may be gone
+        # since the last fetch (a broker that stops), and nothing else may be appended.
+        if (
+            moved or (log is not None and log.offsets.high_watermark < follower.log_end_offset)
+        ) and partition.maybe_increment_high_watermark():
+            self.complete_delayed_requests(partition)
+        if follower.log_start_offset != start_before:
+            self.delete_records_purgatory.check_and_complete(partition.key)
 
     def _read_failed(self, error: Exception, data: PartitionData) -> None:
         data.error_code = error_code(error)
@@ -550,6 +587,11 @@ class ReplicaManager:
         """The local log of a partition, or None."""
         partition = self.partitions.get(key)
         return None if partition is None else partition.log
+
+
+def _known(results: list[FetchResult]) -> Steps[list[FetchResult]]:
+    yield from ()
+    return results
 
 
 class RefusalLog:

@@ -97,7 +97,7 @@ def test_a_stop_between_two_partitions_completes_what_was_appended() -> None:
     next(steps)
     assert not fetched.responses, "a fetch of several partitions gets the records of all"
     steps.close()
-    (((_, _, data),),) = fetched.responses
+    (((_, data),),) = fetched.responses
     assert data.records
 
 

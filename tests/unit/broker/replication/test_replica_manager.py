@@ -28,7 +28,7 @@ class Fetched(FetchMessages):
         return bool(self.responses)
 
     def data(self, number: int = 0) -> PartitionData:
-        return self.responses[0][number][2]
+        return self.responses[0][number][1]
 
     def size(self, number: int = 0) -> int:
         records = self.data(number).records
