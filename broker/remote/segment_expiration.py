@@ -7,7 +7,6 @@ its log start offset.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from time import monotonic
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.remote.lineage import highest_remote_offset, is_complete, is_of_history
 from ottla.broker.remote.statistics import PartitionProgress
+from ottla.protocol.steps import over
 from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
@@ -40,8 +40,6 @@ _DELETE_STARTED = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 #: A copy that another broker began this long ago has ended: the deadlines of a remote storage are
 #: minutes. Its COPY_SEGMENT_FINISHED would be ignored.
 ABANDONED_COPY_MS = 3_600_000
-#: About 2 ms.
-_SEGMENTS_PER_SLICE = 500
 
 
 class SegmentExpiration:
@@ -220,14 +218,12 @@ class SegmentExpiration:
 async def _of_history(
     segments: list[RemoteLogSegmentMetadata], log: Log
 ) -> set[RemoteLogSegmentId]:
-    """Those of the history of the log, in slices: a partition may have ten thousand segments."""
+    """Return the segments that belong to the history of the log, of ten thousand perhaps."""
     epochs, end = log.leader_epochs.entries, log.log_end_offset
     found = set()
-    for number, each in enumerate(segments, 1):
+    async for each in over(segments):
         if is_of_history(each, epochs, end):
             found.add(each.segment_id)
-        if number % _SEGMENTS_PER_SLICE == 0:
-            await asyncio.sleep(0)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Fetches the partitions of one leader.
+"""Fetch the partitions of one leader, and append what it sends.
 
 Mirrors Kafka's `ReplicaFetcherThread`: one task for each leader and each of `num.replica.fetchers`
 sends one Fetch request after the other for all partitions that follow the leader. The follower
@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
-from ottla.broker.replication.follower_append import append_from_leader, in_pieces
 from ottla.broker.replication.follower_truncation import (
     FollowerTruncation,
     has_uncommitted_records_without_epoch,
@@ -29,14 +28,16 @@ from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
-from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.batch import LOG_OVERHEAD, read_size
+from ottla.protocol.records.errors import CorruptRecordError, RecordsError
+from ottla.protocol.steps import Turn, run_in_turns
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
-from ottla.storage.errors import LogDirectoryOffline, StorageError
+from ottla.storage.errors import LogDirectoryOffline, StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.config.broker_config import BrokerConfig
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from ottla.broker.replication.tier_state_machine import TieredFollowers
     from ottla.protocol.client.aio_connection import AsyncConnection
     from ottla.protocol.client.security import Security
-    from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.flush import LogFlusher
     from ottla.storage.log.log import Log
 
@@ -58,10 +58,11 @@ _NEWEST_FETCH = 17
 _IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 
-# Of a response that are processed without a pause: an append takes about 50 us.
-_PARTITIONS_PER_TURN = 256
-# Of records, as well: 256 KB of the smallest batches take 20 ms, of usual ones 0.5 ms.
-_BYTES_PER_TURN = 256 << 10
+# Each piece is one write. The append of this many of the smallest batches takes a
+# millisecond, as does that of 1 MiB in few batches.
+_BATCHES_PER_PIECE = 128
+# An offset, a size and a message of magic 0 with neither key nor value.
+_SMALLEST_BATCH_BYTES = 26
 
 # The leader has evicted the session, as it may at any time: the next request opens a new one.
 _SESSION_EVICTED = frozenset(
@@ -258,10 +259,10 @@ class Fetcher:
 
     async def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
-        known, lagging = self._session.known, self._lags.lagging
-        for count, (key, partition) in enumerate(list(self._partitions.items()), 1):
-            if count % _PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        known, lagging, turn = self._session.known, self._lags.lagging, Turn()
+        for key, partition in list(self._partitions.items()):
+            if turn.is_over:
+                await turn.pause()
             if self._delayed_until and self._is_delayed(key):
                 continue
             if key in self._building or key in self._truncate_first:
@@ -298,9 +299,7 @@ class Fetcher:
             request.replica_state = ReplicaState(settings.broker_id, settings.broker_epoch.value)
         else:
             request.replica_id = settings.broker_id
-        self._session.fill(request, fetch_states, version >= _IDS_SINCE)
-        if len(fetch_states) > _PARTITIONS_PER_TURN:
-            await asyncio.sleep(0)
+        await run_in_turns(self._session.fill(request, fetch_states, version >= _IDS_SINCE))
         timeout_ms = settings.max_wait_ms + settings.timeout_ms
         responded = connection.request(request, timeout_ms, version=version, in_slices=True)
         response = cast("FetchResponse", await responded)
@@ -320,23 +319,23 @@ class Fetcher:
     async def _process(
         self, response: FetchResponse, fetch_states: dict[TopicPartition, PartitionFetchState]
     ) -> None:
-        count = size = 0
+        turn = Turn()
         for topic in response.responses:
             name = topic.topic or self._session.names.get(topic.topic_id, "")
             for data in topic.partitions:
-                count += 1
-                if count % _PARTITIONS_PER_TURN == 0 or size >= _BYTES_PER_TURN:
-                    size = 0
-                    await asyncio.sleep(0)
-                size += len(data.records or b"")
+                await turn.share()
                 key = TopicPartition(name, data.partition_index)
                 fetch_state = fetch_states.get(key)
                 partition = self._partitions.get(key)
                 if fetch_state is not None and partition is not None:
-                    await self._process_partition_data(partition, fetch_state, data)
+                    await self._process_partition_data(partition, fetch_state, data, turn)
 
     async def _process_partition_data(
-        self, partition: Partition, fetch_state: PartitionFetchState, data: PartitionData
+        self,
+        partition: Partition,
+        fetch_state: PartitionFetchState,
+        data: PartitionData,
+        turn: Turn,
     ) -> None:
         if not self._is_current(partition, fetch_state, fetch_state.fetch_offset):
             self._session.renew()
@@ -350,7 +349,7 @@ class Fetcher:
                         partition, diverging.epoch, diverging.end_offset
                     )
                 else:
-                    await self._append(partition, fetch_state, data)
+                    await self._append(partition, fetch_state, data, turn)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 try:
                     await self._handle_out_of_range(partition, fetch_state)
@@ -424,16 +423,21 @@ class Fetcher:
         )
 
     async def _append(
-        self, partition: Partition, fetch_state: PartitionFetchState, data: PartitionData
+        self,
+        partition: Partition,
+        fetch_state: PartitionFetchState,
+        data: PartitionData,
+        turn: Turn,
     ) -> None:
+        """Append the records; other tasks may run between two pieces. What they change ends it."""
         log = partition.log
         assert log is not None
         offsets, size = log.offsets, 0
         try:
             for piece in in_pieces(cast("memoryview", data.records or b"")):
-                if size:
+                if size and turn.is_over:
                     end_offset = offsets.log_end_offset
-                    await asyncio.sleep(0)
+                    await turn.pause()
                     is_same = partition.log is log
                     if not is_same or not self._is_current(partition, fetch_state, end_offset):
                         self._session.renew()
@@ -635,3 +639,57 @@ class FetcherSettings:
         )
         await connection.connect(self.timeout_ms)
         return connection
+
+
+def in_pieces(records: bytes | memoryview) -> Iterable[memoryview]:
+    """Divide `records`, in order, into pieces of a bounded number of batches.
+
+    Bytes that are not a batch are in the last piece, for the append to refuse.
+    """
+    view = memoryview(records)
+    if len(view) <= _BATCHES_PER_PIECE * _SMALLEST_BATCH_BYTES:
+        return (view,) if view else ()
+    return _walked(view)
+
+
+def _walked(records: memoryview) -> Iterator[memoryview]:
+    begin = position = count = 0
+    while position + LOG_OVERHEAD <= len(records):
+        if count == _BATCHES_PER_PIECE:
+            yield records[begin:position]
+            begin, count = position, 0
+        try:
+            position += read_size(records, position)
+        except CorruptRecordError:
+            break
+        count += 1
+    yield records[begin:]
+
+
+def append_from_leader(
+    log: Log, records: memoryview, now_ms: int, truncate_fully: Callable[[Log, int], None]
+) -> None:
+    """Append batches that the leader has at the end of `log`.
+
+    `truncate_fully` empties a log that is to start at an offset. Raises what
+    `Log.append_as_follower` raises.
+    """
+    try:
+        log.append_as_follower(records, now_ms=now_ms)
+    except UnexpectedAppendOffset as error:
+        is_empty = log.log_start_offset == log.log_end_offset
+        if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+            raise
+        # The leader's log start offset is inside a batch (DeleteRecords). This log has the
+        # whole batch, too; its log start offset becomes the leader's after the append.
+        logger.info(
+            "[Partition %s-%d] Truncate fully and start at offset %d, the first offset of the "
+            "batch that contains the leader's log start offset %d",
+            log.topic,
+            log.partition,
+            error.first_offset,
+            log.log_start_offset,
+            extra={"topic": log.topic, "partition": log.partition},
+        )
+        truncate_fully(log, error.first_offset)
+        log.append_as_follower(records, now_ms=now_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +30,7 @@ from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.runtime.timer import DelayQueue
+    from ottla.protocol.steps import Steps
 
 
 logger = logging.getLogger("ottla.replication")
@@ -59,7 +60,6 @@ _MIN_RETRY_MS = 50
 _MAX_RETRY_MS = 1_000
 # A refused follower continues to fetch, and each fetch would propose it again.
 _REFUSED_WAIT_MS = 200
-_PARTITIONS_PER_STEP = 16  # about 0.1 ms; 0.5 ms if all of them shrink
 
 
 class IsrProposal(NamedTuple):
@@ -134,14 +134,14 @@ class IsrManager:
         partition.maximal_isr = new_isr
         self._propose(partition, new_isr)
 
-    def maybe_shrink(self, partitions: Iterable[Partition]) -> Generator[None, None, None]:
-        """Removes the followers that lag for more than `replica.lag.time.max.ms`.
+    def maybe_shrink(self, partitions: Iterable[Partition]) -> Steps[None]:
+        """Remove the followers that lag for more than `replica.lag.time.max.ms`.
 
+        May pause between two partitions: each is checked and changed in one step.
         Records that waited for such a follower that has not joined are committed.
         """
-        for count, partition in enumerate(partitions, 1):
-            if count % _PARTITIONS_PER_STEP == 0:
-                yield
+        for partition in partitions:
+            yield
             log = partition.log
             if log is None or not partition.is_leader or partition.pending_isr is not None:
                 continue

@@ -23,7 +23,7 @@ def fill(
     ids: bool = True,
 ) -> FetchRequest:
     request = FetchRequest()
-    session.fill(request, positions, ids)
+    run_at_once(session.fill(request, positions, ids))
     return request
 
 

@@ -257,7 +257,7 @@ def test_a_session_does_not_read_the_next_topic_of_its_name(replica: int) -> Non
     fields = {"replica": replica, "max_wait_ms": 0}
     session_id = Fetched(path, 2, session_epoch=0, **fields).response.session_id
     key = path.partition().key
-    path.leader_and_isr.remove_strays([key])
+    path.leader_and_isr.stop_stray(key)
     path.logs.delete_async(*key)
     partition = path.lead(replicas=[1, 2], topic_id=b"2" * 16)
     path.append(3)
