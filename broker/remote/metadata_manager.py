@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
 from ottla.broker.runtime.tasks import spawn, stop
@@ -42,10 +42,8 @@ from ottla.storage.remote.segments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
-    from ottla.broker.remote.metadata_topic import FetchedMetadata
+    from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
 
 logger = logging.getLogger("ottla.remote")
 
@@ -56,24 +54,6 @@ _IDLE_SECONDS = 1.0
 _APPEND_RETRY_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 0.1
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-
-
-class MetadataTopic(Protocol):
-    """`RemoteLogMetadataTopic`."""
-
-    async def create(self) -> None: ...
-
-    def partition_count(self) -> int | None: ...
-
-    def leader(self, partition: int) -> int | None: ...
-
-    async def append(self, partition: int, value: bytes) -> int: ...
-
-    async def offsets(self, leader: int, partition: int) -> tuple[int, int]: ...
-
-    async def fetch(
-        self, leader: int, positions: Mapping[int, int]
-    ) -> Mapping[int, FetchedMetadata]: ...
 
 
 class RemoteMetadataNotReadyError(RemoteStorageError):
@@ -115,7 +95,7 @@ class _MetadataPartition:
 class RemoteLogMetadataManager:
     """Loop only. Memory grows with the remote segments of the assigned partitions, as in Kafka."""
 
-    def __init__(self, topic: MetadataTopic, settings: RemoteLogMetadataSettings) -> None:
+    def __init__(self, topic: RemoteLogMetadataTopic, settings: RemoteLogMetadataSettings) -> None:
         self._topic = topic
         self._settings = settings
         self._partitions: dict[TopicIdPartition, _UserPartition] = {}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.remote.remote_scans import RemoteLogs
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.runtime.tasks import WorkerPool
     from ottla.storage.files.open_files import FileSlice
     from ottla.storage.index.txn_index import AbortedTransaction
@@ -120,7 +120,7 @@ class RemoteLogReader:
 
     def __init__(
         self,
-        remote: RemoteLogs,
+        remote: RemoteLogManager,
         workers: WorkerPool,
         quota: ReplicationQuota,
         now_ms: Callable[[], int],

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 
-from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE
 from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
 from ottla.broker.replication.replica_manager import RefusalLog
@@ -12,6 +11,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.fetched import FetchMessages
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import BROKER, TOPIC, Replicas
 from tests.doubles.storage_logs import batch_of
 
@@ -158,16 +158,17 @@ def test_truncated_records_are_not_acknowledged_by_others_in_their_place() -> No
     replicas = Replicas()
     both = (BROKER, 2)
     partition = replicas.lead(replicas=both, isr=both)
-    count = MAX_CHECKS_AT_ONCE + 1
+    count = 10
     lost = [replicas.append(acks=-1) for _ in range(count)]
-    replicas.follow(2, epoch=1, replicas=both, isr=both)
-    replicas.log().truncate_to(0)
-    replicas.lead(epoch=2, replicas=both, isr=both)
-    others = [replicas.append(acks=-1) for _ in range(count)]
-    partition.followers[2].record_fetch(count, 0, 1, 0)
-    assert partition.maybe_increment_high_watermark()
-    replicas.manager.complete_delayed_requests(partition)
-    replicas.timer.advance(100)
+    with steps_per_turn(2):
+        replicas.follow(2, epoch=1, replicas=both, isr=both)
+        replicas.log().truncate_to(0)
+        replicas.lead(epoch=2, replicas=both, isr=both)
+        others = [replicas.append(acks=-1) for _ in range(count)]
+        partition.followers[2].record_fetch(count, 0, 1, 0)
+        assert partition.maybe_increment_high_watermark()
+        replicas.manager.complete_delayed_requests(partition)
+        replicas.timer.advance(100)
     assert {each.code for each in lost} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     assert [each.offset for each in others] == list(range(count))
 
