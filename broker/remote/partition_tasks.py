@@ -66,7 +66,10 @@ class PartitionTasks:
         self._random = random
         self.progress = PartitionProgress()
         self._copier = SegmentCopier(
-            *(copying, partition, copy_quota, settings.max_custom_metadata_bytes),
+            copying,
+            partition,
+            copy_quota,
+            settings.max_custom_metadata_bytes,
             progress=self.progress,
         )
         self._expiration = SegmentExpiration(expiring, partition, self.progress)
@@ -179,7 +182,10 @@ class PartitionTasks:
                 return
             logger.warning(
                 "%s: offsets %d to %d are not in remote storage, the log starts at %d",
-                *(log.name, log.log_start_offset, first - 1, first),
+                log.name,
+                log.log_start_offset,
+                first - 1,
+                first,
             )
         log.delete_records_before(min(first, log.high_watermark))
 

@@ -254,8 +254,14 @@ class RemoteLogManager:
             if before.partition != partition:  # the topic was created again
                 self._forget(before.partition)
         self._tasks[replica.key] = PartitionTasks(
-            *(partition, replica, self.settings, self._copying, self._expiring),
-            *(self.copy_quota, self.problems, self._random),
+            partition,
+            replica,
+            self.settings,
+            self._copying,
+            self._expiring,
+            self.copy_quota,
+            self.problems,
+            self._random,
         )
         self._copy_tasks.add(replica.key)
         self._expiration_tasks.add(replica.key)
@@ -332,7 +338,9 @@ class RemoteLogManager:
             return self.settings.retry_backoff_max_ms / 1000
         logger.info(
             "%s-%d: Deleted %d remote segments of the deleted topic",
-            *(partition.topic, partition.partition, count),
+            partition.topic,
+            partition.partition,
+            count,
         )
         self._deletion_tasks.remove(partition)
         del self._deleting[partition]

@@ -229,8 +229,10 @@ class SegmentCopier:
         except (RemoteStorageError, OSError, WorkerPoolClosed) as error:
             logger.warning(
                 "%s-%d: Cannot delete segment %s after its copy failed, expiration retries: %s",
-                *(self._partition.topic, self._partition.partition),
-                *(metadata.segment_id.id, error),
+                self._partition.topic,
+                self._partition.partition,
+                metadata.segment_id.id,
+                error,
             )
 
     def _describe(

@@ -173,7 +173,9 @@ class SegmentExpiration:
             logger.warning(
                 "%s: %d remote segments up to offset %d have leader epochs before the first one of"
                 " the log, and are not read. They are kept until their retention is over",
-                *(log.name, len(kept), max(each.end_offset for each in kept)),
+                log.name,
+                len(kept),
+                max(each.end_offset for each in kept),
             )
         self._kept = len(kept)
         return found
@@ -196,8 +198,10 @@ class SegmentExpiration:
                 if failed == 1:  # the others fail for the same reason
                     logger.warning(
                         "%s-%d: Cannot delete remote segment %s, retrying in the next run: %s",
-                        *(self._partition.topic, self._partition.partition),
-                        *(each.segment_id.id, error),
+                        self._partition.topic,
+                        self._partition.partition,
+                        each.segment_id.id,
+                        error,
                     )
                 if isinstance(error, StoreNotProvenError):
                     break
@@ -210,7 +214,9 @@ class SegmentExpiration:
         if deleted:
             logger.info(
                 "%s-%d: Deleted %d remote segments",
-                *(self._partition.topic, self._partition.partition, deleted),
+                self._partition.topic,
+                self._partition.partition,
+                deleted,
             )
         return deleted
 

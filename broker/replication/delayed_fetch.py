@@ -6,7 +6,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.purgatory.operation import DelayedOperation
-from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
+from ottla.broker.replication.partition import (
+    READ_COMMITTED,
+    READ_LOG_END,
+    READ_UNCOMMITTED,
+    Partition,
+)
 from ottla.broker.replication.throttles import holds_back
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset
@@ -242,15 +247,16 @@ def read_records(
     left: int,
     is_first: bool,
 ) -> int:
-    """Add records and aborted transactions to `data`; returns the number of bytes.
+    """Add records and aborted transactions to `data`, which has the offsets; return the bytes.
 
     `left` bytes remain of the limit of the request. The errors are those of `Log.read`.
     """
     limit = max(0, min(item.partition_max_bytes, left))
+    is_uncommitted = params.isolation == READ_UNCOMMITTED
     read = log.read(
         item.fetch_offset,
         limit,
-        up_to=read_bound(log, params.isolation),
+        up_to=data.high_watermark if is_uncommitted else read_bound(log, params.isolation),
         min_one_batch=is_first or params.hard_limit,
         read_committed=params.isolation == READ_COMMITTED,
     )

@@ -294,7 +294,9 @@ class LeaderAndIsrApplier:
             logger.error(
                 "Refusing to become leader or follower of %s: its topic id is %s in the request "
                 "and %s in the log, which stays as it is",
-                *(partition.key, uuid_to_string(topic_id), uuid_to_string(known_id)),
+                partition.key,
+                uuid_to_string(topic_id),
+                uuid_to_string(known_id),
                 extra=partition.key._asdict(),
             )
             return ErrorCode.INCONSISTENT_TOPIC_ID

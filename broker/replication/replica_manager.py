@@ -41,6 +41,7 @@ from ottla.protocol.records.batch import MAGIC_POSITION
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 from ottla.storage.errors import LogDirectoryOffline, OffsetInRemoteStorage
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation_budget import (
@@ -513,8 +514,8 @@ class ReplicaManager:
         partition = self.partitions.get(item.key)
         if partition is None or partition.offline:
             partition = self.partition(item.topic or "", item.partition)
-        if item.topic_id != partition.topic_id:
-            partition.check_topic_id(item.topic_id)
+        if item.topic_id not in (partition.topic_id, ZERO_UUID):
+            partition.check_topic_id(item.topic_id)  # else it is fetched by name
         log = partition.log_for(item.current_leader_epoch, params.leader_only)
         follower = None
         if params.is_follower:

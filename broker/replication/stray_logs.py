@@ -210,7 +210,8 @@ class StrayCheck:
             logger.error(
                 "ZooKeeper is an older copy of itself: this broker was registered with zxid %d, "
                 "and has seen %d before. Its logs stay as they are",
-                *(broker_epoch, known),
+                broker_epoch,
+                known,
             )
             return False
         self._write_known_zxid(broker_epoch)
@@ -346,7 +347,11 @@ class StrayCheck:
 
     async def _rename(self, logs: list[Log]) -> None:
         await rename_stray_logs(
-            *(self._logs, self._store, self._broker_id, self._hosted, logs),
+            self._logs,
+            self._store,
+            self._broker_id,
+            self._hosted,
+            logs,
             known_since=self._known_since,
             held=self.held,
             log_config=self._log_config,
@@ -391,7 +396,7 @@ class StrayCheck:
         try:
             opened = await self._run(
                 lambda: self._logs.open_set_aside(
-                    *(*key, topic_id, self._log_config(key.topic), self._now_ms())
+                    *key, topic_id, self._log_config(key.topic), self._now_ms()
                 )
             )
             current = self._logs.get(*key)
@@ -409,7 +414,8 @@ class StrayCheck:
         logger.warning(
             "Took back log %s, which was set aside as %s: ZooKeeper gives this broker the "
             "partition again, with the same topic id",
-            *(opened.path, before),
+            opened.path,
+            before,
         )
 
     def _given_to_others(self) -> Steps[set[tuple[Log, int]]]:

@@ -91,7 +91,9 @@ class TierStateMachine:
         logger.info(
             "[Partition %s] Truncate fully and start at offset %d: the leader has offsets from %d"
             " on in remote storage",
-            *(partition.key, end_offset, log_start),
+            partition.key,
+            end_offset,
+            log_start,
             extra=partition.key._asdict(),
         )
         self._truncation.truncate_fully_and_start_at(
@@ -195,6 +197,7 @@ class TieredFollowers:
         self._problems[partition.key] = problem
         logger.warning(
             "[Partition %s] Cannot build the state of the records in remote storage, retrying: %s",
-            *(partition.key, problem),
+            partition.key,
+            problem,
             extra=partition.key._asdict(),
         )
