@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.broker.metrics.statistics import HistogramReading
 from ottla.broker.remote.statistics import PartitionProgress
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import MetricsRegistry, Row
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
     from ottla.broker.remote.remote_log_reader import RemoteLogReader
-    from ottla.broker.remote.remote_problems import RemoteProblems
-    from ottla.broker.remote.statistics import RemoteStatistics
 
 # About 0.2 ms of computing.
 _PARTITIONS_IN_A_STEP = 256
@@ -42,27 +41,10 @@ _GAUGES = {
 }
 
 
-class HasProgress(Protocol):
-    """`RemoteLogManager`, as far as `TopicProgress` uses it."""
-
-    def progress(self) -> Iterable[tuple[str, PartitionProgress]]:
-        """(topic, progress) of each partition that is led here."""
-
-
-class RemoteLogs(HasProgress, Protocol):
-    """`RemoteLogManager`, as far as it is used here."""
-
-    statistics: RemoteStatistics
-    problems: RemoteProblems
-
-    def idle_ratios(self) -> dict[tuple[str, ...], float]:
-        """The part of the threads of each kind of task that has nothing to do now."""
-
-
 class TopicProgress:
     """The sums over the partitions of each topic; empty before the first computation."""
 
-    def __init__(self, remote: HasProgress) -> None:
+    def __init__(self, remote: RemoteLogManager) -> None:
         self._remote = remote
         self.topics: dict[str, PartitionProgress] = {}
 
@@ -79,7 +61,7 @@ class TopicProgress:
 
 
 def add_remote_storage(
-    registry: MetricsRegistry, remote: RemoteLogs, reader: RemoteLogReader
+    registry: MetricsRegistry, remote: RemoteLogManager, reader: RemoteLogReader
 ) -> None:
     """Copies, deletions and reads, what is left to do, and what fails."""
     statistics, problems = remote.statistics, remote.problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.remote.lineage import (
     completed,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
     from ottla.broker.remote.remote_problems import RemoteProblems
     from ottla.broker.remote.settings import RemoteLogSettings
-    from ottla.protocol.topics import TopicPartition
+    from ottla.broker.replication.partition import Partition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -36,22 +36,6 @@ logger = logging.getLogger("ottla.remote")
 
 # While the copy quota is exceeded, or the metadata are being read.
 _WAIT_SECONDS = 1.0
-
-
-class Replica(Protocol):
-    """A partition with a replica on this broker (`ottla.broker.replication.partition`)."""
-
-    @property
-    def key(self) -> TopicPartition: ...
-
-    @property
-    def is_leader(self) -> bool: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    @property
-    def log(self) -> Log | None: ...
 
 
 class PartitionTasks:
@@ -63,7 +47,7 @@ class PartitionTasks:
     def __init__(
         self,
         partition: TopicIdPartition,
-        replica: Replica,
+        replica: Partition,
         settings: RemoteLogSettings,
         copying: RemoteSegments,
         expiring: RemoteSegments,
@@ -82,7 +66,10 @@ class PartitionTasks:
         self._random = random
         self.progress = PartitionProgress()
         self._copier = SegmentCopier(
-            *(copying, partition, copy_quota, settings.max_custom_metadata_bytes),
+            copying,
+            partition,
+            copy_quota,
+            settings.max_custom_metadata_bytes,
             progress=self.progress,
         )
         self._expiration = SegmentExpiration(expiring, partition, self.progress)
@@ -195,7 +182,10 @@ class PartitionTasks:
                 return
             logger.warning(
                 "%s: offsets %d to %d are not in remote storage, the log starts at %d",
-                *(log.name, log.log_start_offset, first - 1, first),
+                log.name,
+                log.log_start_offset,
+                first - 1,
+                first,
             )
         log.delete_records_before(min(first, log.high_watermark))
 

@@ -13,11 +13,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from random import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.remote.partition_tasks import PartitionTasks, Replica
+from ottla.broker.remote.partition_tasks import PartitionTasks
 from ottla.broker.remote.remote_problems import RemoteProblems
 from ottla.broker.remote.segment_copier import RemoteSegments
 from ottla.broker.remote.segment_expiration import delete_partition
@@ -30,9 +30,11 @@ from ottla.storage.remote.metadata_records import REMOTE_LOG_METADATA_TOPIC
 from ottla.storage.remote.segments import TopicIdPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
     from ottla.broker.remote.settings import RemoteLogSettings
     from ottla.broker.remote.statistics import PartitionProgress
+    from ottla.broker.replication.partition import Partition
     from ottla.protocol.topics import TopicPartition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.remote_storage import RemoteStorage
@@ -52,13 +54,6 @@ _THREADS_SECONDS = 2.0
 # waits for it cannot be interrupted. Reads and deletions take milliseconds, copies a gibibyte.
 _OVERDUE_SECONDS = 30.0
 _COPY_OVERDUE_SECONDS = 300.0
-
-
-class Quotas(Protocol):
-    """Settings that change at run time, in bytes a second."""
-
-    remote_log_manager_copy_max_bytes_per_second: int
-    remote_log_manager_fetch_max_bytes_per_second: int
 
 
 class RemoteLogManager:
@@ -225,19 +220,19 @@ class RemoteLogManager:
         else:
             logger.warning("Requests to the remote storage are still running at the stop")
 
-    def update_quotas(self, config: Quotas) -> None:
+    def update_quotas(self, config: BrokerConfig) -> None:
         """Takes the rates for copies and reads, which change at run time."""
         self.copy_quota.limit = config.remote_log_manager_copy_max_bytes_per_second
         self.fetch_quota.limit = config.remote_log_manager_fetch_max_bytes_per_second
 
     # -- replicas -------------------------------------------------------------------------------
 
-    def on_leadership(self, leaders: Iterable[Replica], followers: Iterable[Replica]) -> None:
+    def on_leadership(self, leaders: Iterable[Partition], followers: Iterable[Partition]) -> None:
         """This broker became leader, or follower, of these partitions, or continues to be it in a
         higher leader epoch."""
         self._begin([*leaders, *followers])
 
-    def _begin(self, replicas: Iterable[Replica]) -> None:
+    def _begin(self, replicas: Iterable[Partition]) -> None:
         """Starts the tasks of those that are tiered, as of now."""
         begun = []
         for replica in replicas:
@@ -250,7 +245,7 @@ class RemoteLogManager:
         if begun:
             self.metadata.assign(begun)
 
-    def _begin_tasks(self, replica: Replica, partition: TopicIdPartition) -> None:
+    def _begin_tasks(self, replica: Partition, partition: TopicIdPartition) -> None:
         before = self._tasks.get(replica.key)
         if before is None:
             self._topics[replica.key.topic] += 1
@@ -259,13 +254,19 @@ class RemoteLogManager:
             if before.partition != partition:  # the topic was created again
                 self._forget(before.partition)
         self._tasks[replica.key] = PartitionTasks(
-            *(partition, replica, self.settings, self._copying, self._expiring),
-            *(self.copy_quota, self.problems, self._random),
+            partition,
+            replica,
+            self.settings,
+            self._copying,
+            self._expiring,
+            self.copy_quota,
+            self.problems,
+            self._random,
         )
         self._copy_tasks.add(replica.key)
         self._expiration_tasks.add(replica.key)
 
-    def follow(self, replica: Replica) -> TopicIdPartition | None:
+    def follow(self, replica: Partition) -> TopicIdPartition | None:
         """The partition of a follower whose leader has records in remote storage only.
 
         Starts its tasks if the topic does not have `remote.storage.enable=true` any more, and the
@@ -277,7 +278,7 @@ class RemoteLogManager:
             self.metadata.assign([partition])
         return partition
 
-    def settings_changed(self, replicas: Iterable[Replica]) -> None:
+    def settings_changed(self, replicas: Iterable[Partition]) -> None:
         """Begins or ends the tasks of those that are tiered now and were not, or the reverse."""
         changed = [
             each
@@ -337,7 +338,9 @@ class RemoteLogManager:
             return self.settings.retry_backoff_max_ms / 1000
         logger.info(
             "%s-%d: Deleted %d remote segments of the deleted topic",
-            *(partition.topic, partition.partition, count),
+            partition.topic,
+            partition.partition,
+            count,
         )
         self._deletion_tasks.remove(partition)
         del self._deleting[partition]

@@ -28,7 +28,10 @@ class RemoteProblems:
             logger.error(
                 "Remote storage: The %s task of %s-%d failed, retrying; failures of other"
                 " partitions are not logged until it works again: %s",
-                *(task, partition.topic, partition.partition, text),
+                task,
+                partition.topic,
+                partition.partition,
+                text,
             )
         failed[partition] = text
 

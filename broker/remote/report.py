@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.remote.metrics import TopicProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ottla.broker.remote.statistics import PartitionProgress, RemoteStatistics
+    from ottla.broker.remote.remote_log_manager import RemoteLogManager
 
 #: Topics in a report: it is a response of about 300 bytes for each.
 MAX_TOPICS = 1_000
 
 
-class RemoteLogs(Protocol):
-    """`RemoteLogManager`, as far as it is used here."""
-
-    statistics: RemoteStatistics
-
-    def progress(self) -> Iterable[tuple[str, PartitionProgress]]: ...
-
-    def problem(self) -> str | None: ...
-
-
-def remote_report(remote: RemoteLogs) -> str:
+def remote_report(remote: RemoteLogManager) -> str:
     """Counts since the start, what is left to do, and what fails; of 1,000 topics at most."""
     progress = TopicProgress(remote)
     for _ in progress.steps():

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.replication.partition import Partition
-    from ottla.broker.replication.replica import FollowerReplica
+    from ottla.broker.replication.partition import FollowerReplica, Partition
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.inter_broker_client import InterBrokerClient
 from ottla.broker.config.sasl import peer_login
-from ottla.broker.replication.alter_partition import AlterPartitionManager
 from ottla.broker.replication.deferred_validation import DeferredValidation
+from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
-from ottla.broker.replication.fetcher_settings import FetcherSettings
 from ottla.broker.replication.group_commit import GroupCommit
-from ottla.broker.replication.isr import IsrManager
+from ottla.broker.replication.isr import AlterPartitionManager, IsrManager
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.partition import PartitionContext
