@@ -250,7 +250,7 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
 def check_tiered(broker: BrokerFacts, what: str) -> Finding:
     """Tiered storage is carried over if the segments are in the layout of Aiven's plugin."""
     from ottla.broker.config.broker_config import ConfigError  # not for --help
-    from ottla.broker.config.remote_log import check_remote_log
+    from ottla.broker.config.rules import check_remote_log
     from ottla.storage.remote.store_settings import (
         RemoteStorageSettingsError,
         parse_store_settings,

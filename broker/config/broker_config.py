@@ -19,7 +19,6 @@ import copy
 import os
 from collections.abc import Iterable, Mapping
 
-from ottla.broker.config.all_rules import check_rules
 from ottla.broker.config.definitions import (
     Value,
     broker_settings,
@@ -28,13 +27,12 @@ from ottla.broker.config.definitions import (
     split_list,
     topic_settings,
 )
-from ottla.broker.config.dynamic_layers import StoredSecrets, parsable
-from ottla.broker.config.error_places import located, names_in
-from ottla.broker.config.errors import ConfigError, each_error, raise_all
+from ottla.broker.config.dynamic_rules import StoredSecrets, parsable
+from ottla.broker.config.errors import ConfigError, each_error, located, names_in, raise_all
 from ottla.broker.config.jaas_file import JaasFile
-from ottla.broker.config.listener_settings import PREFIX
 from ottla.broker.config.listeners import (
     LISTENERS,
+    PREFIX,
     Endpoint,
     parse_endpoints,
     parse_protocol_map,
@@ -42,7 +40,7 @@ from ottla.broker.config.listeners import (
 from ottla.broker.config.password_encoder import new_encoder
 from ottla.broker.config.properties_file import Property
 from ottla.broker.config.providers import ConfigProviders
-from ottla.broker.config.remote_log import RemoteLogConfig
+from ottla.broker.config.rules import RemoteLogConfig, check_rules
 from ottla.broker.config.sources import collect, without_stars
 from ottla.broker.config.unsupported import unused_settings
 

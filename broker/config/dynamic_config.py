@@ -11,8 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.config.dynamic_layers import is_secret
-from ottla.broker.config.dynamic_rules import is_read_at_start
+from ottla.broker.config.dynamic_rules import is_read_at_start, is_secret
 from ottla.broker.config.errors import ConfigError
 from ottla.controller.slices import pause
 from ottla.controller.tree import znodes

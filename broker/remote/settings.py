@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 
 if TYPE_CHECKING:
-    from ottla.broker.config.remote_log import RemoteLogConfig
+    from ottla.broker.config.rules import RemoteLogConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.producer_ids import ProducerIdManager
-from ottla.broker.config.groups import assignor_names, rebalance_protocols
+from ottla.broker.config.rules import assignor_names, rebalance_protocols
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znode_topics import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator

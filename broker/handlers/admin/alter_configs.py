@@ -23,12 +23,15 @@ from ottla.broker.config.dynamic_rules import (
     check_open_listener,
 )
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.group_config import check_group_config, group_settings
-from ottla.broker.config.listener_settings import find_broker_setting
-from ottla.broker.config.listeners import LISTENERS
-from ottla.broker.config.number_rules import CHANGING_NUMBERS
+from ottla.broker.config.listeners import LISTENERS, find_broker_setting
 from ottla.broker.config.policies import ConfigAlteration
-from ottla.broker.config.topic_config import InvalidTopicValue, validate_topic_config
+from ottla.broker.config.resource_rules import (
+    InvalidTopicValue,
+    check_group_config,
+    group_settings,
+    validate_topic_config,
+)
+from ottla.broker.config.rules import CHANGING_NUMBERS
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,

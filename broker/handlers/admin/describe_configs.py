@@ -30,14 +30,14 @@ from ottla.broker.config.definitions import (
     topic_settings,
 )
 from ottla.broker.config.documentation import broker_documentation, topic_documentation
-from ottla.broker.config.group_config import group_settings
-from ottla.broker.config.groups import rebalance_protocols
-from ottla.broker.config.listener_settings import (
+from ottla.broker.config.listeners import (
     PREFIX,
     base_name,
     find_broker_setting,
     is_broker_setting,
 )
+from ottla.broker.config.resource_rules import group_settings
+from ottla.broker.config.rules import rebalance_protocols
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.controller.admin.topic_names import name_problem

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.config.topic_config import validate_topic_config
+from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.handlers.common.mutation_quota import RequestMutationQuota
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext

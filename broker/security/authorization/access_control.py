@@ -64,7 +64,7 @@ class AccessControl:
         if not config.authorizer_class_name:
             return
         # Only now: most brokers have none of it.
-        from ottla.broker.config.authorizer_settings import parse_super_users
+        from ottla.broker.config.rules import parse_super_users
         from ottla.broker.security.authorization.acl_store import AclStore
         from ottla.broker.security.authorization.admin_guard import AdminGuard
         from ottla.broker.security.authorization.authorizer import Authorizer

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.config.authorizer_settings import parse_super_users
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.rules import parse_super_users
 from ottla.broker.handlers.table import Handlers, build_table
 from ottla.broker.requests.request_context import HandlerEntry
 from ottla.broker.security.audit.security_log import SecurityLog

@@ -1,16 +1,106 @@
-"""The settings of single groups (`/config/groups`): the resource type GROUP of Kafka 4.3.
-
-Those of streams groups are left out, as this broker has no such groups, and so are the assignment
-intervals: groups are assigned at once. Kafka 4.3 has no settings of dead letters (KIP-1191).
-"""
+"""The rules for the settings of one topic, checked when a topic is created or altered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from ottla.broker.config.definitions import CLUSTER_WIDE, Setting, parse_value
+from ottla.broker.config.definitions import (
+    CLUSTER_WIDE,
+    Setting,
+    Value,
+    near_matches,
+    parse_value,
+    topic_settings,
+)
 from ottla.broker.config.errors import ConfigError
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+
+class InvalidTopicValue(KafkaError):
+    """A value that a setting cannot have; Kafka's ConfigException."""
+
+
+def validate_topic_config(
+    overrides: Mapping[str, str],
+    defaults: Mapping[str, str],
+    *,
+    has_remote_storage: bool = False,
+) -> None:
+    """Raises KafkaError INVALID_CONFIG with a sentence when an override may not be set;
+    InvalidTopicValue when the setting exists and the value is wrong.
+
+    `defaults` are the settings that hold where nothing is overridden. `has_remote_storage`:
+    whether the broker has tiered storage.
+    """
+    table = topic_settings()
+    for name in overrides:
+        if name not in table:
+            matches = near_matches(name, table)
+            hint = f" (did you mean {' or '.join(matches)}?)" if matches else ""
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}{hint}")
+    try:
+        values = {
+            name: parse_value(table[name], text)
+            for name, text in {**defaults, **overrides}.items()
+            if name in table
+        }
+    except ConfigError as error:
+        raise InvalidTopicValue(ErrorCode.INVALID_CONFIG, str(error)) from None
+    low, high = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > "
+            f"max.compaction.lag.ms ({high})",
+        )
+    _check_remote_storage(values, has_remote_storage)
+
+
+def _check_remote_storage(values: Mapping[str, Value], has_remote_storage: bool) -> None:
+    """The rules of Kafka 3.9 in ZooKeeper mode, which lets a topic disable remote storage."""
+    problem = _remote_problem(values, has_remote_storage)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+    if values.get("remote.storage.enable") is True:
+        for unit in ("bytes", "ms"):
+            _check_local_retention(values, unit)
+
+
+def _remote_problem(values: Mapping[str, Value], has_remote_storage: bool) -> str | None:
+    if values.get("remote.log.delete.on.disable") or values.get("remote.log.copy.disable"):
+        return (
+            "It is invalid to set `remote.log.delete.on.disable` or `remote.log.copy.disable` "
+            "under Zookeeper's mode."
+        )
+    if values.get("remote.storage.enable") is not True:
+        return None
+    if not has_remote_storage:
+        return (
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage."
+        )
+    policy = values.get("cleanup.policy")
+    if isinstance(policy, list) and "compact" in policy:
+        return "Remote log storage is unsupported for the compacted topics"
+    return None
+
+
+def _check_local_retention(values: Mapping[str, Value], unit: str) -> None:
+    """Kafka's ConfigException for a local limit above that of the whole log."""
+    name, whole = f"local.retention.{unit}", f"retention.{unit}"
+    local, limit = values.get(name), values.get(whole)
+    if not isinstance(local, int) or not isinstance(limit, int) or limit < 0 or local == -2:
+        return
+    said = None
+    if local == -1:
+        said = f"Value must not be -1 as {whole} value is set as {limit}."
+    elif local > limit:
+        said = f"Value must not be more than {whole} property value: {limit}"
+    if said is not None:
+        text = f"Invalid value {local} for configuration {name}: {said}"
+        raise InvalidTopicValue(ErrorCode.INVALID_CONFIG, text)
+
 
 Limits = Callable[[str], int]
 """The value of a broker setting that is a number."""
