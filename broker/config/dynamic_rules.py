@@ -7,11 +7,13 @@ describes as if it were in use, and uses from the next start on; only secrets ma
 providers; a new listener whose port is in use, or that lacks its keys or users, is rejected; Kafka
 logs it when it opens it; of an open listener, what is not SASL, keys or trust is deleted together
 with the listener only, and so is what the listener of brokers has of SASL: it stays.
+
+`StoredSecrets` and `parsable` read a layer of dynamic settings from its znode: decoded, parsed and
+checked one by one.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -115,11 +117,8 @@ def check_changed_numbers(
 ) -> None:
     """ConfigError if numbers do not fit together (`check_numbers`) once `wanted` are the dynamic
     settings of the broker, or of the cluster."""
-    after = copy.copy(config)
-    if not per_broker:
-        after.cluster_dynamic = _changing_numbers(wanted)
     own = _changing_numbers(wanted if per_broker else config.broker_dynamic)
-    check_numbers(after.with_broker_settings(own))
+    check_numbers(config.with_dynamic(None if per_broker else _changing_numbers(wanted), own))
 
 
 def _changing_numbers(settings: Mapping[str, str]) -> dict[str, str]:

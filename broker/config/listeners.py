@@ -1,4 +1,9 @@
-"""The `listeners` family of settings: parsing and the rules that hold between them."""
+"""The `listeners` family of settings, and `listener.name.*`: the settings of one listener.
+
+Kafka ignores a name that it does not know after `listener.name.`, so that a typing error in
+`ssl.client.auth` leaves a listener open; here it is an error, and so is a listener that `listeners`
+does not name. Some settings may be set for one SASL mechanism of a listener as well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The rules for the settings of one topic, checked when a topic is created or altered."""
+"""The settings of single topics and of single groups: their rules, checked at each change.
+
+Groups (`/config/groups`) are the resource type GROUP of Kafka 4.3. The settings of streams groups
+are left out, as this broker has no such groups, and so are the assignment intervals: groups are
+assigned at once. Kafka 4.3 has no settings of dead letters (KIP-1191).
+"""
 
 from __future__ import annotations
 
@@ -224,7 +229,7 @@ def duration_ms(text: str) -> int:
     """An ISO 8601 duration such as P7D or PT1H30M; raises ValueError for other texts."""
     date, _, time = text.upper().partition("T")
     if not date.startswith("P") or (date == "P" and not time):
-        raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
+        raise ValueError(f"{text!r} is not an ISO 8601 duration such as PT1H")
     total = 0.0
     for part, units in ((date[1:], "D"), (time, "HMS")):
         number = ""
@@ -235,7 +240,7 @@ def duration_ms(text: str) -> int:
                 total += float(number) * _UNITS_MS[character]
                 number = ""
             else:
-                raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
+                raise ValueError(f"{text!r} is not an ISO 8601 duration such as PT1H")
         if number:
-            raise ValueError(f"{text!r} is no ISO 8601 duration such as PT1H")
+            raise ValueError(f"{text!r} is not an ISO 8601 duration such as PT1H")
     return int(total)

@@ -30,7 +30,7 @@ class QuotaParts(NamedTuple):
         """After a change of the dynamic settings: connection limits, and the class."""
         self.apply_connection_limits(config)
         if self.callback is not None:
-            self.callback.reconfigure(_texts(config))
+            self.callback.reconfigure(config.texts())
 
     def stop(self) -> None:
         """No quota changes after this."""
@@ -62,11 +62,6 @@ class QuotaParts(NamedTuple):
             listener.protected = len(names) > 1 and name == config.inter_broker_listener()
             listener.max_connections = config.listener_limit(name, "max.connections")
             listener.max_creation_rate = config.listener_limit(name, "max.connection.creation.rate")
-
-
-def _texts(config: BrokerConfig) -> dict[str, str]:
-    """All settings that are set, in the file or at run time."""
-    return {**config.given, **config.cluster_dynamic, **config.broker_dynamic}
 
 
 class _Leaders(Mapping[str, Mapping[int, int]]):
@@ -105,7 +100,7 @@ def build_quotas(config: BrokerConfig) -> QuotaParts:
     callback = None
     if config.client_quota_callback_class:
         named = (QUOTA_CALLBACK, config.client_quota_callback_class)
-        callback = QuotaCallback(load_class(*named, *QUOTA_INTERFACE, _texts(config)))
+        callback = QuotaCallback(load_class(*named, *QUOTA_INTERFACE, config.texts()))
 
     def new_table(kind: str) -> QuotaTable:
         return QuotaTable() if callback is None else CallbackTable(callback, kind)

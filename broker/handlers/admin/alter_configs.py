@@ -289,7 +289,7 @@ class ConfigAlterer:
             names = present_names
             if per_broker:
                 named = {name: wanted[name] for name in LISTENERS if name in wanted}
-                names = _listener_names(config.with_broker_settings(named))
+                names = _listener_names(config.with_dynamic(broker=named))
             for name in changed:
                 if name in wanted:
                     check_dynamic_setting(name, wanted[name], config, names, per_broker)
@@ -302,7 +302,7 @@ class ConfigAlterer:
                         check_open_listener(name, staying)
                     else:
                         check_deletion(name, staying, config.inter_broker_listener())
-                after = config.with_broker_settings(wanted)
+                after = config.with_dynamic(broker=wanted)
                 if not set(LISTENERS).isdisjoint(changed):
                     check_new_listeners(config, after)
                 self._validate_listeners(after, changed)

@@ -171,7 +171,7 @@ def test_which_listeners_may_follow(changes: dict[str, str], words: str) -> None
     config = BrokerConfig(
         {"listeners": "PLAINTEXT://:9092", "listener.security.protocol.map": _MAP}
     )
-    after = config.with_broker_settings(changes)
+    after = config.with_dynamic(broker=changes)
     if not words:
         check_new_listeners(config, after)
         return

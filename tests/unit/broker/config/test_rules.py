@@ -16,7 +16,7 @@ from ottla.broker.config.errors import (
     raise_all,
 )
 from ottla.broker.config.properties_file import Property
-from ottla.broker.config.rules import check_rules
+from ottla.broker.config.rules import validate
 from ottla.broker.server.coordinators import group_settings
 
 
@@ -35,7 +35,7 @@ def test_rules_and_values_are_reported_together(tmp_path: Path) -> None:
         "--override:",
         "environment",
     ]
-    assert "'alice' is no principal" in found[1]
+    assert "'alice' is not a principal" in found[1]
     assert "broker.id -7 must lie between" in found[2]
 
 
@@ -50,16 +50,16 @@ def test_a_rule_about_a_value_that_is_wrong_says_nothing() -> None:
     assert found == [
         "--override: Invalid value soon for configuration replica.socket.timeout.ms: expected a "
         "whole number (int)",
-        "--override: log.dirs names no directory.",
+        "--override: log.dirs is empty.",
     ]
 
 
 def test_one_error_stays_one() -> None:
     config = BrokerConfig()
-    check_rules(config)
+    validate(config)
     config.given["num.partitons"] = "1"
     with pytest.raises(UnknownSetting, match=r"^unknown setting num.partitons\."):
-        check_rules(config)
+        validate(config)
     raise_all([])
     same = [ConfigError("a"), ConfigError("a")]
     with pytest.raises(ConfigError, match=r"^a$"):
@@ -142,7 +142,7 @@ def test_what_is_given() -> None:
         ("group.coordinator.rebalance.protocols", "consumer", "cannot be disabled"),
         ("group.coordinator.rebalance.protocols", "classic,newest", "newest"),
         ("group.consumer.assignors", "com.example.Mine", "com.example.Mine"),
-        ("group.consumer.assignors", "", "no assignor"),
+        ("group.consumer.assignors", "", "group.consumer.assignors is empty"),
         ("group.consumer.migration.policy", "sometimes", "sometimes"),
         ("group.consumer.heartbeat.interval.ms", "100", "group.consumer.min.heartbeat.interval.ms"),
         ("group.consumer.session.timeout.ms", "90000", "group.consumer.max.session.timeout.ms"),
@@ -196,3 +196,18 @@ def test_the_listener_of_the_metadata_must_be_there() -> None:
             "inter.broker.listener.name": "INTERNAL",
         }
     )
+
+
+def test_the_rules_hold_for_dynamic_settings_too() -> None:
+    """One check for both ways: what a start refuses, a merged configuration is refused for."""
+    config = BrokerConfig({"listeners": "PLAINTEXT://:9092"})
+    validate(config.with_dynamic({"log.cleaner.threads": "2"}, {"max.connections": "5"}))
+    for cluster, broker, words in (
+        ({"log.retention.ms": "0"}, {}, "log.retention.ms"),
+        ({}, {"log.roll.ms": "0"}, "log.roll.ms"),
+        ({}, {"max.connections.per.ip.overrides": "127.0.0.1"}, "127.0.0.1"),
+        ({}, {"listener.name.other.max.connections": "1"}, "there is no listener OTHER"),
+        ({}, {"listeners": ""}, "listeners is empty"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            validate(config.with_dynamic(cluster, broker))
