@@ -5,6 +5,8 @@ float fields and no locks. `broker/metrics/exposition.py` renders them when they
 thread only.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
@@ -249,7 +251,7 @@ class Metric:
         help_text: str,
         kind: str,
         labels: tuple[str, ...],
-        read: "Callable[[], Reading | HistogramReadings]",
+        read: Callable[[], Reading | HistogramReadings],
     ) -> None:
         self.name = name
         self.help = help_text
@@ -275,13 +277,13 @@ class MetricsRegistry:
         #: does other work.
         self.preparations: list[Callable[[], Iterator[None]]] = []
 
-    def gauge(self, name: str, help_text: str, read: "Reader", *labels: str) -> None:
+    def gauge(self, name: str, help_text: str, read: Reader, *labels: str) -> None:
         """Offer a value that goes up and down. With `labels`, `read` returns a dictionary from
         tuples of label values to numbers, or an iterator of such pairs if there may be thousands.
         """
         self.metrics.append(Metric(name, help_text, "gauge", labels, read))
 
-    def counter(self, name: str, help_text: str, read: "Reader", *labels: str) -> None:
+    def counter(self, name: str, help_text: str, read: Reader, *labels: str) -> None:
         """Offer a value that only grows."""
         self.metrics.append(Metric(name, help_text, "counter", labels, read))
 
@@ -293,3 +295,11 @@ class MetricsRegistry:
 
 
 Reader = Callable[[], Reading]
+
+
+class Traffic(NamedTuple):
+    """Counts since the start of the broker; bytes are those on all listeners."""
+
+    received_bytes: int
+    sent_bytes: int
+    requests: int

@@ -1,10 +1,13 @@
-"""Bounds the memory of large requests: how long a frame may be, and how many bytes an address has
-in progress.
+"""Frames that are longer than one read of a connection: their bounds and their buffers.
 
 Kafka allows 100 MB for each request (`socket.request.max.bytes`) on each connection, whatever it
 is. Only records need that, and the states of partitions that controllers send; any other request is
-a few kilobytes, for a very large group a few megabytes. Frames of one read or less are not counted
-here: their number is bounded by that of the connections.
+a few kilobytes, for a very large group a few megabytes. `LargeFrames` bounds how long a frame may
+be and how many bytes an address has in progress. Shorter frames are not counted: the number of
+connections bounds them.
+
+`FrameBuffers` uses a few buffers again and again. In new memory the kernel clears each page first,
+which is a fifth of the processor time of a produce request of 1 MB.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ottla.broker.requests.request_channel import Principal
+from ottla.protocol.framing import has_no_views
 from ottla.protocol.registry import ApiKey
 
 # Frames above this are counted: it is the size of one read of a connection.
@@ -102,3 +106,50 @@ class LargeFrames:
     def wait(self, sender: LargeFrameSender) -> None:
         """Call `sender.room_available()` once, when something of its address was released."""
         self._waiting.setdefault(sender.client_host, deque()).append(sender)
+
+
+# Kafka's `max.message.bytes` and `max.request.size` are 1 MiB by default, and so are most large
+# requests; longer ones get memory of their own.
+BUFFER_BYTES = (1 << 20) + 65536
+# A shorter frame is cheap to receive.
+LONG_BYTES = 65536
+# So much memory may stay in use for nothing. Frames that find all of them used get their own.
+MAX_BUFFERS = 8
+
+Frame = bytearray | memoryview
+
+
+class FrameBuffers:
+    """Returns views of a few buffers. A buffer is free again when no view of it exists any more: a
+    caller that keeps records keeps their bytes."""
+
+    __slots__ = ("_buffers",)
+
+    def __init__(self) -> None:
+        self._buffers: list[bytearray] = []
+
+    def begin(self, received: bytearray, start: int, size: int) -> Frame:
+        """The frame that begins at `start`, or what is received of it; if there is a buffer for a
+        long frame, with room for the rest."""
+        available = len(received) - start
+        if available < size and size > LONG_BYTES:
+            frame = self.take(size)
+            if frame is not None:
+                with memoryview(received) as whole:
+                    frame[:available] = whole[start:]
+                return frame
+        return received[start : start + size]
+
+    def take(self, size: int) -> memoryview | None:
+        """A writable view of `size` bytes with any content; None if there is no such buffer."""
+        if size > BUFFER_BYTES:
+            return None
+        for buffer in self._buffers:
+            if has_no_views(buffer):
+                return memoryview(buffer)[:size]
+        if len(self._buffers) >= MAX_BUFFERS:
+            return None
+        # Its pages are no memory before something is written to them.
+        buffer = bytearray(BUFFER_BYTES)
+        self._buffers.append(buffer)
+        return memoryview(buffer)[:size]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
-from ottla.broker.net.frame_buffers import FrameBuffers
-from ottla.broker.net.large_frames import LARGE_BYTES, LargeFrames
+from ottla.broker.net.large_frames import LARGE_BYTES, FrameBuffers, LargeFrames
 from ottla.broker.net.output import TurnLimit
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.requests.request_decoder import RequestDecoder

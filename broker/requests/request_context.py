@@ -1,8 +1,10 @@
-"""A request with its connection, its handler and the way to respond.
+"""A request with its connection, its handler, the way to respond, and changes to the response.
 
 `RequestContext` is what handlers get. It knows its connection only by a Protocol, so handlers and
 tests need no network.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -11,15 +13,16 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
-from ottla.broker.requests import amendments
+from ottla.broker.runtime.slices import run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
 from ottla.protocol.message import Message
-from ottla.protocol.steps import Steps, run, run_in_turns
+from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.protocol.headers import RequestHeader
     from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
 
 logger = logging.getLogger("ottla.requests")
 
@@ -103,7 +106,7 @@ class Route:
     )
 
     def __init__(
-        self, entry: HandlerEntry, throttle: "Callable[[RequestContext], int] | None" = None
+        self, entry: HandlerEntry, throttle: Callable[[RequestContext], int] | None = None
     ) -> None:
         """`throttle` counts a response against the request quota, but for exempt APIs, and returns
         the throttle time of its client in ms."""
@@ -132,9 +135,7 @@ class AuthenticationSession(Protocol):
     #: Whether the client logged in with a delegation token.
     is_token: bool
 
-    def renew(
-        self, context: "RequestContext", request: "SaslHandshakeRequest"
-    ) -> Message | None: ...
+    def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None: ...
 
     def close(self) -> None: ...
 
@@ -159,7 +160,7 @@ class RequestConnection(Protocol):
     client_software_version: str
     writable_topics: dict[str, int] | None
 
-    def send_response(self, context: "RequestContext", parts: list[Any]) -> None: ...
+    def send_response(self, context: RequestContext, parts: list[Any]) -> None: ...
 
     def close(self, reason: str) -> None: ...
 
@@ -203,7 +204,7 @@ class RequestContext:
 
     def __init__(
         self,
-        header: "RequestHeader",
+        header: RequestHeader,
         request: Message | None,
         connection: RequestConnection,
         route: Route,
@@ -223,7 +224,7 @@ class RequestContext:
         # Set before the response: the connection is muted for so long after the response is sent.
         self.throttle_time_ms = 0
         # Changes the response before it is sent; set by access control.
-        self.amend: amendments.Amend | None = None
+        self.amend: Amend | None = None
         self._is_counted = False
         self._responded = False
 
@@ -304,7 +305,7 @@ class RequestContext:
         """Amend a long response now, in turns, and not when it is sent."""
         change, self.amend = self.amend, None
         if change is not None:
-            await amendments.apply_in_slices(change, response)
+            await amend_in_slices(change, response)
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -327,7 +328,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            amendments.apply(self.amend, response)
+            amend_now(self.amend, response)
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
@@ -378,3 +379,51 @@ class LongRequestContext(RequestContext):
 
     __slots__ = ()
     is_long = True
+
+
+# The response's type is the one of the API. What changes very many rows is a generator (`Steps`).
+Amend = Callable[[Any], Any]
+
+
+class Amendable(Protocol):
+    """The context of a request."""
+
+    amend: Amend | None
+
+
+def amend(context: Amendable, change: Amend) -> None:
+    """Have `change` change the response before it is sent; several are applied in order.
+
+    An error response that is built because the handler failed goes through it, too.
+    """
+    before = context.amend
+
+    def both(response: Any) -> Any:
+        assert before is not None
+        steps = before(response)
+        if type(steps) is GeneratorType:
+            return _one_after_the_other(steps, change, response)
+        return change(response)
+
+    context.amend = change if before is None else both
+
+
+def _one_after_the_other(steps: Steps[None], change: Amend, response: Any) -> Steps[None]:
+    yield from steps
+    more = change(response)
+    if type(more) is GeneratorType:
+        yield from more
+
+
+def amend_now(change: Amend, response: Any) -> None:
+    """Change the response at once."""
+    steps = change(response)
+    if type(steps) is GeneratorType:
+        run_at_once(steps)
+
+
+async def amend_in_slices(change: Amend, response: Any) -> None:
+    """Change a response with very many rows; other tasks run in between."""
+    steps = change(response)
+    if type(steps) is GeneratorType:
+        await run_in_slices(steps)

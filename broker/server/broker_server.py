@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
-from ottla.broker.observability.broker_state import BrokerState, Phase
+from ottla.broker.observability.broker_state import BrokerState, Phase, StateLog
 from ottla.broker.observability.monitoring import event_log, open_http
-from ottla.broker.observability.state_log import StateLog
 from ottla.broker.runtime.tasks import run_in_threads
 from ottla.broker.server.foundation import log_config_factory
 from ottla.broker.server.http_assembly import observe, serve_parts

@@ -11,7 +11,7 @@ from ottla.broker.handlers.admin.describe_configs import (
     BROKER_REMOTE,
     BROKER_STATE,
 )
-from ottla.broker.metrics.traffic import Traffic
+from ottla.broker.metrics.statistics import Traffic
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.faults import (
     Fault,
@@ -20,8 +20,8 @@ from ottla.broker.observability.faults import (
     older_tree_fault,
     topic_znode_faults,
 )
+from ottla.broker.observability.metrics_sources import SessionStatistics
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
-from ottla.broker.observability.session_statistics import SessionStatistics
 
 if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
@@ -116,8 +116,8 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
 
 def _console(parts: BrokerParts, events: EventLog, state: BrokerState) -> Console:
     from ottla.broker.observability.console.access import ConsoleDoor, parse_principal
+    from ottla.broker.observability.console.cluster_client import ConsoleParts
     from ottla.broker.observability.console.console import Console
-    from ottla.broker.observability.console.console_parts import ConsoleParts
 
     config, security = parts.base.config, parts.security
     door = ConsoleDoor.of(config, security.log)

@@ -10,7 +10,7 @@ from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import SocketSettings
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.replication.fetch_sessions import FetchSessions
-from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.security.audit.changes import audited
 from ottla.broker.server.handler_assembly import build_endpoints, build_handlers

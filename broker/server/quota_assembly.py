@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.python_classes import QUOTA_CALLBACK, QUOTA_INTERFACE, load_class
 from ottla.broker.quotas.client_quotas import ClientQuotas, QuotaTable
-from ottla.broker.quotas.connection_overrides import ConnectionOverrides
-from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.quotas.connection_quotas import (
+    ConnectionLimits,
+    ConnectionOverrides,
+    ListenerLimits,
+)
 from ottla.broker.quotas.quota_callback import CallbackTable, ClusterMetadata, QuotaCallback
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.requests.element_limits import MAX_PRODUCE_ELEMENTS
+from ottla.broker.requests.request_parts import MAX_PRODUCE_ELEMENTS
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

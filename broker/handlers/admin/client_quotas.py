@@ -21,7 +21,7 @@ from ottla.broker.quotas.client_quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_after_building
 from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.controller.tree import znodes

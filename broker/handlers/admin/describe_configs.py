@@ -38,7 +38,7 @@ from ottla.broker.config.listeners import (
 )
 from ottla.broker.config.resource_rules import group_settings
 from ottla.broker.config.rules import rebalance_protocols
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError

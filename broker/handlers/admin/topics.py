@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.handlers.common.mutation_quota import RequestMutationQuota
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_admin import Charge, CreatedTopic, NewPartitions, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.error_map import error_message
+from ottla.broker.requests.error_responses import error_message
 from ottla.broker.requests.long_responses import respond_after_building
 from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.controller.errors import ApiError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
-from ottla.broker.requests.refused_requests import (
+from ottla.broker.requests.error_responses import (
     leader_and_isr_refused,
     stop_replica_refused,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.long_responses import respond_in_slices, respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import gather_in_slices, spawn

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.groups.share.share_groups import ASSIGNOR, ShareGroups
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn

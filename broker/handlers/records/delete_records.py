@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords, Waiting
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.delete_records import (

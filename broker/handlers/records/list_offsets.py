@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.replication.partition import READ_COMMITTED, Partition
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_for_leader_epoch import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.broker.runtime.slices import run_in_slices

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_after_building
 from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.broker.security.sasl.scram_credentials import (

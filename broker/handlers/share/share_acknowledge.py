@@ -14,7 +14,7 @@ from ottla.broker.handlers.common.share_acknowledgements import (
     acknowledgements_of,
     session_key,
 )
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.sessions import FINAL_EPOCH, SessionKey, SharedPartition, end_session

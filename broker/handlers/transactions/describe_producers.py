@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.protocol.messages.describe_producers import (

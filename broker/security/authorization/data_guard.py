@@ -7,7 +7,7 @@ from logging import DEBUG
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_context import amend
 from ottla.broker.security.audit.security_log import decisions
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked

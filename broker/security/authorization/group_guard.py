@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.amendments import amend
+from ottla.broker.requests.request_context import amend
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.broker.security.authorization.guard import Check, Guard, refused_rows
 from ottla.protocol.errors import ErrorCode, KafkaError

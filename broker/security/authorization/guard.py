@@ -12,8 +12,8 @@ from copy import copy
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.broker.requests.amendments import amend
-from ottla.broker.requests.error_rows import BUILDERS
+from ottla.broker.requests.error_responses import BUILDERS
+from ottla.broker.requests.request_context import amend
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType

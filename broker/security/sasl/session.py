@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from ottla.broker.requests.bulk_requests import SMALL_ELEMENTS, Decoding
-from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.request_context import (
     HandlerEntry,
     Principal,

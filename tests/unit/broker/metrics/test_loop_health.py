@@ -1,6 +1,6 @@
 """The longest blocked turn of the event loop in the last minute."""
 
-from ottla.broker.metrics.loop_health import MAX_TURNS, WINDOW_SECONDS, LoopHealth
+from ottla.broker.metrics.loop_stalls import MAX_TURNS, WINDOW_SECONDS, LoopHealth
 
 
 def test_the_longest_turn_until_the_window_is_over() -> None:

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.broker.metrics import scrape as scrape_module
-from ottla.broker.metrics.scrape import ROWS_PER_CHECK, read_metrics
+from ottla.broker.metrics import exposition as scrape_module
+from ottla.broker.metrics.exposition import ROWS_PER_CHECK, read_metrics
 from ottla.broker.metrics.statistics import Metric, MetricsRegistry, Row
 from ottla.broker.runtime.tasks import spawn, stop
 

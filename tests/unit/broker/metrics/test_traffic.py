@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.metrics.traffic import Traffic
+from ottla.broker.metrics.statistics import Traffic
 
 
 def test_names_of_the_counts() -> None:

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from ottla.broker.net import delayed_closes
-from ottla.broker.net.delayed_closes import DelayedCloses
+from ottla.broker.net import listener as delayed_closes
+from ottla.broker.net.listener import DelayedCloses
 from ottla.broker.runtime.timer import ManualTimer
 
 

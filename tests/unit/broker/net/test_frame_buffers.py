@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.net import frame_buffers as module
-from ottla.broker.net.frame_buffers import BUFFER_BYTES, LONG_BYTES, MAX_BUFFERS, FrameBuffers
+from ottla.broker.net import large_frames as module
+from ottla.broker.net.large_frames import BUFFER_BYTES, LONG_BYTES, MAX_BUFFERS, FrameBuffers
 
 LONG = LONG_BYTES + 1
 

@@ -13,8 +13,8 @@ import pytest
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net import output as output_module
+from ottla.broker.net.connection import ResponseWriter
 from ottla.broker.net.output import Output, TurnLimit
-from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.requests import held_responses as held_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.held_responses import MAX_HELD
@@ -175,7 +175,7 @@ async def test_cold_files_are_read_by_a_worker_while_others_are_served(
         output_module.warm(fd, position, length)
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("ottla.broker.net.response_writer.warm", warm)
+    monkeypatch.setattr("ottla.broker.net.connection.warm", warm)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         clients = [await network.connect() for _ in range(3)]
         await asyncio.gather(*(fetch(client, 2_500_000) for client in clients))
@@ -192,7 +192,7 @@ async def test_a_cold_file_that_cannot_be_read_closes_the_connection(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("ottla.broker.net.response_writer.warm", fail)
+    monkeypatch.setattr("ottla.broker.net.connection.warm", fail)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
         client.send(FetchRequest(max_bytes=100_000), 4)
@@ -210,7 +210,7 @@ async def test_closing_while_a_worker_reads_does_no_harm(
         go_on.wait(20)
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("ottla.broker.net.response_writer.warm", read_slowly)
+    monkeypatch.setattr("ottla.broker.net.connection.warm", read_slowly)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
         client.send(FetchRequest(max_bytes=100_000), 4)
@@ -257,7 +257,7 @@ async def test_responses_to_requests_that_came_together_leave_together(
 
 
 async def test_no_more_than_so_many_bytes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.net.response_writer.MAX_HELD_BYTES", 0)
+    monkeypatch.setattr("ottla.broker.net.connection.MAX_HELD_BYTES", 0)
     async with running_network() as network:
         assert await held_responses(network) == 40
 

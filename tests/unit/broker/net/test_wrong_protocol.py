@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.broker.net.wrong_protocol import (
+from ottla.broker.net.invalid_frames import (
     FOREIGN_SIZE,
     HTTP_METHODS,
     explanation,

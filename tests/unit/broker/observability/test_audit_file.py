@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.observability.audit_file import AuditFile, open_audit_log
+from ottla.broker.observability.logs import AuditFile, open_audit_log
 from ottla.broker.security.audit.security_log import LOGGERS, logger
 
 

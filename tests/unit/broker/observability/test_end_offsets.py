@@ -1,4 +1,4 @@
-from ottla.broker.observability.end_offsets import end_offset_reader
+from ottla.broker.observability.metrics_sources import end_offset_reader
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import TOPIC, Replicas
 

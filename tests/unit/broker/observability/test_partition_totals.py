@@ -2,8 +2,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.broker.metrics.statistics import MetricsRegistry
-from ottla.broker.observability import partition_totals
-from ottla.broker.observability.partition_totals import add_partitions
+from ottla.broker.observability import metrics_sources as partition_totals
+from ottla.broker.observability.metrics_sources import add_partitions
 
 
 def hosted(isr: int, replicas: int = 3, *, leads: bool = True, **more: Any) -> SimpleNamespace:

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from ottla.broker.metrics.statistics import MetricsRegistry
-from ottla.broker.observability.session_statistics import SessionStatistics, add_session
+from ottla.broker.observability.metrics_sources import SessionStatistics, add_session
 
 
 class Store:

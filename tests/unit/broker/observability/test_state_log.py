@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.observability.broker_state import BrokerState, Phase
-from ottla.broker.observability.state_log import PROGRESS_SECONDS, REMINDER_SECONDS, StateLog
+from ottla.broker.observability.broker_state import (
+    PROGRESS_SECONDS,
+    REMINDER_SECONDS,
+    BrokerState,
+    Phase,
+    StateLog,
+)
 from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.files.log_directory import LogDirectory
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ottla.broker.metrics.loop_health import LoopHealth
-from ottla.broker.metrics.statistics import MetricsRegistry
-from ottla.broker.metrics.traffic import Traffic
+from ottla.broker.metrics.loop_stalls import LoopHealth
+from ottla.broker.metrics.statistics import MetricsRegistry, Traffic
 from ottla.broker.net.descriptors import Descriptors
 from ottla.broker.observability.broker_state import BrokerState, Observed, Phase
 from ottla.broker.observability.faults import FAULTS
-from ottla.broker.observability.state_metrics import add_state
+from ottla.broker.observability.metrics_sources import add_state
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.storage.files.fs import RealFileSystem
 from ottla.storage.files.log_directory import LogDirectory

@@ -7,8 +7,7 @@ import socket
 
 import pytest
 
-from ottla.broker.quotas.connection_overrides import ConnectionOverrides
-from ottla.broker.quotas.connection_quotas import ConnectionLimits
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ConnectionOverrides
 from ottla.broker.runtime.tasks import running_tasks
 
 

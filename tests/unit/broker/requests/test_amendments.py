@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.requests.amendments import amend, apply, apply_in_slices
+from ottla.broker.requests.request_context import amend, amend_in_slices, amend_now
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.steps import Steps
@@ -33,13 +33,13 @@ def test_long_changes_are_applied_in_order_too() -> None:
         amend(context, change)
     amend(context, lambda response: response.append(2))
     response: list[int] = []
-    apply(context.amend, response)
+    amend_now(context.amend, response)
     assert response == [1, *[0] * 4 * STEPS_PER_SLICE, 2]
 
 
 async def test_others_run_in_between() -> None:
     response: list[int] = []
-    work = spawn(apply_in_slices(long_change, response), name="change")
+    work = spawn(amend_in_slices(long_change, response), name="change")
     await asyncio.sleep(0)
     assert 0 < len(response) <= STEPS_PER_SLICE
     await work

@@ -18,9 +18,13 @@ from ottla.broker.requests.bulk_requests import (
     SMALL_ELEMENTS,
     Turn,
 )
-from ottla.broker.requests.element_limits import MAX_ELEMENTS, max_elements
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
-from ottla.broker.requests.request_parts import MAX_UNDIVIDED_ELEMENTS, PART_ELEMENTS
+from ottla.broker.requests.request_parts import (
+    MAX_ELEMENTS,
+    MAX_UNDIVIDED_ELEMENTS,
+    PART_ELEMENTS,
+    max_elements,
+)
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import (

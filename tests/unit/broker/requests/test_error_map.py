@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.records import errors as records
 from ottla.storage import errors as storage

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.requests.refused_requests import leader_and_isr_refused, stop_replica_refused
+from ottla.broker.requests.error_responses import leader_and_isr_refused, stop_replica_refused
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,

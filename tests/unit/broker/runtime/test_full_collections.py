@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from ottla.broker.runtime.full_collections import GAP_SECONDS, HOLD_SECONDS, FullCollections
+from ottla.broker.requests.bulk_requests import GAP_SECONDS, HOLD_SECONDS, FullCollections
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from ottla.broker.cluster.metadata_cache import (
     PartitionMetadata,
     TopicMetadata,
 )
-from ottla.broker.observability.console import cluster_events
-from ottla.broker.observability.console.cluster_events import ClusterEvents
+from ottla.broker.observability.console import events as cluster_events
+from ottla.broker.observability.console.events import ClusterEvents
 
 
 def partition(

@@ -9,8 +9,7 @@ import pytest
 
 from ottla.broker.observability.console import history as module
 from ottla.broker.observability.console.access import Viewer
-from ottla.broker.observability.console.cluster_client import Responses
-from ottla.broker.observability.console.console_parts import ConsoleParts
+from ottla.broker.observability.console.cluster_client import ConsoleParts, Responses
 from ottla.broker.observability.console.history import History
 from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.security.authorization.access_control import allow_all

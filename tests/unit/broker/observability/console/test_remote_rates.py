@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.observability.console.remote_rates import RemoteRates
+from ottla.broker.observability.console.history import RemoteRates
 
 
 def report(**topics: tuple[int, int, int]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ottla.broker.observability.console.remote_views import summed
+from ottla.broker.observability.console.topics import summed
 
 
 def test_the_reports_of_all_brokers_are_added_up() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.observability.console.share_views import summed
+from ottla.broker.observability.console.groups import summed
 
 
 def row(topic: str, partition: int, locked: int, oldest_lock_ms: int | None) -> dict[str, Any]:

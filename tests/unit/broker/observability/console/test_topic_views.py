@@ -17,7 +17,7 @@ from ottla.broker.cluster.metadata_cache import (
 from ottla.broker.observability.console.access import Viewer
 from ottla.broker.observability.console.cluster_client import ClusterClient, Responses
 from ottla.broker.observability.console.history import History
-from ottla.broker.observability.console.topic_views import TopicViews, page_start
+from ottla.broker.observability.console.topics import TopicViews, page_start
 from ottla.broker.requests.request_context import ANONYMOUS
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.authorization.access_control import allow_all

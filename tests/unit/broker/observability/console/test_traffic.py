@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.observability.console.traffic import ClusterTraffic
+from ottla.broker.observability.console.history import ClusterTraffic
 
 
 def state(received: int, sent: int, requests: int) -> dict[str, Any]:

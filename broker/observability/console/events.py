@@ -1,7 +1,8 @@
-"""What changes in the cluster: brokers, controller, leaders, in-sync replicas, topics.
+"""What happened in the cluster: changes of its state, and the log lines of its brokers.
 
-Each broker of a cluster, of Ottla or Kafka, learns it from the controller's UpdateMetadata
-requests. The console compares one state with the next, and writes down the differences.
+Each broker, of Ottla or Kafka, gets the state in UpdateMetadata requests of the controller;
+`ClusterEvents` compares one state with the next. The lines of other brokers come by
+DescribeConfigs: a broker of Ottla with a console returns them for the key `ottla.broker.events`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS
+from ottla.broker.observability.console.settings_views import broker_texts
+from ottla.broker.security.authorization.acl_types import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +24,55 @@ if TYPE_CHECKING:
         PartitionMetadata,
         TopicMetadata,
     )
+    from ottla.broker.observability.console.access import Viewer
+    from ottla.broker.observability.console.cluster_client import ClusterClient
+    from ottla.broker.observability.console.event_log import EventLog
+
+
+# On one page.
+MAX_ROWS = 200
+
+
+class EventViews:
+    """Merges events of all sources by time."""
+
+    def __init__(self, client: ClusterClient, own: EventLog, changes: ClusterEvents) -> None:
+        self._client = client
+        self._own = own
+        self._changes = changes
+
+    async def shown(self, search: str, viewer: Viewer) -> dict[str, Any]:
+        """The newest events whose text or source contains `search`, in any case."""
+        viewer.require_on_cluster(Operation.DESCRIBE)
+        broker_id = self._client.broker_id
+        rows = [{**row, "broker": None} for row in self._changes.rows()]
+        rows += [{**row, "broker": broker_id} for row in self._own.lines()]
+        problems: list[str] = []
+        if viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            more, problems = await self._others(viewer)
+            rows += more
+        elif len(self._client.brokers()) > 1:
+            problems = ["Lines of other brokers need an ACL for DESCRIBE_CONFIGS on the cluster."]
+        wanted = search.lower()
+        found = [row for row in rows if wanted in f"{row['text']} {row['from']}".lower()]
+        found.sort(key=lambda row: -int(row["time_ms"]))
+        return {"events": found[:MAX_ROWS], "problems": problems}
+
+    async def _others(self, viewer: Viewer) -> tuple[list[dict[str, Any]], list[str]]:
+        others = [each for each in self._client.brokers() if each != self._client.broker_id]
+        found, problems = await broker_texts(self._client, viewer, others, BROKER_EVENTS)
+        rows = [{**row, "broker": broker_id} for broker_id in found for row in found[broker_id]]
+        named = " ".join(problems)
+        silent = [
+            str(each) for each in others if each not in found and f"roker {each} " not in named
+        ]
+        if silent:
+            problems.append(
+                f"There are no log lines of broker {', '.join(silent[:20])}: only brokers of Ottla "
+                "with a console have them. Changes of the cluster are shown."
+            )
+        return rows, problems
+
 
 MAX_EVENTS = 1000
 # Lines of one comparison; the death of a broker changes all its partitions.
