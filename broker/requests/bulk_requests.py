@@ -4,13 +4,13 @@ A request of two megabytes may have a million names. What it costs depends on it
 its bytes, and a client that may do nothing can send it. So the elements are counted while they are
 decoded, before anything is made of them:
 
-- up to `SMALL_ELEMENTS`: the request is handled at once, as nearly all are;
-- up to `INLINE_ELEMENTS`: the request channel handles small requests first, and then one such
+- up to `Limits.small`: the request is handled at once, as nearly all are;
+- up to `Limits.inline`: the request channel handles small requests first, and then one such
   request in a turn, which is when the rest of it is decoded;
 - more: decoding, handling (`ottla.broker.requests.request_parts`) and encoding go on in slices of
   about a millisecond, one for all clients in a turn of the loop. Small requests that are queued
   are handled before a slice, and a pause follows it that is at least as long;
-- more than the API may have: the connection is closed, as Kafka does with an invalid request.
+- more than `Limits.most`: the connection is closed, as Kafka does with an invalid request.
 
 A client (its principal and address) has one such request in progress, all clients together
 `MAX_AT_ONCE`; so memory has a bound, too. Who may not use an API that needs a permission on the
@@ -37,13 +37,12 @@ from ottla.broker.requests.request_context import (
     started,
 )
 from ottla.broker.requests.request_parts import (
-    CONTROL_APIS,
     MAX_UNDIVIDED_ELEMENTS,
-    PARTITION_APIS,
+    ORDINARY,
     Items,
+    Limits,
     Part,
     items_of,
-    max_elements,
     merge,
     parts_of,
 )
@@ -55,19 +54,9 @@ from ottla.protocol.registry import API
 T = TypeVar("T")
 
 # Checks that need nothing of the request; raise KafkaError.
-EarlyCheck = Callable[[RequestContext, Any], None]
+EarlyCheck = Callable[[RequestContext, Any], object]
 # Closes the connection of an invalid request and logs why.
 Refuse = Callable[[RequestContext, str], None]
-
-# At about 25 us for an element, 1.6 ms.
-SMALL_ELEMENTS = 64
-# The same, 4 ms: a record with acks=all waits for several turns, of its leader and of the fetches.
-INLINE_ELEMENTS = 150
-# Produce and Fetch of many partitions are usual, and cost 6 us for each.
-SMALL_PARTITIONS = 300
-INLINE_PARTITIONS = 2000
-# A change of leaders is urgent. A partition has ten elements in it.
-INLINE_CONTROL_ELEMENTS = 500
 
 # A slice is short against the milliseconds in which a broker responds to others.
 SLICE_SECONDS = 0.001
@@ -92,29 +81,27 @@ class TooManyElements(ProtocolError):
 class Decoding:
     """A request that is decoded in steps."""
 
-    __slots__ = ("_api_key", "_max_elements", "_steps", "elements", "message")
+    __slots__ = ("_api_key", "_limits", "_steps", "elements", "message")
 
-    def __init__(self, api_key: int, steps: Generator[int, None, Message]) -> None:
+    def __init__(
+        self, api_key: int, steps: Generator[int, None, Message], limits: Limits = ORDINARY
+    ) -> None:
         self.elements = 0  # counted so far
         self.message: Message | None = None  # when it is decoded
         self._api_key = api_key
         self._steps = steps
-        self._max_elements = max_elements(api_key)
+        self._limits = limits
 
     def decode_small(self) -> bool:
         """Decode a request of few elements; False when it has more and is not decoded yet.
 
         Raises ProtocolError, TooManyElements."""
-        return self._decode(SMALL_PARTITIONS if self._api_key in PARTITION_APIS else SMALL_ELEMENTS)
+        return self._decode(self._limits.small)
 
     def decode_inline(self) -> bool:
         """Decode a request that is handled in one turn; False when it has more elements and is
         not decoded yet. Raises as `decode_small`."""
-        if self._api_key in PARTITION_APIS:
-            return self._decode(INLINE_PARTITIONS)
-        if self._api_key in CONTROL_APIS:
-            return self._decode(INLINE_CONTROL_ELEMENTS)
-        return self._decode(INLINE_ELEMENTS)
+        return self._decode(self._limits.inline)
 
     def _decode(self, max_elements: int) -> bool:
         while self.elements <= max_elements:
@@ -129,10 +116,10 @@ class Decoding:
         except StopIteration as end:
             self.message = end.value
             return False
-        if self.elements > self._max_elements:
+        if self.elements > self._limits.most:
             self._steps.close()
             raise TooManyElements(
-                f"it has more than {self._max_elements} elements", api=API[self._api_key].name
+                f"it has more than {self._limits.most} elements", api=API[self._api_key].name
             )
         return True
 
@@ -252,8 +239,7 @@ class BulkRequests:
     async def _in_a_place(
         self, context: RequestContext, decoding: Decoding, refuse: Refuse
     ) -> Deferred | Message | None:
-        # A controller sends one at a time, and must not wait for what other clients send.
-        takes_place = context.route.entry.api_key not in CONTROL_APIS
+        takes_place = context.route.entry.limits.takes_place
         try:
             if takes_place:
                 await self._places.acquire()
@@ -307,7 +293,7 @@ class BulkRequests:
             context.close("the client closed the connection")
             return DEFERRED
         context.request = request
-        items = items_of(request)
+        items = items_of(context.route.entry.items, request)
         result: Message | Deferred | None
         if items is None:
             result = await self._handle_whole(context, request)

@@ -13,6 +13,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
+from ottla.broker.requests.request_parts import ORDINARY, Items, Limits
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
@@ -47,6 +48,9 @@ HandlerResult = (
 )
 # The request's type is the one of the API; a table of all of them can only say Any.
 Handler = Callable[["RequestContext", Any], HandlerResult]
+# Adds the rows to the response to a request whose handler failed, one for each requested item: the
+# request, the response, the error code and the message.
+ErrorRows = Callable[[Any, Any, int, str | None], None]
 # Builds the response to a request whose handler failed; None when the request has none.
 ErrorResponse = Callable[["RequestContext", Exception], Message | None]
 
@@ -68,18 +72,27 @@ class Principal(NamedTuple):
         return f"{self.principal_type}:{self.name}"
 
 
-# A request in a frame of this size cannot hold the loop for long, whatever it is made of. In 256
-# bytes there are 256 names at the most, which cost 25 us each; the partitions of Produce and
-# Fetch take more bytes and cost less.
-SMALL_FRAME_BYTES_OF_OTHERS = 256
-SMALL_FRAME_BYTES = {0: 32768, 1: 32768}
-
 # Every client of a listener without authentication.
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+class OnCluster(NamedTuple):
+    """A check that needs one operation on the cluster, such as "ALTER", whatever is requested."""
+
+    operation: str
+
+
+# How a broker with an authorizer checks the requests of an API: a permission on the cluster, the
+# name of a method of the guards in `ottla.broker.security.authorization`, or a function of a guard,
+# the context and the request.
+Check = OnCluster | str | Callable[[Any, "RequestContext", Any], Any]
+
+
 class HandlerEntry(NamedTuple):
-    """One line of the handler table: an API, its supported versions and its handler."""
+    """One line of the handler table: an API, its supported versions and its handler.
+
+    The other fields are those of `ottla.broker.requests.api_routes.ApiRoute`.
+    """
 
     api_key: int
     name: str  # Kafka's name of the API, such as "Produce"
@@ -88,6 +101,10 @@ class HandlerEntry(NamedTuple):
     handler: Handler
     before_authentication: bool = False  # ApiVersions, SaslHandshake, SaslAuthenticate
     exempt_from_request_quota: bool = False  # requests of brokers among themselves
+    check: Check | None = None
+    errors: ErrorRows | None = None
+    items: tuple[Items, ...] = ()
+    limits: Limits = ORDINARY
 
 
 class Route:
@@ -120,7 +137,7 @@ class Route:
         #: Of exempt APIs: for a client that may not send them.
         self.throttle_if_refused = throttle if entry.exempt_from_request_quota else None
         #: The elements of longer frames are counted; see `ottla.broker.requests.bulk_requests`.
-        self.small_frame_bytes = SMALL_FRAME_BYTES.get(entry.api_key, SMALL_FRAME_BYTES_OF_OTHERS)
+        self.small_frame_bytes = entry.limits.small_frame_bytes
 
 
 class RequestListener(Protocol):

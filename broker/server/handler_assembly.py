@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.container_network import container_of
@@ -14,9 +13,10 @@ from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
-from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES, ConfigDescriber
+from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES
 from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
+from ottla.broker.handlers.cluster import envelope
 from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
 from ottla.broker.handlers.cluster.alter_partition import AlterPartitionHandler
 from ottla.broker.handlers.cluster.controlled_shutdown import ControlledShutdownHandler
@@ -28,6 +28,10 @@ from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorL
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.handlers.common.transaction_request_errors import TransactionRequestErrorLog
 from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
+from ottla.broker.handlers.groups.consumer_groups import (
+    ConsumerGroupHandlers,
+    ConsumerGroupsNotEnabled,
+)
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
 from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
@@ -42,8 +46,10 @@ from ottla.broker.handlers.records.fetch import FetchHandler
 from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
 from ottla.broker.handlers.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from ottla.broker.handlers.records.produce import ProduceHandler
+from ottla.broker.handlers.security import sasl
 from ottla.broker.handlers.security.acls import AclAdminHandlers
-from ottla.broker.handlers.table import Handlers
+from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
+from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
 from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
 from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
 from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
@@ -58,12 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.config.broker_config import BrokerConfig
-    from ottla.broker.handlers.groups.consumer_groups import (
-        ConsumerGroupHandlers,
-        ConsumerGroupsNotEnabled,
-    )
-    from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
-    from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
+    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.replication.fetch_sessions import FetchSessions
     from ottla.broker.server.control_assembly import ControlParts
     from ottla.broker.server.coordinators import Coordinators
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from ottla.broker.server.quota_assembly import QuotaParts
     from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
     from ottla.broker.server.security_assembly import SecurityParts
-    from ottla.controller.controller import Controller
 
 
 def build_endpoints(base: Foundation) -> Endpoints:
@@ -90,8 +90,12 @@ def build_handlers(
     security: SecurityParts,
     sessions: FetchSessions,
     endpoints: Endpoints,
-) -> Handlers:
-    """All handlers of the table. `sessions` are the fetch sessions."""
+    describer: ConfigDescriber,
+) -> list[object]:
+    """The handlers of all APIs; the routes of their modules make them the handler table.
+
+    `sessions` are the fetch sessions.
+    """
     config, metadata, dynamic_config = base.config, base.metadata, base.dynamic_config
     now_ms, manager = base.clock.now_ms, replicas.manager
     groups, transactions = coordinators.groups, coordinators.transactions
@@ -100,17 +104,17 @@ def build_handlers(
     hints = LeaderHints(metadata, endpoints)
     group_errors = GroupRequestErrorLog(groups.events, now_ms)
     transaction_errors = TransactionRequestErrorLog(now_ms)
-    describer = ConfigDescriber(base.broker_id, config, dynamic_config, metadata, groups.history)
     access_control = security.access_control
     znode_offsets = ZnodeConsumerOffsets(base.store)
-    handlers = Handlers(
-        produce=ProduceHandler(
+    has_share_group = None if groups.shares is None else groups.shares.has
+    handlers: list[object] = [
+        ProduceHandler(
             manager,
             hints,
             TransactionalProduce(manager, verifier, now_ms),
             quotas.clients.produce,
         ),
-        fetch=FetchHandler(
+        FetchHandler(
             manager,
             metadata,
             sessions,
@@ -125,30 +129,15 @@ def build_handlers(
             quotas.clients,
             access_control.may_read,
         ),
-        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers, now_ms),
-        metadata=MetadataHandler(
+        ListOffsetsHandler(manager, replicas.deferred_validation.workers, now_ms),
+        DeleteRecordsHandler(manager),
+        OffsetForLeaderEpochHandler(manager),
+        MetadataHandler(
             metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
         ),
-        replica_control=control.replica_control,
-        group_membership=GroupMembershipHandlers(
-            groups.membership, group_errors, None if groups.shares is None else groups.shares.has
-        ),
-        group_admin=GroupAdminHandlers(groups.admin, groups.shares),
-        offset_delete=OffsetDeleteHandler(groups.admin, metadata),
-        consumer_groups=_consumer_groups(coordinators, group_errors),
-        offset_commit=OffsetCommitHandler(
-            groups.commits,
-            metadata,
-            znode_offsets,
-            now_ms,
-            group_errors,
-            config.offset_metadata_max_bytes,
-        ),
-        offset_fetch=OffsetFetchHandler(groups.commits, metadata, znode_offsets),
-        txn_offset_commit=TxnOffsetCommitHandler(
-            groups.commits, verifier, metadata, groups.partition_for, now_ms, group_errors
-        ),
-        find_coordinator=FindCoordinatorHandler(
+        DescribeClusterHandler(base.cluster_id, metadata, endpoints),
+        TopicPartitionsHandler(metadata, endpoints, config.max_request_partition_size_limit),
+        FindCoordinatorHandler(
             metadata,
             groups.partition_for,
             transactions.partitions.partition_for,
@@ -157,45 +146,50 @@ def build_handlers(
             share_partition_for=_share_partition_for(coordinators),
             waits_for_creation=config.embedded,
         ),
-        init_producer_id=InitProducerIdHandler(transactions, transaction_errors),
-        add_partitions_to_txn=AddPartitionsToTxnHandlers(
+        GroupMembershipHandlers(groups.membership, group_errors, has_share_group),
+        _consumer_groups(coordinators, group_errors, has_share_group),
+        GroupAdminHandlers(groups.admin, groups.shares),
+        OffsetCommitHandler(
+            groups.commits,
+            metadata,
+            znode_offsets,
+            now_ms,
+            group_errors,
+            config.offset_metadata_max_bytes,
+        ),
+        OffsetFetchHandler(groups.commits, metadata, znode_offsets),
+        OffsetDeleteHandler(groups.admin, metadata),
+        TxnOffsetCommitHandler(
+            groups.commits, verifier, metadata, groups.partition_for, now_ms, group_errors
+        ),
+        InitProducerIdHandler(transactions, transaction_errors),
+        AddPartitionsToTxnHandlers(
             transactions, metadata, groups.partition_for, transaction_errors
         ),
-        end_txn=EndTxnHandler(transactions, transaction_errors),
-        write_txn_markers=WriteTxnMarkersHandler(coordinators.marker_writer),
-        transaction_queries=TransactionQueryHandlers(
-            TransactionQueries(transactions.partitions, now_ms)
-        ),
-        config_describe=describer,
-        config_alter=_config_alterer(base, cluster, coordinators),
-        topic_admin=TopicAdminHandlers(
-            controller, config, metadata, describer, quotas.clients.mutation
-        ),
-        delete_records=DeleteRecordsHandler(manager),
-        offset_for_leader_epoch=OffsetForLeaderEpochHandler(manager),
-        describe_producers=DescribeProducersHandler(manager),
-        describe_cluster=DescribeClusterHandler(base.cluster_id, metadata, endpoints),
-        topic_partitions=TopicPartitionsHandler(
-            metadata, endpoints, config.max_request_partition_size_limit
-        ),
-        client_metrics=(
-            None
-            if base.client_metrics is None
-            else ClientMetricsHandlers(*base.client_metrics, base.workers)
-        ),
-        log_dirs=LogDirsHandlers(replicas.mover, base.logs),
-        quota_admin=QuotaAdminHandlers(dynamic_config),
-        user_credentials=cache(lambda: _user_credentials(base, controller)),
-        delegation_tokens=cache(lambda: _delegation_tokens(security)),
-        controlled_shutdown=ControlledShutdownHandler(controller),
-        elect_leaders=ElectLeadersHandler(controller),
-        partition_reassignments=PartitionReassignmentHandlers(controller),
-        alter_partition=AlterPartitionHandler(controller),
-        update_features=UpdateFeaturesHandler(controller),
-        features=base.features,
-        allocate_producer_ids=AllocateProducerIdsHandler(controller),
-        acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
-    )
+        EndTxnHandler(transactions, transaction_errors),
+        WriteTxnMarkersHandler(coordinators.marker_writer),
+        DescribeProducersHandler(manager),
+        TransactionQueryHandlers(TransactionQueries(transactions.partitions, now_ms)),
+        TopicAdminHandlers(controller, config, metadata, describer, quotas.clients.mutation),
+        describer,
+        _config_alterer(base, cluster, coordinators),
+        LogDirsHandlers(replicas.mover, base.logs),
+        QuotaAdminHandlers(dynamic_config),
+        AclAdminHandlers(access_control.rules, access_control.store),
+        sasl,
+        UserCredentialHandlers(dynamic_config, lambda: controller.is_active),
+        DelegationTokenHandlers(security.delegation_tokens, access_control.allows),
+        control.replica_control,
+        ControlledShutdownHandler(controller),
+        ElectLeadersHandler(controller),
+        PartitionReassignmentHandlers(controller),
+        AlterPartitionHandler(controller),
+        UpdateFeaturesHandler(controller),
+        AllocateProducerIdsHandler(controller),
+        envelope,
+    ]
+    if base.client_metrics is not None:
+        handlers.append(ClientMetricsHandlers(*base.client_metrics, base.workers))
     if coordinators.share is None or groups.shares is None:
         return handlers
     # Imported late: most brokers serve no share groups.
@@ -206,24 +200,30 @@ def build_handlers(
     from ottla.broker.handlers.share.share_state import ShareStateHandlers
     from ottla.broker.share.group_report import report
 
-    shares, share_sessions = coordinators.share.partitions, coordinators.share.sessions
-    describer.group_texts[GROUP_SHARES] = lambda group_id: report(
-        shares, group_id, base.clock.now_ms()
-    )
-    return handlers._replace(
-        share_groups=ShareGroupHandlers(groups.shares, metadata, coordinators.share.support.check),
-        share_state=ShareStateHandlers(coordinators.share.coordinator),
-        share_offsets=ShareOffsetsHandlers(
-            groups.shares, metadata, access_control.allows, coordinators.share.latest_offsets.find
+    share = coordinators.share
+    shares, share_sessions = share.partitions, share.sessions
+    describer.group_texts[GROUP_SHARES] = lambda group_id: report(shares, group_id, now_ms())
+    return [
+        *handlers,
+        ShareGroupHandlers(groups.shares, metadata, share.support.check),
+        ShareStateHandlers(share.coordinator),
+        ShareOffsetsHandlers(
+            groups.shares, metadata, access_control.allows, share.latest_offsets.find
         ),
-        share_fetch=ShareFetchHandler(
-            *(shares, share_sessions, manager, metadata, hints, base.clock, base.timer),
-            *(config.fetch_max_bytes, quotas.clients.fetch, access_control.may_read),
+        ShareFetchHandler(
+            shares,
+            share_sessions,
+            manager,
+            metadata,
+            hints,
+            base.clock,
+            base.timer,
+            config.fetch_max_bytes,
+            quotas.clients.fetch,
+            access_control.may_read,
         ),
-        share_acknowledge=ShareAcknowledgeHandler(
-            *(shares, share_sessions, metadata, hints, access_control.may_read)
-        ),
-    )
+        ShareAcknowledgeHandler(shares, share_sessions, metadata, hints, access_control.may_read),
+    ]
 
 
 def _share_partition_for(coordinators: Coordinators) -> Callable[[str], int] | None:
@@ -232,30 +232,14 @@ def _share_partition_for(coordinators: Coordinators) -> Callable[[str], int] | N
 
 
 def _consumer_groups(
-    coordinators: Coordinators, group_errors: GroupRequestErrorLog
+    coordinators: Coordinators,
+    group_errors: GroupRequestErrorLog,
+    has_share_group: Callable[[str], bool] | None,
 ) -> ConsumerGroupHandlers | ConsumerGroupsNotEnabled:
-    from ottla.broker.handlers.groups.consumer_groups import (
-        ConsumerGroupHandlers,
-        ConsumerGroupsNotEnabled,
-    )
-
     consumers = coordinators.groups.consumers
     if consumers is None:
         return ConsumerGroupsNotEnabled(group_errors)
-    shares = coordinators.groups.shares
-    return ConsumerGroupHandlers(consumers, group_errors, None if shares is None else shares.has)
-
-
-def _user_credentials(base: Foundation, controller: Controller) -> UserCredentialHandlers:
-    from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-
-    return UserCredentialHandlers(base.dynamic_config, lambda: controller.is_active)
-
-
-def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
-    from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
-
-    return DelegationTokenHandlers(security.delegation_tokens, security.access_control.allows)
+    return ConsumerGroupHandlers(consumers, group_errors, has_share_group)
 
 
 def _config_alterer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
 from ottla.broker.handlers.table import build_table
 from ottla.broker.metrics.loop_stalls import StallMonitor
 from ottla.broker.net.large_frames import LargeFrames
@@ -18,7 +19,6 @@ from ottla.broker.server.security_assembly import build_sasl
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.endpoints import Endpoints
-    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.observability.tracing import RequestTracing
     from ottla.broker.security.sasl.listeners import SaslListeners
     from ottla.broker.server.control_assembly import ControlParts
@@ -57,13 +57,29 @@ def build_network(
     config = base.config
     sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, base.clock.now_ms)
     endpoints = build_endpoints(base)
+    describer = ConfigDescriber(
+        base.broker_id,
+        config,
+        base.dynamic_config,
+        base.metadata,
+        coordinators.groups.history,
+    )
     handlers = build_handlers(
-        base, cluster, replicas, coordinators, control, quotas, security, sessions, endpoints
+        base,
+        cluster,
+        replicas,
+        coordinators,
+        control,
+        quotas,
+        security,
+        sessions,
+        endpoints,
+        describer,
     )
     max_bytes = config.queued_max_request_bytes
     channel = RequestChannel(
         audited(
-            security.access_control.protect(build_table(handlers)),
+            security.access_control.protect(build_table(handlers, base.features)),
             security.log,
             security.delegation_tokens.id_of,
         ),
@@ -105,7 +121,7 @@ def build_network(
         stalls=StallMonitor(channel.stalls),
         sasl=build_sasl(base, security, server.statistics),
         tracing=tracing,
-        config_describer=handlers.config_describe,
+        config_describer=describer,
         endpoints=endpoints,
     )
 

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.request_decoder import RequestDecoder
+from ottla.broker.requests.request_parts import FETCH
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.headers import encode_request
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -113,7 +114,7 @@ def refused(measured: Measured, found: list[Shape], *before: bytes) -> list[str]
             client.close()
     numbers = {
         "calls for each": (measured.meter.all_calls // len(found), MOST_CALLS),
-        "elements": (max(measured.decoded, default=0), bulk_requests.SMALL_PARTITIONS),
+        "elements": (max(measured.decoded, default=0), FETCH.small),
         "bytes of a response": (max(lengths), MOST_RESPONSE_BYTES),
     }
     return [

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.requests.request_parts import MAX_PRODUCE_ELEMENTS
+from ottla.broker.requests.request_parts import PRODUCE
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -23,7 +23,7 @@ from tests.unit.broker.handlers.scene import DataPath
 
 __all__ = ["meter"]
 
-PARTITIONS = MAX_PRODUCE_ELEMENTS - 1  # and the topic
+PARTITIONS = PRODUCE.most - 1  # and the topic
 
 
 class ManyPartitions(DataPath):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.quotas.client_quotas import (
     CONNECTION_CREATION_RATE,
@@ -21,9 +21,11 @@ from ottla.broker.quotas.client_quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_after_building
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_client_quotas import (
@@ -41,6 +43,7 @@ from ottla.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig, Properties
@@ -265,3 +268,36 @@ def _text(key: str, value: float) -> str:
     if abs(whole - value) > _EPSILON:
         raise _invalid_request(f"Configuration {key} must be a {kind} value")
     return str(whole)
+
+
+def _describe_client_quotas_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    response.entries = None
+
+
+def _alter_client_quotas_errors(
+    request: Any, response: Any, code: int, message: str | None
+) -> None:
+    for entry in request.entries:
+        entity = [
+            AlterClientQuotasResponseEntityData(part.entity_type, part.entity_name)
+            for part in entry.entity
+        ]
+        response.entries.append(AlterClientQuotasResponseEntryData(code, message, entity))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        "describe",
+        check=OnCluster("DESCRIBE_CONFIGS"),
+        errors=_describe_client_quotas_errors,
+    ),
+    ApiRoute(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        "alter",
+        check=OnCluster("ALTER_CONFIGS"),
+        errors=_alter_client_quotas_errors,
+    ),
+)

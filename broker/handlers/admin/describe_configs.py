@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.definitions import (
     READ_ONLY,
@@ -38,8 +38,10 @@ from ottla.broker.config.listeners import (
 )
 from ottla.broker.config.resource_rules import group_settings
 from ottla.broker.config.rules import rebalance_protocols
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import Items, weigh_keys
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_configs import (
@@ -50,6 +52,7 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -419,3 +422,21 @@ def _row(
         config_type=_TYPES[setting.type],
         documentation=None,
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for resource in request.resources:
+        response.results.append(
+            DescribeConfigsResult(code, message, resource.resource_type, resource.resource_name)
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_CONFIGS,
+        "handle",
+        check="describe_configs",
+        errors=_error_rows,
+        items=(Items("resources", "results", weigh=weigh_keys),),
+    ),
+)

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import LARGE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -28,6 +31,7 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -135,3 +139,24 @@ def _offset_lag(log: Log, current: Log | None) -> int:
     if current is not None and log is not current:
         return current.log_end_offset - log.log_end_offset
     return max(log.high_watermark - log.log_end_offset, 0)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            rows = [AlterReplicaLogDirPartitionResult(index, code) for index in topic.partitions]
+            response.results.append(AlterReplicaLogDirTopicResult(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        "alter_replica_log_dirs",
+        check=OnCluster("ALTER"),
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+    ApiRoute(
+        ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", check=OnCluster("DESCRIBE"), limits=LARGE
+    ),
+)

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.config.resource_rules import validate_topic_config
 from ottla.broker.handlers.common.mutation_quota import RequestMutationQuota
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import NAME, Items, itself, weigh_assignments, weigh_topic
 from ottla.controller.admin.topic_admin import Charge, CreatedTopic, NewPartitions, NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.create_partitions import (
@@ -40,6 +43,7 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -293,3 +297,50 @@ def _fail(result: CreatableTopicResult, error: KafkaError) -> None:
 def _fail_all(results: Iterable[CreatableTopicResult], error: KafkaError) -> None:
     for result in results:
         _fail(result, error)
+
+
+def _create_topics_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        response.topics.append(
+            CreatableTopicResult(topic.name, error_code=code, error_message=message)
+        )
+
+
+def _delete_topics_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for name in request.topic_names:
+        response.responses.append(DeletableTopicResult(name, error_code=code))
+    for topic in request.topics:
+        response.responses.append(DeletableTopicResult(topic.name, topic.topic_id, code, message))
+
+
+def _create_partitions_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        response.results.append(CreatePartitionsTopicResult(topic.name, code, message))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.CREATE_TOPICS,
+        "create_topics",
+        check="create_topics",
+        errors=_create_topics_errors,
+        items=(Items("topics", "topics", key=NAME, weigh=weigh_topic),),
+    ),
+    ApiRoute(
+        ApiKey.DELETE_TOPICS,
+        "delete_topics",
+        check="delete_topics",
+        errors=_delete_topics_errors,
+        items=(
+            Items("topic_names", "responses", key=itself),
+            Items("topics", "responses", key=attrgetter("name", "topic_id")),
+        ),
+    ),
+    ApiRoute(
+        ApiKey.CREATE_PARTITIONS,
+        "create_partitions",
+        check="create_partitions",
+        errors=_create_partitions_errors,
+        items=(Items("topics", "results", key=NAME, weigh=weigh_assignments),),
+    ),
+)

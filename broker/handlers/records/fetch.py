@@ -31,7 +31,9 @@ from ottla.broker.replication.large_fetches import (
     fetch_many,
 )
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import FETCH
 from ottla.broker.runtime.slices import in_parts, run_in_slices
 from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
@@ -43,6 +45,7 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
@@ -355,3 +358,17 @@ def _sort_out(
 def _failed(position: object, code: int) -> PartitionData:
     index: int = position.partition  # type: ignore[attr-defined]
     return PartitionData(index, code, -1, -1, -1, records=b"")
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    if request.session_id:
+        return  # The top-level code stands for the whole session.
+    for topic in request.topics:
+        rows = [
+            PartitionData(requested.partition, code, -1, -1, -1, records=b"")
+            for requested in topic.partitions
+        ]
+        response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, rows))
+
+
+ROUTES = (ApiRoute(ApiKey.FETCH, "handle", check="unchecked", errors=_error_rows, limits=FETCH),)

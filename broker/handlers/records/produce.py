@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.replication.large_produces import MAX_PARTITIONS_PER_TURN, append_in_turns
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import PRODUCE
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.message import RecordsBuffer
@@ -29,6 +31,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -250,3 +253,15 @@ def _problem(records: memoryview, version: int) -> tuple[int, str] | None:
     if len(rest) > _MAGIC_OFFSET and length <= len(rest) - _LENGTH_END:
         return ErrorCode.INVALID_RECORD, f"{what}exactly one record batch"
     return None
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topic_data:
+        rows = [
+            PartitionProduceResponse(data.index, code, -1, -1, -1, error_message=message)
+            for data in topic.partition_data
+        ]
+        response.responses.append(TopicProduceResponse(topic.name, rows))
+
+
+ROUTES = (ApiRoute(ApiKey.PRODUCE, "handle", check="produce", errors=_error_rows, limits=PRODUCE),)

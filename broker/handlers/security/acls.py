@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.security.authorization.acl_rules import AclFilter
 from ottla.broker.security.authorization.acl_types import (
@@ -51,6 +53,7 @@ from ottla.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.security.authorization.acl_rules import AclRules
@@ -226,3 +229,18 @@ def _problem(creation: AclCreation) -> str | None:
     if ":" not in creation.principal:
         return f"{creation.principal!r} is not a principal; use User:{creation.principal}"
     return None
+
+
+def _create_acls_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.results = [AclCreationResult(code, message) for _ in request.creations]
+
+
+def _delete_acls_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.filter_results = [DeleteAclsFilterResult(code, message) for _ in request.filters]
+
+
+ROUTES = (
+    ApiRoute(ApiKey.DESCRIBE_ACLS, "describe", check=OnCluster("DESCRIBE")),
+    ApiRoute(ApiKey.CREATE_ACLS, "create", check=OnCluster("ALTER"), errors=_create_acls_errors),
+    ApiRoute(ApiKey.DELETE_ACLS, "delete", check=OnCluster("ALTER"), errors=_delete_acls_errors),
+)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import (
     ANONYMOUS,
@@ -21,28 +22,28 @@ from ottla.broker.requests.request_channel import (
 )
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.create_delegation_token import (
-    CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
-)
-from ottla.protocol.messages.describe_delegation_token import (
-    DescribedDelegationToken,
-    DescribedDelegationTokenRenewer,
-    DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
-)
-from ottla.protocol.messages.expire_delegation_token import (
-    ExpireDelegationTokenRequest,
-    ExpireDelegationTokenResponse,
-)
-from ottla.protocol.messages.renew_delegation_token import (
-    RenewDelegationTokenRequest,
-    RenewDelegationTokenResponse,
-)
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.controller.tree.znodes_security import TokenInformation
+    from ottla.protocol.messages.create_delegation_token import (
+        CreateDelegationTokenRequest,
+        CreateDelegationTokenResponse,
+    )
+    from ottla.protocol.messages.describe_delegation_token import (
+        DescribedDelegationToken,
+        DescribeDelegationTokenRequest,
+        DescribeDelegationTokenResponse,
+    )
+    from ottla.protocol.messages.expire_delegation_token import (
+        ExpireDelegationTokenRequest,
+        ExpireDelegationTokenResponse,
+    )
+    from ottla.protocol.messages.renew_delegation_token import (
+        RenewDelegationTokenRequest,
+        RenewDelegationTokenResponse,
+    )
     from ottla.protocol.steps import Steps
 
 # The first version with the requester of a token, besides its owner (KIP-373).
@@ -64,6 +65,8 @@ class DelegationTokenHandlers:
     async def create(
         self, context: RequestContext, request: CreateDelegationTokenRequest
     ) -> CreateDelegationTokenResponse:
+        from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
+
         requester = owner = context.principal
         if request.owner_principal_name:
             owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
@@ -108,6 +111,8 @@ class DelegationTokenHandlers:
     async def renew(
         self, context: RequestContext, request: RenewDelegationTokenRequest
     ) -> RenewDelegationTokenResponse:
+        from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
+
         try:
             _require_authentication_without_token(context)
             end_ms = await self._tokens.renew(
@@ -120,6 +125,8 @@ class DelegationTokenHandlers:
     async def expire(
         self, context: RequestContext, request: ExpireDelegationTokenRequest
     ) -> ExpireDelegationTokenResponse:
+        from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
+
         try:
             _require_authentication_without_token(context)
             end_ms = await self._tokens.expire(
@@ -132,6 +139,10 @@ class DelegationTokenHandlers:
     def describe(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
     ) -> DescribeDelegationTokenResponse | Coroutine[Any, Any, Deferred]:
+        from ottla.protocol.messages.describe_delegation_token import (
+            DescribeDelegationTokenResponse,
+        )
+
         try:
             _require_authentication_without_token(context)
         except KafkaError as error:
@@ -143,6 +154,10 @@ class DelegationTokenHandlers:
     def _describe(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
     ) -> Steps[DescribeDelegationTokenResponse]:
+        from ottla.protocol.messages.describe_delegation_token import (
+            DescribeDelegationTokenResponse,
+        )
+
         owners = None
         if request.owners is not None:
             owners = {str(principal) for principal in _principals(request.owners)}
@@ -170,6 +185,11 @@ class DelegationTokenHandlers:
         ) or self._allows(context, of_user, ResourceType.USER, token.owner)
 
     def _described(self, token: TokenInformation, with_requester: bool) -> DescribedDelegationToken:
+        from ottla.protocol.messages.describe_delegation_token import (
+            DescribedDelegationToken,
+            DescribedDelegationTokenRenewer,
+        )
+
         owner_type, _, owner_name = token.owner.partition(":")
         requester_type, _, requester_name = token.requester.partition(":")
         renewers = (renewer.partition(":") for renewer in token.renewers)
@@ -200,3 +220,11 @@ def _require_authentication_without_token(context: RequestContext) -> None:
     without_name = protocol == "SSL" and context.principal == ANONYMOUS
     if by_token or protocol == "PLAINTEXT" or without_name:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+ROUTES = (
+    ApiRoute(ApiKey.CREATE_DELEGATION_TOKEN, "create", check="unchecked"),
+    ApiRoute(ApiKey.RENEW_DELEGATION_TOKEN, "renew", check="unchecked"),
+    ApiRoute(ApiKey.EXPIRE_DELEGATION_TOKEN, "expire", check="unchecked"),
+    ApiRoute(ApiKey.DESCRIBE_DELEGATION_TOKEN, "describe", check="unchecked"),
+)

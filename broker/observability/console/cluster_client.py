@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.broker.observability.console.access import CLIENT_ID
+from ottla.broker.requests.api_routes import entry_of
 from ottla.broker.requests.request_context import (
     DEFERRED,
     HandlerEntry,
@@ -38,7 +39,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.protocol.registry import API, ApiKey
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -107,6 +108,23 @@ Protect = Callable[[Sequence[HandlerEntry]], Sequence[HandlerEntry]]
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
+def _entries(own: Mapping[int, Route]) -> list[HandlerEntry]:
+    """The lines of all APIs that the console uses; with share groups served by another broker only,
+    those of the modules that this one does not need."""
+    entries = [own[key].entry for key in NEWEST_VERSIONS if key in own]
+    if ApiKey.SHARE_GROUP_DESCRIBE not in own:
+        from ottla.broker.handlers.groups import share_groups, share_offsets
+
+        for module in (share_groups, share_offsets):
+            routes = [route for route in module.ROUTES if route.key in NEWEST_VERSIONS]
+            entries += [entry_of(route, _not_here) for route in routes]
+    return entries
+
+
+def _not_here(*_: object) -> None:
+    raise AssertionError("this broker does not serve the API")
+
+
 class NoResponse(Exception):
     """A broker could not be asked; the text says which, and why."""
 
@@ -138,8 +156,14 @@ class ClusterClient:
         self._silent: dict[int, tuple[float, str]] = {}  # until when, and why; by broker
         # Until when it holds that a broker with these endpoints is of Ottla.
         self._kinds: dict[int, tuple[dict[str, BrokerEndpoint], float, bool]] = {}
-        sent = [HandlerEntry(key, API[key].name, 0, NEWEST_VERSIONS[key], self._forward)
-                for key in NEWEST_VERSIONS]  # fmt: skip
+        sent = [
+            entry._replace(
+                min_version=0,
+                max_version=NEWEST_VERSIONS[entry.api_key],
+                handler=self._forward,
+            )
+            for entry in _entries(own)
+        ]
         served = [own[key].entry for key in NEWEST_VERSIONS if key in own]
         self._here = {e.api_key: Route(e) for e in record_changes(served, log)}
         self._there = {e.api_key: Route(e) for e in record_changes(protect(sent), log)}

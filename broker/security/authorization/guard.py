@@ -7,13 +7,13 @@ authorization. A request of an API without a check is refused, so a forgotten ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.broker.requests.error_responses import BUILDERS
-from ottla.broker.requests.request_context import amend
+from ottla.broker.requests.request_context import OnCluster, amend
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
@@ -55,6 +55,9 @@ class Guard:
 
     def __init__(self, authorizer: Authorizer) -> None:
         self.authorizer = authorizer
+
+    def unchecked(self, context: RequestContext, request: Any) -> None:
+        """The check of an API that every client may use, or whose handler checks by itself."""
 
     def require(
         self, context: RequestContext, operation: Operation, kind: ResourceType, name: str
@@ -175,21 +178,38 @@ def refused_rows(
     part = copy(request)
     setattr(part, items_field, denied)
     reply: Any = API[key].response()
-    BUILDERS[key](part, reply, code, message)
+    add_rows = context.route.entry.errors
+    assert add_rows is not None, f"the route of {API[key].name} has no error rows"
+    add_rows(part, reply, code, message)
     rows: list[Any] = getattr(reply, rows_field)
     return rows
 
 
-def unchecked(context: RequestContext, request: Any) -> None:
-    """The check of an API that every client may use, or whose handler checks by itself."""
+def check_of(entry: HandlerEntry, guards: Sequence[Guard]) -> Check:
+    """The check that the route of an API names. LookupError when no guard has it."""
+    check = entry.check
+    if check is None:
+        return _refused
+    if isinstance(check, OnCluster):
+        return partial(_check_on_cluster, guards[0], Operation[check.operation])
+    if not isinstance(check, str):
+        return partial(check, guards[0])
+    for guard in guards:
+        found: Check | None = getattr(guard, check, None)
+        if found is not None:
+            return found
+    raise LookupError(f"the route of {entry.name} names the check {check!r}, which no guard has")
 
 
-def protect(entry: HandlerEntry, checks: Mapping[int, Check]) -> HandlerEntry:
+def _check_on_cluster(
+    guard: Guard, operation: Operation, context: RequestContext, request: Any
+) -> None:
+    guard.require_on_cluster(context, operation)
+
+
+def protect(entry: HandlerEntry, check: Check) -> HandlerEntry:
     """The line of the handler table with its check in front of the handler."""
-    if entry.before_authentication:
-        return entry
     handler = entry.handler
-    check = checks.get(entry.api_key, _refused)
 
     def guarded(context: RequestContext, request: Any) -> HandlerResult:
         steps = check(context, request)

@@ -11,19 +11,17 @@ from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.observability.metrics_sources import add_requests
 from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.bulk_requests import (
-    INLINE_ELEMENTS,
     MAX_AT_ONCE,
     MAX_YIELDS,
     PAUSE_SECONDS,
-    SMALL_ELEMENTS,
     Turn,
 )
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
 from ottla.broker.requests.request_parts import (
-    MAX_ELEMENTS,
+    LARGE,
     MAX_UNDIVIDED_ELEMENTS,
+    ORDINARY,
     PART_ELEMENTS,
-    max_elements,
 )
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.errors import KafkaError
@@ -53,6 +51,7 @@ from ottla.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from ottla.protocol.registry import ApiKey
+from tests.doubles.api_routes import entry_of
 from tests.doubles.network import METADATA, Network, entry, metadata_request, running_network
 
 LEAVE_GROUP = 13
@@ -77,7 +76,7 @@ def echo(request: MetadataRequest) -> MetadataResponse:
 async def test_few_elements_are_handled_at_once() -> None:
     async with running_network() as network:
         client = await network.connect()
-        for count in (1, INLINE_ELEMENTS):
+        for count in (1, ORDINARY.inline):
             assert rows(await client.ask(metadata_request(*names(count)))) == names(count)
         assert network.channel.bulk.total == 0
 
@@ -274,11 +273,11 @@ async def test_a_request_of_some_elements_is_decoded_when_it_is_handled(
 
     async with running_network(entry(METADATA, "Metadata", handle)) as network:
         client = await network.connect()
-        for count in (SMALL_ELEMENTS, SMALL_ELEMENTS + 1, INLINE_ELEMENTS):
+        for count in (ORDINARY.small, ORDINARY.small + 1, ORDINARY.inline):
             assert rows(await client.ask(metadata_request(*names(count)))) == names(count)
         assert [context.is_long for context in contexts] == [False, True, True]
         assert network.channel.bulk.total == 0
-        body = pack(">i", INLINE_ELEMENTS) + b"\0\1a" * (INLINE_ELEMENTS - 1) + b"\0\2\xff\xff"
+        body = pack(">i", ORDINARY.inline) + b"\0\1a" * (ORDINARY.inline - 1) + b"\0\2\xff\xff"
         content = pack(">hhih", METADATA, 0, 1, -1) + body
         client.writer.write(pack(">i", len(content)) + content)
         assert await client.is_closed()
@@ -291,12 +290,12 @@ async def test_too_many_elements_close_the_connection_before_they_are_decoded(
 ) -> None:
     async with running_network() as network:
         client = await network.connect()
-        client.send(metadata_request(*([""] * (MAX_ELEMENTS + 1))))
+        client.send(metadata_request(*([""] * (LARGE.most + 1))))
         assert await client.is_closed()
         assert network.channel.bulk.total == 0  # the count alone says it
         assert network.channel.in_progress_bytes == 0
     (record,) = [each for each in caplog.records if each.name == "ottla.net"]
-    assert f"more than {MAX_ELEMENTS} elements" in record.getMessage()
+    assert f"more than {LARGE.most} elements" in record.getMessage()
     assert record.levelno == logging.WARNING
 
 
@@ -318,7 +317,7 @@ async def test_nested_elements_are_counted_while_they_are_decoded(
         client.send(request)
         assert await client.is_closed()
         await network.until(lambda: network.channel.in_progress_bytes == 0)
-    assert f"more than {max_elements(24)} elements" in caplog.text
+    assert f"more than {entry_of(24).limits.most} elements" in caplog.text
 
 
 async def test_what_cannot_be_divided_is_handled_whole() -> None:
@@ -333,7 +332,7 @@ async def test_what_cannot_be_divided_is_handled_whole() -> None:
         client = await network.connect()
         assert await client.ask(LeaveGroupRequest("g", "", members), 4) == LeaveGroupResponse()
     assert calls == [MANY]
-    assert max_elements(LEAVE_GROUP) == MAX_UNDIVIDED_ELEMENTS
+    assert entry_of(LEAVE_GROUP).limits.most == MAX_UNDIVIDED_ELEMENTS
 
 
 async def test_a_member_of_a_group_names_all_its_partitions() -> None:

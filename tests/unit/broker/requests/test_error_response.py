@@ -36,11 +36,11 @@ from ottla.protocol.messages.stop_replica import (
 )
 from ottla.protocol.registry import API
 from tests.doubles.all_messages import BY_NAME
+from tests.doubles.api_routes import whole_table
 from tests.doubles.error_codes import error_codes
 from tests.doubles.message_values import ValueMaker
 from tests.doubles.reference_codec import ReferenceCodec
 from tests.doubles.request_context import FakeContext
-from tests.unit.broker.handlers.tables import whole_table
 
 CODE = ErrorCode.INVALID_REQUEST
 WORDS = "what went wrong"
