@@ -65,6 +65,9 @@ class _Reading:
 class DynamicConfig:
     """The dynamic settings of topics and brokers, kept in step with the znode tree."""
 
+    #: Receives each change.
+    listener: ConfigListener
+
     def __init__(
         self,
         store: ZnodeStore,
@@ -72,10 +75,12 @@ class DynamicConfig:
         config: BrokerConfig,
         broker_id: int,
         make_log_config: Callable[[Properties], LogConfig],
-        listener: ConfigListener,
+        listener: ConfigListener | None = None,
     ) -> None:
-        """`make_log_config` builds a log's settings from all topic settings as text."""
-        self._listener = listener
+        """`make_log_config` builds a log's settings from all topic settings as text. Without a
+        `listener` one is assigned before `start`."""
+        if listener is not None:
+            self.listener = listener
         self._store = store
         self._config = config
         self._broker_id = broker_id
@@ -261,7 +266,7 @@ class DynamicConfig:
         elif kind == znodes.ENTITY_GROUPS:
             self._take_group(znodes.desanitize(name), properties)
         else:
-            self._listener.quota_changed(kind, name, properties)
+            self.listener.quota_changed(kind, name, properties)
         return False
 
     def _take_group(self, group_id: str, properties: Properties) -> None:
@@ -280,7 +285,7 @@ class DynamicConfig:
             self.client_metrics[name] = properties
         else:
             self.client_metrics.pop(name, None)
-        self._listener.client_metrics_changed(name, properties)
+        self.listener.client_metrics_changed(name, properties)
 
     def _take_topic(self, name: str, properties: Properties) -> bool:
         if self._topics.get(name, {}) == properties:
@@ -291,7 +296,7 @@ class DynamicConfig:
             self._topics.pop(name, None)
         self._log_configs.pop(name, None)
         logger.info("Updated the settings of topic %s: %s", name, properties, extra={"topic": name})
-        self._listener.topic_changed(name)
+        self.listener.topic_changed(name)
         return True
 
     def _take_broker(self, name: str, properties: Properties) -> None:
@@ -308,7 +313,7 @@ class DynamicConfig:
             logger.warning("Used from the next start of this broker on: %s", listed(late))
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", listed(changed))
-        self._listener.broker_changed(changed)
+        self.listener.broker_changed(changed)
 
 
 def _listener_names(config: BrokerConfig) -> list[str]:

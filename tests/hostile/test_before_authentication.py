@@ -82,7 +82,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         monkeypatch.setattr(bulk_requests.Decoding, "step", counted_step)
         monkeypatch.setattr(RequestDecoder, "decode", counted_decode)
         with measured_broker(monkeypatch, **settings) as (broker, meter):
-            listeners = broker.server.parts.network.server.listeners
+            listeners = broker.server.parts.network_server.listeners
             ports = [listeners[name].port for name in ("CLIENTS", TLS_LISTENER)]
             yield Measured(broker, meter, ports[0], ports[1], certificates, decoded, frames)
 
@@ -136,7 +136,7 @@ def test_every_version_of_every_api_is_refused_cheaply(
             wrong += refused(measured, found[start : start + AT_ONCE], *before)
     assert not wrong
     assert not [record for record in caplog.records if record.exc_info]
-    channel = measured.broker.server.parts.network.request_channel
+    channel = measured.broker.server.parts.request_channel
     eventually(lambda: channel.in_progress_bytes == 0, "the memory of a request is not released")
 
 
@@ -169,7 +169,7 @@ def test_without_a_certificate_no_frame_is_decoded(measured: Measured) -> None:
         assert closed_by_tls(measured, frame)
         assert measured.meter.all_calls < MOST_CALLS, api.name
     assert not measured.frames
-    server = measured.broker.server.parts.network.server
+    server = measured.broker.server.parts.network_server
     eventually(lambda: not server.listeners[TLS_LISTENER].connections, "connections stay open")
 
 

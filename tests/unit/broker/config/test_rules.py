@@ -17,7 +17,7 @@ from ottla.broker.config.errors import (
 )
 from ottla.broker.config.properties_file import Property
 from ottla.broker.config.rules import validate
-from ottla.broker.server.coordinators import group_settings
+from ottla.broker.server.settings import group_settings
 
 
 def errors_of(path: Path | None, *overrides: str, **environment: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Builds quotas and connection limits."""
+"""The quotas and connection limits of a broker, and how the settings change them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
 
 
-class QuotaParts(NamedTuple):
+class QuotaLimits(NamedTuple):
     """The limits of all connections, those of each listener, the quotas of clients, and the class
     that computes these, if there is one."""
 
@@ -84,7 +84,7 @@ class _Leaders(Mapping[str, Mapping[int, int]]):
 
 
 def cluster_watcher(
-    quotas: QuotaParts, metadata: MetadataCache, broker_id: int
+    quotas: QuotaLimits, metadata: MetadataCache, broker_id: int
 ) -> Callable[[], None] | None:
     """What shows each change of the metadata to the class that computes quotas; None without it."""
     callback = quotas.callback
@@ -98,7 +98,7 @@ def cluster_watcher(
     return changed
 
 
-def build_quotas(config: BrokerConfig) -> QuotaParts:
+def build_quotas(config: BrokerConfig) -> QuotaLimits:
     """The limits of the settings. ConfigError when the class that computes quotas fails."""
     callback = None
     if config.client_quota_callback_class:
@@ -110,7 +110,7 @@ def build_quotas(config: BrokerConfig) -> QuotaParts:
 
     windows = config.quota_window_num, config.quota_window_size_seconds * 1000
     connections = ConnectionLimits(window_count=windows[0], window_ms=windows[1])
-    parts = QuotaParts(
+    parts = QuotaLimits(
         connections,
         ConnectionOverrides(connections),
         {},

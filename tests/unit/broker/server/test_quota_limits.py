@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
-from ottla.broker.server.quota_assembly import build_quotas
+from ottla.broker.server.quota_limits import build_quotas
 
 
 def test_rates_of_connections_are_measured_over_the_windows_of_quotas() -> None:

@@ -1,12 +1,9 @@
-"""Builds the handlers from the parts of a broker; each gets only the parts that it uses."""
+"""The handlers of a broker; each gets only the parts that it uses."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.container_network import container_of
-from ottla.broker.cluster.endpoints import Endpoints
-from ottla.broker.cluster.identity import wildcard_listeners
 from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
@@ -64,78 +61,53 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.config.broker_config import BrokerConfig
-    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
-    from ottla.broker.replication.fetch_sessions import FetchSessions
-    from ottla.broker.server.control_assembly import ControlParts
+    from ottla.broker.server.broker import Broker
     from ottla.broker.server.coordinators import Coordinators
-    from ottla.broker.server.foundation import Foundation
-    from ottla.broker.server.quota_assembly import QuotaParts
-    from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
-    from ottla.broker.server.security_assembly import SecurityParts
 
 
-def build_endpoints(base: Foundation) -> Endpoints:
-    """The addresses that clients get."""
-    listeners = wildcard_listeners(base.config)
-    return Endpoints(base.broker_id, base.metadata, listeners, container_of(listeners))
-
-
-def build_handlers(
-    base: Foundation,
-    cluster: ClusterParts,
-    replicas: ReplicaParts,
-    coordinators: Coordinators,
-    control: ControlParts,
-    quotas: QuotaParts,
-    security: SecurityParts,
-    sessions: FetchSessions,
-    endpoints: Endpoints,
-    describer: ConfigDescriber,
-) -> list[object]:
-    """The handlers of all APIs; the routes of their modules make them the handler table.
-
-    `sessions` are the fetch sessions.
-    """
-    config, metadata, dynamic_config = base.config, base.metadata, base.dynamic_config
-    now_ms, manager = base.clock.now_ms, replicas.manager
+def build_handlers(broker: Broker) -> list[object]:
+    """The handlers of all APIs; the routes of their modules make them the handler table."""
+    config, metadata, dynamic_config = broker.config, broker.metadata, broker.dynamic_config
+    now_ms, manager, quotas = broker.clock.now_ms, broker.replica_manager, broker.quotas.clients
+    coordinators, controller = broker.coordinators, broker.controller
     groups, transactions = coordinators.groups, coordinators.transactions
-    controller, verifier = control.controller, coordinators.verifier
-    creation = AutoTopicCreation(config, metadata, cluster.channel.create_topics)
+    verifier, endpoints = coordinators.verifier, broker.endpoints
+    access_control, describer = broker.access_control, broker.config_describer
+    creation = AutoTopicCreation(config, metadata, broker.controller_channel.create_topics)
     hints = LeaderHints(metadata, endpoints)
     group_errors = GroupRequestErrorLog(groups.events, now_ms)
     transaction_errors = TransactionRequestErrorLog(now_ms)
-    access_control = security.access_control
-    znode_offsets = ZnodeConsumerOffsets(base.store)
+    znode_offsets = ZnodeConsumerOffsets(broker.store)
     has_share_group = None if groups.shares is None else groups.shares.has
     handlers: list[object] = [
         ProduceHandler(
             manager,
             hints,
             TransactionalProduce(manager, verifier, now_ms),
-            quotas.clients.produce,
+            quotas.produce,
         ),
         FetchHandler(
             manager,
             metadata,
-            sessions,
+            broker.fetch_sessions,
             hints,
             DownConversion(
-                base.workers,
+                broker.workers,
                 dynamic_config.log_config,
-                lambda topic, partition: base.logs.get(topic, partition) is not None,
+                lambda topic, partition: broker.logs.get(topic, partition) is not None,
                 manager.context.topics,
             ),
             config.fetch_max_bytes,
-            quotas.clients,
+            quotas,
             access_control.may_read,
         ),
-        ListOffsetsHandler(manager, replicas.deferred_validation.workers, now_ms),
+        ListOffsetsHandler(manager, broker.deferred_validation.workers, now_ms),
         DeleteRecordsHandler(manager),
         OffsetForLeaderEpochHandler(manager),
         MetadataHandler(
-            metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
+            metadata, endpoints, broker.cluster_id, creation, config.auto_create_topics_enable
         ),
-        DescribeClusterHandler(base.cluster_id, metadata, endpoints),
+        DescribeClusterHandler(broker.cluster_id, metadata, endpoints),
         TopicPartitionsHandler(metadata, endpoints, config.max_request_partition_size_limit),
         FindCoordinatorHandler(
             metadata,
@@ -170,16 +142,16 @@ def build_handlers(
         WriteTxnMarkersHandler(coordinators.marker_writer),
         DescribeProducersHandler(manager),
         TransactionQueryHandlers(TransactionQueries(transactions.partitions, now_ms)),
-        TopicAdminHandlers(controller, config, metadata, describer, quotas.clients.mutation),
+        TopicAdminHandlers(controller, config, metadata, describer, quotas.mutation),
         describer,
-        _config_alterer(base, cluster, coordinators),
-        LogDirsHandlers(replicas.mover, base.logs),
+        _config_alterer(broker),
+        LogDirsHandlers(broker.mover, broker.logs),
         QuotaAdminHandlers(dynamic_config),
         AclAdminHandlers(access_control.rules, access_control.store),
         sasl,
         UserCredentialHandlers(dynamic_config, lambda: controller.is_active),
-        DelegationTokenHandlers(security.delegation_tokens, access_control.allows),
-        control.replica_control,
+        DelegationTokenHandlers(broker.delegation_tokens, access_control.allows),
+        broker.replica_control,
         ControlledShutdownHandler(controller),
         ElectLeadersHandler(controller),
         PartitionReassignmentHandlers(controller),
@@ -188,8 +160,8 @@ def build_handlers(
         AllocateProducerIdsHandler(controller),
         envelope,
     ]
-    if base.client_metrics is not None:
-        handlers.append(ClientMetricsHandlers(*base.client_metrics, base.workers))
+    if broker.client_metrics is not None:
+        handlers.append(ClientMetricsHandlers(*broker.client_metrics, broker.workers))
     if coordinators.share is None or groups.shares is None:
         return handlers
     # Imported late: most brokers serve no share groups.
@@ -216,10 +188,10 @@ def build_handlers(
             manager,
             metadata,
             hints,
-            base.clock,
-            base.timer,
+            broker.clock,
+            broker.timer,
             config.fetch_max_bytes,
-            quotas.clients.fetch,
+            quotas.fetch,
             access_control.may_read,
         ),
         ShareAcknowledgeHandler(shares, share_sessions, metadata, hints, access_control.may_read),
@@ -242,22 +214,21 @@ def _consumer_groups(
     return ConsumerGroupHandlers(consumers, group_errors, has_share_group)
 
 
-def _config_alterer(
-    base: Foundation, cluster: ClusterParts, coordinators: Coordinators
-) -> ConfigAlterer:
+def _config_alterer(broker: Broker) -> ConfigAlterer:
     def validate_listeners(config: BrokerConfig, names: list[str]) -> None:
-        cluster.tls.validate(config, names)
+        broker.tls.validate(config, names)
         if not set(LISTENERS).isdisjoint(names):
-            present = base.config.listener_endpoints()
+            present = broker.config.listener_endpoints()
             check_new_ports(config, present)
             check_new_logins(config, present)
 
+    share = broker.coordinators.share
     return ConfigAlterer(
-        base.broker_id,
-        base.config,
-        base.dynamic_config,
-        base.metadata,
-        base.policies.admit_change,
+        broker.broker_id,
+        broker.config,
+        broker.dynamic_config,
+        broker.metadata,
+        broker.policies.admit_change,
         validate_listeners,
-        None if coordinators.share is None else coordinators.share.support.check,
+        None if share is None else share.support.check,
     )

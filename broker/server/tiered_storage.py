@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.errors import ConfigError
@@ -19,18 +19,30 @@ from ottla.storage.remote.store_settings import RemoteStorageSettingsError
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.replication.replica_manager import ReplicaManager
-    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.runtime.clock import Clock
+    from ottla.broker.runtime.timer import Timer
     from ottla.controller.admin.topic_admin import NewTopic
 
 
 def build_remote_logs(
-    base: Foundation,
+    config: BrokerConfig,
+    clock: Clock,
+    identity: tuple[int, str],
+    metadata: MetadataCache,
     client: InterBrokerClient,
     create_topics: Callable[[list[NewTopic]], Awaitable[dict[str, int]]],
+    write_log_starts: Callable[[], object],
+    topic_overrides: Callable[[str], Mapping[str, str]],
 ) -> RemoteLogManager:
-    """Raises ConfigError for a setting of the store that is wrong. Nothing is sent to it yet."""
-    config, now_ms = base.config, base.clock.now_ms
+    """`identity` is the broker id and the cluster id; `topic_overrides` are a topic's settings.
+
+    Raises ConfigError for a wrong setting of the store. Nothing is sent to it yet.
+    """
+    now_ms = clock.now_ms
+    broker_id, cluster_id = identity
     settings = RemoteLogSettings.parse(config)
     readers = WorkerPool(threads=settings.reader_threads, name="remote-log-reader")
     try:
@@ -40,43 +52,44 @@ def build_remote_logs(
             sleep=time.sleep,
             background=readers.post,
             sends_files=True,
-            cluster_id=base.cluster_id,
+            cluster_id=cluster_id,
         )
     except RemoteStorageSettingsError as error:
         prefix = config.remote_log_storage_manager_impl_prefix
         raise ConfigError(f"{prefix}*: {error}.") from None
-    topic = RemoteLogMetadataTopic(base.metadata, client, create_topics, settings.metadata, now_ms)
+    topic = RemoteLogMetadataTopic(metadata, client, create_topics, settings.metadata, now_ms)
     manager = RemoteLogManager(
         settings,
         RemoteLogMetadataManager(topic, settings.metadata),
         storage,
-        base.broker_id,
+        broker_id,
         now_ms,
         readers,
-        write_log_starts=base.logs.checkpoint_log_starts,
-        names_remote_storage=lambda topic: (
-            "remote.storage.enable" in base.dynamic_config.topic_overrides(topic)
-        ),
+        write_log_starts=write_log_starts,
+        names_remote_storage=lambda topic: "remote.storage.enable" in topic_overrides(topic),
     )
     manager.update_quotas(config)
     return manager
 
 
 def build_remote_fetches(
-    base: Foundation, remote_logs: RemoteLogManager, manager: ReplicaManager
+    config: BrokerConfig,
+    clock: Clock,
+    timer: Timer,
+    remote_logs: RemoteLogManager,
+    manager: ReplicaManager,
 ) -> RemoteFetches:
-    """What reads remote segments for the fetches of clients."""
-    config = base.config
+    """The reads of remote segments for the fetches of clients."""
     reader = RemoteLogReader(
         remote_logs,
         remote_logs.readers,
         remote_logs.fetch_quota,
-        base.clock.now_ms,
+        clock.now_ms,
         threads=config.remote_log_reader_threads,
         max_pending_tasks=config.remote_log_reader_max_pending_tasks,
         index_cache_bytes=config.remote_log_index_file_cache_total_size_bytes,
         statistics=remote_logs.statistics,
     )
     return RemoteFetches(
-        reader, base.timer, lambda: config.remote_fetch_max_wait_ms, manager.partitions.get
+        reader, timer, lambda: config.remote_fetch_max_wait_ms, manager.partitions.get
     )
