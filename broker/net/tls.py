@@ -84,6 +84,7 @@ class TlsConnection(Connection):
     __slots__ = ("_deadline", "_handshake_writes", "_handshaking", "_tls")
 
     output_class = TlsOutput
+    reads_ahead = True
 
     def __init__(
         self,

@@ -17,8 +17,9 @@ import pytest
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net import output as output_module
-from ottla.broker.net.connection import MAX_IN_A_ROW, READ_BYTES, Connection, ResponseWriter
-from ottla.broker.net.output import Output, TurnLimit
+from ottla.broker.net.connection import MAX_IN_A_ROW, READ_BYTES, Connection
+from ottla.broker.net.output import TurnLimit
+from ottla.broker.net.services import ListenerFacts
 from ottla.broker.requests import held_responses as held_module
 from ottla.broker.requests import request_channel as channel_module
 from ottla.broker.requests.held_responses import MAX_HELD
@@ -43,7 +44,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.doubles.channel import Channel
+from tests.doubles.channel import VERSION, Channel
 from tests.doubles.network import (
     METADATA,
     SIZE,
@@ -685,7 +686,7 @@ async def test_closing_while_a_worker_reads_does_no_harm(
         (connection,) = network.server.connections
         connection.close("the test says so")
         go_on.set()
-        await network.until(lambda: not connection._writer._warming)
+        await network.until(lambda: not connection._warming)
         assert network.channel.in_progress_bytes == 0
 
 
@@ -695,7 +696,7 @@ async def held_responses(network: Network) -> int:
     clients = [await network.connect() for _ in range(2)]
     await network.until(lambda: len(network.server.connections) == 2)
     for connection in network.server.connections:
-        inner = connection._writer._sock
+        inner = connection._sock
 
         class Counting:
             def __getattr__(self, name: str, inner: socket.socket = inner) -> object:
@@ -703,7 +704,7 @@ async def held_responses(network: Network) -> int:
                 sends += name in ("send", "sendmsg")
                 return getattr(inner, name)
 
-        connection._writer._sock = Counting()
+        connection._sock = Counting()
     for client in clients:
         for _ in range(20):
             client.send(metadata_request())
@@ -742,19 +743,20 @@ async def test_a_held_response_whose_client_is_gone_does_no_harm() -> None:
 
 
 class Taking:
-    """A socket that takes everything, or so much in the first call, and its owner."""
+    """A socket that takes everything, or so much in each call."""
 
-    at_once = 1000
-
-    def __init__(self, sent: list[bytes]) -> None:
+    def __init__(self, sent: list[bytes], at_once: int = 1000) -> None:
         self._sent = sent
-        self.responses = 0
+        self._at_once = at_once
 
     def fileno(self) -> int:
         return 3
 
+    def getsockname(self) -> tuple[str, int]:
+        return ("127.0.0.1", 9092)
+
     def send(self, data: bytes) -> int:
-        part = data[: self.at_once]
+        part = data[: self._at_once]
         self._sent.append(part)
         return len(part)
 
@@ -762,25 +764,23 @@ class Taking:
         self._sent += buffers
         return sum(map(len, buffers))
 
-    def close(self, reason: str) -> None:
-        raise AssertionError(reason)
 
-    def response_is_sent(self, _: RequestContext) -> None:
-        self.responses += 1
-
-    def has_whole_request(self) -> bool:
-        return False
-
-
-def writers_to(owner: Any, channel: Channel, count: int) -> list[ResponseWriter]:
-    """Writers of `count` connections that share one socket and the services of a loop."""
+def connections_to(sock: Any, channel: Channel, count: int) -> list[Connection]:
+    """Connections that share one socket and the services of a loop."""
     services: Any = SimpleNamespace(
+        loop=SimpleNamespace(add_reader=lambda *_: None, remove_reader=lambda *_: None),
         channel=channel.channel,
         statistics=NetworkStatistics(),
         turn_limit=TurnLimit(),
-        release=lambda *_: None,
     )
-    return [ResponseWriter(owner, services, owner, Output) for _ in range(count)]
+    listener = ListenerFacts("PLAINTEXT")
+
+    def broken(connection: Connection) -> None:
+        raise AssertionError(f"{connection} is closed")
+
+    return [
+        Connection(sock, ("10.0.0.1", 50_000), listener, services, broken) for _ in range(count)
+    ]
 
 
 def test_responses_of_several_connections_are_sent_one_after_the_other(
@@ -789,12 +789,12 @@ def test_responses_of_several_connections_are_sent_one_after_the_other(
     monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     channel = Channel(lambda *_: None)
     sent: list[bytes] = []
-    writers = writers_to(Taking(sent), channel, 4)
+    connections = connections_to(Taking(sent), channel, 4)
     held = channel.channel.held
 
     def respond(number: int) -> None:
-        writers[number].context = context = channel.context()
-        writers[number].send_response(context, [bytes([number])])
+        connections[number]._context = context = channel.context()
+        connections[number].send_response(context, [bytes([number])])
 
     respond(0)  # outside of a turn
     assert sent == [b"\0"]
@@ -804,10 +804,10 @@ def test_responses_of_several_connections_are_sent_one_after_the_other(
     respond(2)
     respond(3)
     assert len(sent) == 2
-    assert all(writer.in_flight for writer in writers[2:])
+    assert all(connection.in_flight for connection in connections[2:])
     held.end()
     assert sent[2:] == [b"\2", b"\3"]
-    assert not any(writer.in_flight for writer in writers)
+    assert not any(connection.in_flight for connection in connections)
 
 
 def test_a_response_that_is_sent_in_two_parts_is_finished_once(
@@ -816,15 +816,13 @@ def test_a_response_that_is_sent_in_two_parts_is_finished_once(
     monkeypatch.setattr(held_module, "MAX_HELD_SECONDS", 60.0)
     channel = Channel(lambda *_: None)
     sent: list[bytes] = []
-    owner = Taking(sent)
-    owner.at_once = 1
-    writers = writers_to(owner, channel, MAX_HELD)
+    connections = connections_to(Taking(sent, at_once=1), channel, MAX_HELD)
     channel.channel.held.begin()
     channel.channel.held.expects_more = True
-    for writer in writers:
-        writer.context = context = channel.context()
-        writer.send_response(context, [b"ab"])
+    for connection in connections:
+        connection._context = context = channel.context()
+        connection.send_response(context, [b"ab"])
     # The last one made all of them due.
     assert sent == [b"a", b"b"] * MAX_HELD
-    assert owner.responses == MAX_HELD
-    assert not any(writer.in_flight for writer in writers)
+    assert context.route.statistics.by_version == {VERSION: MAX_HELD}
+    assert not any(connection.in_flight for connection in connections)
