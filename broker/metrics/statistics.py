@@ -233,7 +233,7 @@ class StallStatistics:
 # One value of a metric with labels: the values of its labels, and the number.
 Row = tuple[tuple[str, ...], float]
 
-# A number, one for each set of label values, or the rows of very many (read in slices).
+# A number, one for each set of label values, or an iterator of very many rows.
 Reading = float | dict[tuple[str, ...], float] | Iterator[Row]
 
 # Histograms by label values.

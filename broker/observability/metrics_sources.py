@@ -88,12 +88,12 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     bulk = channel.bulk
     registry.counter(
         "ottla_bulk_requests",
-        "Requests of very many elements, which are handled in slices.",
+        "Requests of very many elements, which are handled in turns.",
         lambda: bulk.total,
     )
     registry.gauge(
         "ottla_bulk_requests_in_progress",
-        f"Bulk requests that are handled in slices now; at most {MAX_AT_ONCE}.",
+        f"Bulk requests that are handled in turns now; at most {MAX_AT_ONCE}.",
         lambda: bulk.in_progress,
     )
     registry.gauge(

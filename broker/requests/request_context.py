@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
 from ottla.protocol.message import Message
@@ -47,6 +47,10 @@ HandlerResult = (
 )
 # The request's type is the one of the API; a table of all of them can only say Any.
 Handler = Callable[["RequestContext", Any], HandlerResult]
+# Changes a response; its type is the one of the API. `Steps` where there may be very many rows.
+Amend = Callable[[Any], Steps[None] | object]
+# Runs steps in turns; `run_in_turns`, or the turns of bulk requests.
+RunSteps = Callable[[Steps[Any]], Coroutine[Any, Any, Any]]
 # Builds the response to a request whose handler failed; None when the request has none.
 ErrorResponse = Callable[["RequestContext", Exception], Message | None]
 
@@ -279,13 +283,15 @@ class RequestContext:
                 return
         self.connection.send_response(self, parts)
 
-    async def respond_in_turns(self, response: Message | None) -> None:
+    async def respond_in_turns(
+        self, response: Message | None, run: RunSteps = run_in_turns
+    ) -> None:
         """As `respond`, but a long response is amended and encoded in turns."""
         if response is None:
             self.respond(None)
             return
         if not self._responded:
-            await self.amend_in_turns(response)
+            await self.amend_in_turns(response, run)
             if self._responded:
                 return  # that closed the connection instead
         if not self.complete(response):
@@ -295,17 +301,17 @@ class RequestContext:
             header.api_key, header.api_version, header.correlation_id, response
         )
         try:
-            parts = await run_in_turns(steps)
+            parts = await run(steps)
         except Exception as error:
             self._not_encoded(error)
             return
         self.connection.send_response(self, parts)
 
-    async def amend_in_turns(self, response: Message) -> None:
+    async def amend_in_turns(self, response: Message, run: RunSteps = run_in_turns) -> None:
         """Amend a long response now, in turns, and not when it is sent."""
         change, self.amend = self.amend, None
         if change is not None:
-            await amend_in_slices(change, response)
+            await run(amended(change, response))
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -328,7 +334,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            amend_now(self.amend, response)
+            run_at_once(amended(self.amend, response))
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
@@ -381,49 +387,22 @@ class LongRequestContext(RequestContext):
     is_long = True
 
 
-# The response's type is the one of the API. What changes very many rows is a generator (`Steps`).
-Amend = Callable[[Any], Any]
-
-
-class Amendable(Protocol):
-    """The context of a request."""
-
-    amend: Amend | None
-
-
-def amend(context: Amendable, change: Amend) -> None:
+def amend(context: RequestContext, change: Amend) -> None:
     """Have `change` change the response before it is sent; several are applied in order.
 
     An error response that is built because the handler failed goes through it, too.
     """
     before = context.amend
-
-    def both(response: Any) -> Any:
-        assert before is not None
-        steps = before(response)
-        if type(steps) is GeneratorType:
-            return _one_after_the_other(steps, change, response)
-        return change(response)
-
-    context.amend = change if before is None else both
+    context.amend = change if before is None else partial(_in_order, before, change)
 
 
-def _one_after_the_other(steps: Steps[None], change: Amend, response: Any) -> Steps[None]:
-    yield from steps
-    more = change(response)
-    if type(more) is GeneratorType:
-        yield from more
+def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
+    yield from amended(first, response)
+    yield from amended(second, response)
 
 
-def amend_now(change: Amend, response: Any) -> None:
-    """Change the response at once."""
+def amended(change: Amend, response: Any) -> Steps[None]:
+    """Change the response. May pause where `change` does."""
     steps = change(response)
     if type(steps) is GeneratorType:
-        run_at_once(steps)
-
-
-async def amend_in_slices(change: Amend, response: Any) -> None:
-    """Change a response with very many rows; other tasks run in between."""
-    steps = change(response)
-    if type(steps) is GeneratorType:
-        await run_in_slices(steps)
+        yield from steps

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.broker.metrics import exposition as scrape_module
-from ottla.broker.metrics.exposition import ROWS_PER_CHECK, read_metrics, render
+from ottla.broker.metrics.exposition import read_metrics, render
 from ottla.broker.metrics.statistics import (
     TIME_BUCKETS,
     HistogramReading,
@@ -17,6 +16,7 @@ from ottla.broker.metrics.statistics import (
     Row,
 )
 from ottla.broker.runtime.tasks import spawn, stop
+from tests.doubles.pace import steps_per_turn
 
 STRANGE = 'a"b\\c\nd'
 
@@ -85,17 +85,16 @@ async def test_preparations_run_before_what_reads_them() -> None:
     assert [reading for _, reading in await read_metrics(registry)] == [3]
 
 
-async def test_rows_and_steps_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_and_steps_are_read_in_turns() -> None:
     """The loop runs others while thousands of rows are read."""
-    monkeypatch.setattr(scrape_module, "SLICE_SECONDS", 0.0)
     registry = MetricsRegistry()
 
     def rows() -> Iterator[Row]:
-        for number in range(4 * ROWS_PER_CHECK):
+        for number in range(1_000):
             yield (str(number),), number
 
     registry.counter("ottla_rows", "Rows.", rows, "row")
-    registry.preparations.append(lambda: iter([None] * 4))
+    registry.preparations.append(lambda: iter([None] * 400))
     turns = 0
 
     async def count_turns() -> None:
@@ -105,11 +104,12 @@ async def test_rows_and_steps_are_read_in_slices(monkeypatch: pytest.MonkeyPatch
             await asyncio.sleep(0)
 
     counting = spawn(count_turns(), name="count-turns")
-    ((_, reading),) = await read_metrics(registry)
+    with steps_per_turn(100):
+        ((_, reading),) = await read_metrics(registry)
     await stop(counting)
     assert isinstance(reading, dict)
-    assert len(reading) == 4 * ROWS_PER_CHECK
-    assert turns >= 8
+    assert len(reading) == 1_000
+    assert turns >= 14
 
 
 async def test_what_cannot_be_read_is_logged_and_left_out(

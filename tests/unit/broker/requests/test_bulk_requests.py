@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections.abc import Callable
 from struct import pack
 from typing import Any
 
@@ -19,8 +20,8 @@ from ottla.broker.requests.bulk_requests import (
     MAX_YIELDS,
     PAUSE_SECONDS,
     SMALL_ELEMENTS,
+    BulkRequests,
     FullCollections,
-    Turn,
 )
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
 from ottla.broker.requests.request_parts import (
@@ -220,7 +221,11 @@ def metrics(network: Network) -> dict[str, Any]:
     return {name: reading for name, reading in found.items() if "_bulk_" in name}
 
 
-async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> None:
+def bulk_requests_beside(small_is_queued: Callable[[], bool]) -> BulkRequests:
+    return BulkRequests(lambda *_: None, small_is_queued=small_is_queued)
+
+
+async def test_a_turn_leaves_the_loop_to_small_requests_that_are_queued() -> None:
     queued = [3]
     order: list[str] = []
 
@@ -231,13 +236,13 @@ async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> No
             await asyncio.sleep(0)
 
     handler = spawn(handle_small(), name="handler")
-    async with Turn(asyncio.Lock(), lambda: queued[0] > 0):
-        order.append("slice")
+    async with bulk_requests_beside(lambda: queued[0] > 0)._turn():
+        order.append("turn")
     await handler
-    assert order == ["small"] * 3 + ["slice"]
+    assert order == ["small"] * 3 + ["turn"]
 
 
-async def test_small_requests_do_not_starve_a_slice() -> None:
+async def test_small_requests_do_not_starve_a_turn() -> None:
     loops = 0
 
     async def count() -> None:
@@ -247,12 +252,12 @@ async def test_small_requests_do_not_starve_a_slice() -> None:
             await asyncio.sleep(0)
 
     counting = spawn(count(), name="counting")
-    async with Turn(asyncio.Lock(), lambda: True):
+    async with bulk_requests_beside(lambda: True)._turn():
         assert loops <= MAX_YIELDS + 1
     await stop(counting)
 
 
-async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pause_is_as_long_as_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     now = 100.0
 
@@ -261,8 +266,9 @@ async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(bulk_requests, "monotonic", lambda: now)
     monkeypatch.setattr(bulk_requests.asyncio, "sleep", sleep)
+    bulk = bulk_requests_beside(lambda: False)
     for seconds in (0.0, 0.03):
-        async with Turn(asyncio.Lock(), lambda: False):
+        async with bulk._turn():
             now += seconds
     assert pauses == pytest.approx([PAUSE_SECONDS, 0.03])
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +12,7 @@ from ottla.broker.requests.request_context import (
     RequestContext,
     Route,
     amend,
-    amend_in_slices,
-    amend_now,
 )
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages.metadata import (
@@ -25,6 +21,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.steps import Steps
+from tests.doubles.pace import steps_per_turn
 
 
 class Peer:
@@ -104,7 +101,7 @@ def test_every_client_without_authentication_is_anonymous() -> None:
     assert str(ANONYMOUS) == "User:ANONYMOUS"
 
 
-async def test_a_response_in_slices_is_the_same(context: RequestContext, peer: Peer) -> None:
+async def test_a_response_in_turns_is_the_same(context: RequestContext, peer: Peer) -> None:
     response = MetadataResponse(
         topics=[MetadataResponseTopic(0, f"topic-{number}") for number in range(3_000)]
     )
@@ -118,7 +115,7 @@ async def test_a_response_in_slices_is_the_same(context: RequestContext, peer: P
         await context.respond_in_turns(response)
 
 
-async def test_a_response_in_slices_that_cannot_be_encoded(
+async def test_a_response_in_turns_that_cannot_be_encoded(
     context: RequestContext, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics: Any = [MetadataResponseTopic(0, "topic"), MetadataResponseTopic(0, 5)]  # type: ignore[arg-type]
@@ -127,7 +124,7 @@ async def test_a_response_in_slices_that_cannot_be_encoded(
     assert "cannot encode the response to Metadata version 1" in caplog.text
 
 
-async def test_a_response_in_slices_may_be_amended_to_a_closed_connection(
+async def test_a_response_in_turns_may_be_amended_to_a_closed_connection(
     context: RequestContext, peer: Peer
 ) -> None:
     context.amend = lambda response: context.close("not allowed")
@@ -135,35 +132,41 @@ async def test_a_response_in_slices_may_be_amended_to_a_closed_connection(
     assert peer.events == ["not allowed", (0, [])]
 
 
-def test_changes_are_applied_in_order() -> None:
-    context: Any = SimpleNamespace(amend=None)
-    for number in range(3):
-        amend(context, lambda response, number=number: response.append(number))
-    response: list[int] = []
-    context.amend(response)
-    assert response == [0, 1, 2]
+ROWS = 40
 
 
-def long_change(response: list[int]) -> Steps[None]:
-    for _ in range(2 * STEPS_PER_SLICE):
-        response.append(0)
+def long_change(response: MetadataResponse) -> Steps[None]:
+    for _ in range(ROWS):
+        response.topics.append(MetadataResponseTopic())
         yield
 
 
-def test_long_changes_are_applied_in_order_too() -> None:
-    context: Any = SimpleNamespace(amend=None)
-    for change in (lambda response: response.append(1), long_change, long_change):
-        amend(context, change)
-    amend(context, lambda response: response.append(2))
-    response: list[int] = []
-    amend_now(context.amend, response)
-    assert response == [1, *[0] * 4 * STEPS_PER_SLICE, 2]
+def test_changes_are_applied_in_order(context: RequestContext) -> None:
+    for number in range(3):
+        amend(
+            context,
+            lambda response, number=number: response.topics.append(MetadataResponseTopic(number)),
+        )
+        amend(context, long_change)
+    response = MetadataResponse()
+    context.respond(response)
+    codes = [topic.error_code for topic in response.topics]
+    assert codes == [0, *[0] * ROWS, 1, *[0] * ROWS, 2, *[0] * ROWS]
 
 
-async def test_others_run_in_between() -> None:
-    response: list[int] = []
-    work = spawn(amend_in_slices(long_change, response), name="change")
-    await asyncio.sleep(0)
-    assert 0 < len(response) <= STEPS_PER_SLICE
-    await work
-    assert len(response) == 2 * STEPS_PER_SLICE
+async def test_others_run_while_a_long_response_is_changed_and_encoded(
+    context: RequestContext, peer: Peer
+) -> None:
+    amend(context, long_change)
+    response = MetadataResponse()
+    with steps_per_turn(5):
+        work = spawn(context.respond_in_turns(response), name="response")
+        await asyncio.sleep(0)
+        assert len(response.topics) == 5
+        turns = 1
+        while not work.done():
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns > 2 * ROWS // 5
+    assert len(response.topics) == ROWS
+    assert len(peer.events) == 1
