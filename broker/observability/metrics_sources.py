@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import STAGES, MetricsRegistry, NetworkStatistics, Reading
 from ottla.broker.metrics.telemetry.exported import ExportedMetrics
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.observability.broker_state import BrokerState
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.controller.tree.store import ZnodeStore
     from ottla.protocol.topics import TopicPartition
 
 
@@ -349,16 +350,10 @@ def _reader(totals: PartitionTotals, field: str) -> Callable[[], float]:
 _STATES = (SESSION_CONNECTED, SESSION_SUSPENDED, SESSION_EXPIRED)
 
 
-class Sessions(Protocol):
-    """The znode store, as far as it reports its session."""
-
-    def on_session(self, callback: Callable[[str], None]) -> object: ...
-
-
 class SessionStatistics:
     """Counts from its construction on, which is when the session is connected. Loop only."""
 
-    def __init__(self, store: Sessions) -> None:
+    def __init__(self, store: ZnodeStore) -> None:
         self.state = SESSION_CONNECTED
         self.counts = dict.fromkeys(_STATES, 0)
         store.on_session(self._changed)

@@ -20,19 +20,20 @@ for a place in the queue, one of each client gets it in turn. So a client with m
 not make the others wait longer than with one.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
 from types import CoroutineType, GeneratorType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
 from ottla.broker.requests.fair_queue import (
     EXPENSIVE_SECONDS,
-    ClientConnection,
     ExpensiveRequests,
     FairQueue,
 )
@@ -53,6 +54,9 @@ from ottla.broker.requests.request_context import (
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.message import Message
 from ottla.protocol.steps import run
+
+if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
 
 # One import for those who make, queue and handle requests.
 __all__ = [
@@ -106,14 +110,6 @@ MAX_PAUSE_SECONDS = 0.01
 _NONE: deque[RequestContext] = deque()
 
 
-class RoomWaiter(ClientConnection, Protocol):
-    """A connection that waits for room in the channel."""
-
-    def room_available(self) -> None:
-        """Takes the room before it returns, if it still has a request. It may wait again."""
-        ...
-
-
 class RequestChannel:
     """The bounded queue, and the handler tasks that empty it. Loop thread only."""
 
@@ -164,8 +160,8 @@ class RequestChannel:
         self._max_requests = max_requests
         self.max_bytes = max_bytes
         self._handler_tasks = handler_tasks
-        self._waiting_for_place: FairQueue[RoomWaiter] = FairQueue()
-        self._waiting_for_bytes: deque[RoomWaiter] = deque()
+        self._waiting_for_place: FairQueue[Connection] = FairQueue()
+        self._waiting_for_bytes: deque[Connection] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._busy_tasks = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -297,12 +293,12 @@ class RequestChannel:
         while self._waiting_for_bytes and self.has_bytes:
             self._waiting_for_bytes.popleft().room_available()
 
-    def wait_for_place(self, waiter: RoomWaiter) -> None:
+    def wait_for_place(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when the queue has a place: one connection of each
         client in turn, those of one client in order."""
         self._waiting_for_place.append(waiter, waiter)
 
-    def wait_for_bytes(self, waiter: RoomWaiter) -> None:
+    def wait_for_bytes(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when there is memory for a big request."""
         self._waiting_for_bytes.append(waiter)
 

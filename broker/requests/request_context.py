@@ -20,8 +20,9 @@ from ottla.protocol.message import Message
 from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
+    from ottla.broker.net.services import ListenerFacts
+    from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
-    from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 
 logger = logging.getLogger("ottla.requests")
@@ -127,31 +128,14 @@ class Route:
         self.small_frame_bytes = SMALL_FRAME_BYTES.get(entry.api_key, SMALL_FRAME_BYTES_OF_OTHERS)
 
 
-class RequestListener(Protocol):
-    """What a request needs from the listener that accepted its connection."""
-
-    security_protocol: str
-
-
-class AuthenticationSession(Protocol):
-    """What a request needs from the SASL session of its connection."""
-
-    #: Whether the client logged in with a delegation token.
-    is_token: bool
-
-    def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None: ...
-
-    def close(self) -> None: ...
-
-
 class RequestConnection(Protocol):
     """What a request needs from the connection it came in on."""
 
     @property
-    def listener(self) -> RequestListener: ...
+    def listener(self) -> ListenerFacts: ...
 
     @property
-    def sasl(self) -> AuthenticationSession | None: ...
+    def sasl(self) -> SaslSession | None: ...
 
     listener_name: str
     principal: Principal
