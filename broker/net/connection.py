@@ -318,7 +318,7 @@ class Connection:
             self._pause_reading()
             return
         channel = self._services.channel
-        if self._frame is None and channel.is_full:
+        if self._frame is None and channel.free_places <= 0:
             self._wait()
             channel.wait_for_place(self)
             return
@@ -433,7 +433,7 @@ class Connection:
         channel = self._services.channel
         start = position + 4
         end = start + size
-        if channel.is_full:
+        if channel.free_places <= 0:
             self._wait()
             channel.wait_for_place(self)
             return False
@@ -477,8 +477,11 @@ class Connection:
         return True
 
     def _release(self, size: int) -> None:
-        """A frame is gone that no request took over."""
-        self._services.release(size, self.client_host)
+        """A frame is gone."""
+        services = self._services
+        services.channel.release(size)
+        if size > LARGE_BYTES:
+            services.large_frames.release(self.client_host, size)
 
     def _receive_frame(self, frame: Frame) -> bool:
         """Receive more of a frame that is longer than one read, straight into its buffer. Returns
@@ -682,7 +685,9 @@ class Connection:
         """The response is sent (or held): count it. The next request is read when the client's
         throttle time is over."""
         context.route.statistics.record(context.header.api_version, context, monotonic())
-        self._release_request(context)
+        size, context.frame_bytes = context.frame_bytes, 0
+        if size:
+            self._release(size)
         self._context = None
         if self.closed or self._ending:
             return
@@ -697,4 +702,4 @@ class Connection:
         """Give back the memory of the request's frame, once."""
         size, context.frame_bytes = context.frame_bytes, 0
         if size:
-            self._services.release(size, self.client_host)
+            self._release(size)

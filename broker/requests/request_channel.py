@@ -132,13 +132,16 @@ class RequestChannel:
         """
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
         # Small requests, and those that came while more than a few waited; expensive requests;
-        # those of many elements. All but the expensive ones together have `max_requests` at the
-        # most. Those are bounded by the number of connections: counted, clients that send them
-        # would leave others no place.
+        # those of many elements.
         self._queue: deque[RequestContext] = deque()
         self._crowd: FairQueue[RequestContext] = FairQueue()
         self._expensive_queue: FairQueue[RequestContext] = FairQueue()
         self._long_queue: FairQueue[RequestContext] = FairQueue()
+        #: Requests that wait for a handler (Kafka's RequestQueueSize).
+        self.queued = 0
+        #: Places for more requests. Expensive ones take none: the number of connections bounds
+        #: them, and clients that send them would leave others no place.
+        self.free_places = max_requests
         self._small_is_next = True
         self._long_is_next = False
         self._long_not_before = 0.0  # the end of a pause
@@ -182,23 +185,9 @@ class RequestChannel:
         self._crowd.clear()
         self._expensive_queue.clear()
         self._long_queue.clear()
+        self.queued, self.free_places = 0, self._max_requests
         self._waiting_for_place.clear()
         self._waiting_for_bytes.clear()
-
-    @property
-    def queued(self) -> int:
-        """How many requests wait for a handler (Kafka's RequestQueueSize)."""
-        return (
-            len(self._queue)
-            + self._crowd.length
-            + self._expensive_queue.length
-            + self._long_queue.length
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """The queue has no place for one more request."""
-        return len(self._queue) + self._crowd.length + self._long_queue.length >= self._max_requests
 
     @property
     def has_bytes(self) -> bool:
@@ -224,9 +213,8 @@ class RequestChannel:
             not self._at_once
             or self._busy_tasks
             or self._loop is None
-            or context.is_long
             or self._long_queue.length
-            or (self._expensive.marks and self._expensive.includes(context))
+            or self._queue_of(context) is not None
         ):
             self.put(context)
             return
@@ -235,6 +223,8 @@ class RequestChannel:
         self._loop.call_soon(self._end_iteration)
         self._busy_tasks += 1
         self._queue.append(context)
+        self.queued += 1
+        self.free_places -= 1
         try:
             self._take_turn(self._queue, self._crowd, MAX_AT_ONCE, MAX_TURN_SECONDS)
         finally:  # else no handler task would be started again
@@ -247,16 +237,25 @@ class RequestChannel:
             self._at_once = True
             self._handled_at_once = 0
 
-    def put(self, context: RequestContext) -> None:
-        """Queue a request. The caller has seen that the channel is not full."""
+    def _queue_of(self, context: RequestContext) -> FairQueue[RequestContext] | None:
+        """Return the queue where a request waits for the turn of its client; None for a small one
+        if so few wait that they are handled in their order."""
         if context.is_long:
-            self._long_queue.append(context, context.connection)
-        elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append(context, context.connection)
-        elif self._crowd.length or len(self._queue) >= FEW_REQUESTS:
-            self._crowd.append(context, context.connection)
-        else:
+            return self._long_queue
+        if self._expensive.marks and self._expensive.includes(context):
+            return self._expensive_queue
+        return self._crowd if self._crowd.length else None
+
+    def put(self, context: RequestContext) -> None:
+        """Queue a request. The caller has seen that there is a free place."""
+        queue = self._queue_of(context)
+        if queue is None and len(self._queue) < FEW_REQUESTS:
             self._queue.append(context)
+        else:
+            if queue is None:
+                queue = self._crowd
+            queue.append(context, context.connection)
+        self._count(queue)
         if not self._busy_tasks and self._idle:
             self._wake()
 
@@ -264,18 +263,21 @@ class RequestChannel:
         """Queue a request before all others of its kind: it came in with the one of the same client
         that was just handled, and their responses are to be sent together. The caller bounds how
         many in a row do so. When many wait, it is put before the others of its client."""
-        if context.is_long:
-            self._long_queue.append_first(context, context.connection)
-        elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append_first(context, context.connection)
-        elif self._crowd.length:
-            self._crowd.append_first(context, context.connection)
+        queue = self._queue_of(context)
+        if queue is not None:
+            queue.append_first(context, context.connection)
         elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
             self.put(context)
             return
         else:
             self._queue.appendleft(context)
+        self._count(queue)
         self._wake()
+
+    def _count(self, queue: FairQueue[RequestContext] | None) -> None:
+        self.queued += 1
+        if queue is not self._expensive_queue:
+            self.free_places -= 1
 
     def _wake(self) -> None:
         """Let an idle handler task take what is queued, unless one is at work."""
@@ -304,20 +306,14 @@ class RequestChannel:
 
     async def _handle_requests(self) -> None:
         loop = asyncio.get_running_loop()
-        queue, crowd = self._queue, self._crowd
-        expensive, long_queue = self._expensive_queue, self._long_queue
         self._busy_tasks += 1
         while True:
-            while queue or crowd.length or expensive.length or long_queue.length:
-                if not (expensive.length or long_queue.length):
-                    self._at_once = len(queue) + crowd.length + self._handled_at_once == 1
-                    self._handled_at_once = 0
-                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
-                    self._small_is_next = False
-                elif (wait := self._take_next_turn()) > 0:
+            while self.queued:
+                wait = self._take_next_turn()
+                if wait > 0:
                     loop.call_later(wait, self._wake)
                     break
-                if queue or crowd.length or expensive.length or long_queue.length:
+                if self.queued:
                     await asyncio.sleep(0)
             self._busy_tasks -= 1
             idle = loop.create_future()
@@ -329,8 +325,12 @@ class RequestChannel:
         only requests of many elements and their pause is not over."""
         queue, crowd = self._queue, self._crowd
         expensive, long_queue = self._expensive_queue, self._long_queue
-        has_small = bool(queue or crowd.length)
-        if has_small and self._small_is_next:
+        small = len(queue) + crowd.length
+        is_alone = small == self.queued
+        if is_alone or (small and self._small_is_next):
+            if is_alone:
+                self._at_once = small + self._handled_at_once == 1
+                self._handled_at_once = 0
             self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             self._small_is_next = False
             return 0.0
@@ -342,7 +342,7 @@ class RequestChannel:
             # One that is as expensive as the last ones ends the turn.
             self._take_turn(_NONE, expensive, MAX_TURN_REQUESTS, EXPENSIVE_SECONDS)
             self._long_is_next = True
-        elif has_small:
+        elif small:
             self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             return 0.0
         else:
@@ -367,10 +367,13 @@ class RequestChannel:
     ) -> None:
         """Handle queued requests until there are none or the turn is over."""
         self._turn_started_at = started_at = now = monotonic()
+        places = others is not self._expensive_queue
         held = self.held
-        held.begin()
+        held.is_open = True
         for _ in range(max_requests):
             context = queue.popleft() if queue else others.pop()
+            self.queued -= 1
+            self.free_places += places
             context.dequeued_at = now
             held.expects_more = bool(queue or others.length)
             self.handle(context)
@@ -391,7 +394,9 @@ class RequestChannel:
             self._offer_places(PLACES_AT_ONCE)
         if others is self._crowd:
             self._small_at = now
-        held.end()
+        held.is_open = held.expects_more = False
+        if held.flushes:
+            held.flush()
 
     def _offer_places(self, most: int) -> None:
         """Let connections that wait read. Those that have no request any more leave their places to
@@ -399,7 +404,7 @@ class RequestChannel:
         iteration of the loop."""
         waiting = self._waiting_for_place
         for _ in range(most):
-            if not waiting.length or self.is_full:
+            if not waiting.length or self.free_places <= 0:
                 return
             waiter = waiting.pop()
             try:

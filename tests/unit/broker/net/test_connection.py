@@ -739,7 +739,7 @@ async def test_a_held_response_whose_client_is_gone_does_no_harm() -> None:
             client.writer.transport.abort()
         await network.until(lambda: network.statistics.connections_closed == 4)
         await network.until(lambda: network.channel.in_progress_bytes == 0)
-        assert not network.channel.held._flushes
+        assert not network.channel.held.flushes
 
 
 class Taking:
@@ -798,7 +798,7 @@ def test_responses_of_several_connections_are_sent_one_after_the_other(
 
     respond(0)  # outside of a turn
     assert sent == [b"\0"]
-    held.begin()
+    held.is_open = True
     respond(1)  # no other request waits, so perhaps it is the only one
     assert sent == [b"\0", b"\1"]
     respond(2)
@@ -817,7 +817,7 @@ def test_a_response_that_is_sent_in_two_parts_is_finished_once(
     channel = Channel(lambda *_: None)
     sent: list[bytes] = []
     connections = connections_to(Taking(sent, at_once=1), channel, MAX_HELD)
-    channel.channel.held.begin()
+    channel.channel.held.is_open = True
     channel.channel.held.expects_more = True
     for connection in connections:
         connection._context = context = channel.context()
