@@ -443,7 +443,7 @@ class Connection:
             return False
         if size > LARGE_BYTES and not self._admit_large(pending, start, size):
             return False
-        channel.reserve(size)
+        channel.in_progress_bytes += size
         frame = self._services.frame_buffers.begin(pending, start, size)
         if end < len(pending):
             self._position = end

@@ -255,7 +255,9 @@ class RequestChannel:
             if queue is None:
                 queue = self._crowd
             queue.append(context, context.connection)
-        self._count(queue)
+        self.queued += 1
+        if queue is not self._expensive_queue:
+            self.free_places -= 1
         if not self._busy_tasks and self._idle:
             self._wake()
 
@@ -271,23 +273,16 @@ class RequestChannel:
             return
         else:
             self._queue.appendleft(context)
-        self._count(queue)
-        self._wake()
-
-    def _count(self, queue: FairQueue[RequestContext] | None) -> None:
         self.queued += 1
         if queue is not self._expensive_queue:
             self.free_places -= 1
+        self._wake()
 
     def _wake(self) -> None:
         """Let an idle handler task take what is queued, unless one is at work."""
         if not self._busy_tasks and self._idle:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
-
-    def reserve(self, size: int) -> None:
-        """Count the bytes of a frame that is in memory or about to be."""
-        self.in_progress_bytes += size
 
     def release(self, size: int) -> None:
         """The frame is gone."""
@@ -421,18 +416,17 @@ class RequestChannel:
             result = route.handler(context, context.request)
             if type(result) is GeneratorType:
                 result = run(result)
+            if result is DEFERRED:
+                if not context.local_done_at:
+                    context.local_done_at = monotonic()
+            elif type(result) is CoroutineType:
+                context.local_done_at = monotonic()  # what it waits for is remote time
+                spawn(self._await_result(context, result), name=route.task_name)
+            else:
+                # What is left of the union is Message | None, which is more than mypy can see.
+                context.respond(result)  # type: ignore[arg-type]
         except Exception as error:
             self._failed(context, error)
-            return
-        if result is DEFERRED:
-            if not context.local_done_at:
-                context.local_done_at = monotonic()
-        elif type(result) is CoroutineType:
-            context.local_done_at = monotonic()  # what it waits for is remote time
-            spawn(self._await_result(context, result), name=route.task_name)
-        else:
-            # What is left of the union is Message | None, which is more than mypy can see.
-            self._respond(context, result)  # type: ignore[arg-type]
 
     async def _await_result(
         self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | Deferred | None]
@@ -446,12 +440,6 @@ class RequestChannel:
         except asyncio.CancelledError:
             context.close("the broker is stopping")
             raise
-
-    def _respond(self, context: RequestContext, result: Message | None) -> None:
-        try:
-            context.respond(result)
-        except Exception as error:
-            self._failed(context, error)
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
         """A handler raised: send the error response of the API, or close the connection."""
