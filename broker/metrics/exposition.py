@@ -43,7 +43,8 @@ async def read_metrics(
     for preparation in registry.preparations:
         try:
             for _ in preparation():
-                await turn.share()
+                if turn.is_over:
+                    await turn.pause()
         except Exception:
             logger.exception("cannot prepare metrics")
     readings: list[tuple[Metric, Reading | HistogramReadings]] = []

@@ -10,8 +10,8 @@ from ottla.broker.net import listener as delayed_closes
 from ottla.broker.net import listener as listener_module
 from ottla.broker.net.listener import DelayedCloses, ListenError, SocketSettings, bind
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.messages.metadata import MetadataResponse
+from tests.doubles.manual_timer import ManualTimer
 from tests.doubles.network import metadata_request, running_network
 
 
