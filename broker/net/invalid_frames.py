@@ -4,11 +4,13 @@ Read as a frame's length, "GET " is 1.2 billion and a TLS hello 370 million: Kaf
 receive" of that size, and operators search the web for it. This broker logs the protocol instead.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
     from ottla.broker.net.services import NetworkServices
 
 
@@ -18,25 +20,8 @@ logger = logging.getLogger("ottla.net")
 LINGER_MS = 1000
 
 
-class UnidentifiedConnection(Protocol):
-    """What the check reads of a connection, and how it ends one."""
-
-    identified: bool
-    authenticated: bool
-    token_handler: Callable[[bytes], None] | None
-    max_frame_bytes: int
-    client_host: str
-    client_port: int
-    listener_name: str
-    local_address: tuple[str, int]
-
-    def close(self, reason: str) -> None: ...
-
-    def close_after_response(self, response: bytes, linger_ms: int) -> None: ...
-
-
 def refuse_size(
-    connection: UnidentifiedConnection, size: int, first_bytes: bytes, services: "NetworkServices"
+    connection: Connection, size: int, first_bytes: bytes, services: NetworkServices
 ) -> bool:
     """Decide on a frame of an unusual size, of which nothing was allocated yet.
 
@@ -80,7 +65,7 @@ def refuse_size(
     return True
 
 
-def _setting(connection: UnidentifiedConnection) -> str:
+def _setting(connection: Connection) -> str:
     if not connection.authenticated:
         return " before authentication"
     if connection.token_handler is not None:
@@ -88,9 +73,7 @@ def _setting(connection: UnidentifiedConnection) -> str:
     return " (socket.request.max.bytes)"
 
 
-def refuse_large(
-    connection: UnidentifiedConnection, size: int, services: "NetworkServices"
-) -> None:
+def refuse_large(connection: Connection, size: int, services: NetworkServices) -> None:
     """Close a connection whose request is longer than its API needs, before it is received."""
     services.statistics.protocol_errors += 1
     if services.log_limiter.allows(connection.client_host):

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ottla.broker.requests.request_channel import Principal
 from ottla.protocol.framing import has_no_views
 from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
 
 # Frames above this are counted: it is the size of one read of a connection.
 LARGE_BYTES = 65536
@@ -29,19 +31,7 @@ DEFAULT_MAX_ADDRESS_BYTES = 32 << 20
 _OF_CONTROLLERS = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
 
 # Whether a client may send an API at all, as far as that is known before its request is decoded.
-MaySend = Callable[["LargeFrameSender", int], bool]
-
-
-class LargeFrameSender(Protocol):
-    """A connection that announced a large frame."""
-
-    @property
-    def client_host(self) -> str: ...
-
-    @property
-    def principal(self) -> Principal: ...
-
-    def room_available(self) -> None: ...
+MaySend = Callable[["Connection", int], bool]
 
 
 class LargeFrames:
@@ -61,9 +51,9 @@ class LargeFrames:
         self.max_address_bytes = max_address_bytes
         self._may_send = may_send
         self._bytes: dict[str, int] = {}
-        self._waiting: dict[str, deque[LargeFrameSender]] = {}
+        self._waiting: dict[str, deque[Connection]] = {}
 
-    def may_receive(self, sender: LargeFrameSender, api_key: int, size: int) -> bool:
+    def may_receive(self, sender: Connection, api_key: int, size: int) -> bool:
         """Whether a frame of this API may be so long, in so far as its listener allows it."""
         if size <= self.max_request_bytes:
             return True
@@ -103,7 +93,7 @@ class LargeFrames:
             for sender in waiting:
                 sender.room_available()
 
-    def wait(self, sender: LargeFrameSender) -> None:
+    def wait(self, sender: Connection) -> None:
         """Call `sender.room_available()` once, when something of its address was released."""
         self._waiting.setdefault(sender.client_host, deque()).append(sender)
 

@@ -14,13 +14,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.net.output import FilePart, FileTruncated, Output
+from ottla.broker.net.output import FileTruncated, Output
 from ottla.broker.security.audit.security_log import Login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.net.services import ListenerFacts, NetworkServices
+    from ottla.storage.files.open_files import FileSlice
 
 
 logger = logging.getLogger("ottla.net")
@@ -53,7 +54,7 @@ class TlsOutput(Output):
         sent: int = self._sock.send(_join(buffers))
         return sent
 
-    def _send_file(self, part: FilePart, limit: int) -> int:
+    def _send_file(self, part: "FileSlice", limit: int) -> int:
         offset = self._sent_of_first
         wanted = min(self._warm_until - offset, limit)
         sock: Any = self._sock
@@ -84,6 +85,7 @@ class TlsConnection(Connection):
     __slots__ = ("_deadline", "_handshake_writes", "_handshaking", "_tls")
 
     output_class = TlsOutput
+    reads_ahead = True
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.observability.faults import (
     FAULTS,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import Traffic
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
+    from ottla.controller.tree.store import ZnodeStore
     from ottla.controller.tree.tree_file import WriteProblem
 
 
@@ -58,12 +59,6 @@ class Phase(Enum):
     JOINING = "the broker is joining the cluster"
     RUNNING = "the broker serves clients"
     STOPPING = "the broker is stopping"
-
-
-class Sessions(Protocol):
-    """The znode store, as far as it reports its session."""
-
-    def on_session(self, callback: Callable[[str], None]) -> object: ...
 
 
 class Observed(NamedTuple):
@@ -106,7 +101,7 @@ class BrokerState:
         self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
     def watch(
-        self, store: Sessions, write_problem: Callable[[], WriteProblem | None] = lambda: None
+        self, store: ZnodeStore, write_problem: Callable[[], WriteProblem | None] = lambda: None
     ) -> None:
         """Follows the session of a store that is connected. `write_problem` is that of a store
         with a file of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import STAGES, MetricsRegistry, NetworkStatistics, Reading
 from ottla.broker.metrics.telemetry.exported import ExportedMetrics
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.observability.broker_state import BrokerState
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.controller.tree.store import ZnodeStore
     from ottla.protocol.topics import TopicPartition
 
 
@@ -88,12 +89,12 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     bulk = channel.bulk
     registry.counter(
         "ottla_bulk_requests",
-        "Requests of very many elements, which are handled in slices.",
+        "Requests of very many elements, which are handled in turns.",
         lambda: bulk.total,
     )
     registry.gauge(
         "ottla_bulk_requests_in_progress",
-        f"Bulk requests that are handled in slices now; at most {MAX_AT_ONCE}.",
+        f"Bulk requests that are handled in turns now; at most {MAX_AT_ONCE}.",
         lambda: bulk.in_progress,
     )
     registry.gauge(
@@ -264,9 +265,6 @@ def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], in
     return end_offset
 
 
-# About 0.2 ms of computing.
-_PARTITIONS_IN_A_STEP = 256
-
 _GAUGES = {
     "partitions": ("ottla_partitions", "Replicas hosted here."),
     "leaders": ("ottla_leaders", "Partitions led by this broker."),
@@ -304,13 +302,13 @@ class PartitionTotals:
         self.values: dict[str, int] = dict.fromkeys(_GAUGES, 0)
 
     def steps(self) -> Iterator[None]:
-        """Computes the sums; partitions may be added and removed between two steps."""
+        """Compute the sums. Pauses between partitions: some may be added or removed meanwhile, and
+        the sums are replaced when all are complete."""
         found = dict.fromkeys(_GAUGES, 0)
         hosted = list(self._replicas.partitions.values())
         found["partitions"] = len(hosted)
-        for number, partition in enumerate(hosted):
-            if not number % _PARTITIONS_IN_A_STEP:
-                yield
+        for partition in hosted:
+            yield
             if partition.offline:
                 found["offline_replicas"] += 1
             if partition.log is not None:
@@ -325,9 +323,8 @@ class PartitionTotals:
             found["at_min_isr"] += spare == 0
             found["reassigning"] += bool(partition.adding_replicas or partition.removing_replicas)
         for topic in list(self._metadata.snapshot.topics.values()):
-            for number, state in enumerate(topic.partitions.values()):
-                if not number % _PARTITIONS_IN_A_STEP:
-                    yield
+            for state in topic.partitions.values():
+                yield
                 found["offline_partitions"] += state.leader < 0
         self.values = found
 
@@ -349,16 +346,10 @@ def _reader(totals: PartitionTotals, field: str) -> Callable[[], float]:
 _STATES = (SESSION_CONNECTED, SESSION_SUSPENDED, SESSION_EXPIRED)
 
 
-class Sessions(Protocol):
-    """The znode store, as far as it reports its session."""
-
-    def on_session(self, callback: Callable[[str], None]) -> object: ...
-
-
 class SessionStatistics:
     """Counts from its construction on, which is when the session is connected. Loop only."""
 
-    def __init__(self, store: Sessions) -> None:
+    def __init__(self, store: ZnodeStore) -> None:
         self.state = SESSION_CONNECTED
         self.counts = dict.fromkeys(_STATES, 0)
         store.on_session(self._changed)

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ottla.broker.metrics.statistics import RequestStatistics
 from ottla.broker.requests.request_parts import ORDINARY, Items, Limits
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import encode_response, encode_response_in_steps
 from ottla.protocol.message import Message
 from ottla.protocol.steps import Steps, run, run_at_once, run_in_turns
 
 if TYPE_CHECKING:
+    from ottla.broker.net.services import ListenerFacts
+    from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
-    from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 
 logger = logging.getLogger("ottla.requests")
@@ -51,6 +52,10 @@ Handler = Callable[["RequestContext", Any], HandlerResult]
 # Adds the rows to the response to a request whose handler failed, one for each requested item: the
 # request, the response, the error code and the message.
 ErrorRows = Callable[[Any, Any, int, str | None], None]
+# Changes a response; its type is the one of the API. `Steps` where there may be very many rows.
+Amend = Callable[[Any], Steps[None] | object]
+# Runs steps in turns; `run_in_turns`, or the turns of bulk requests.
+RunSteps = Callable[[Steps[Any]], Coroutine[Any, Any, Any]]
 # Builds the response to a request whose handler failed; None when the request has none.
 ErrorResponse = Callable[["RequestContext", Exception], Message | None]
 
@@ -140,31 +145,14 @@ class Route:
         self.small_frame_bytes = entry.limits.small_frame_bytes
 
 
-class RequestListener(Protocol):
-    """What a request needs from the listener that accepted its connection."""
-
-    security_protocol: str
-
-
-class AuthenticationSession(Protocol):
-    """What a request needs from the SASL session of its connection."""
-
-    #: Whether the client logged in with a delegation token.
-    is_token: bool
-
-    def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None: ...
-
-    def close(self) -> None: ...
-
-
 class RequestConnection(Protocol):
     """What a request needs from the connection it came in on."""
 
     @property
-    def listener(self) -> RequestListener: ...
+    def listener(self) -> ListenerFacts: ...
 
     @property
-    def sasl(self) -> AuthenticationSession | None: ...
+    def sasl(self) -> SaslSession | None: ...
 
     listener_name: str
     principal: Principal
@@ -296,13 +284,15 @@ class RequestContext:
                 return
         self.connection.send_response(self, parts)
 
-    async def respond_in_turns(self, response: Message | None) -> None:
+    async def respond_in_turns(
+        self, response: Message | None, run: RunSteps = run_in_turns
+    ) -> None:
         """As `respond`, but a long response is amended and encoded in turns."""
         if response is None:
             self.respond(None)
             return
         if not self._responded:
-            await self.amend_in_turns(response)
+            await self.amend_in_turns(response, run)
             if self._responded:
                 return  # that closed the connection instead
         if not self.complete(response):
@@ -312,17 +302,17 @@ class RequestContext:
             header.api_key, header.api_version, header.correlation_id, response
         )
         try:
-            parts = await run_in_turns(steps)
+            parts = await run(steps)
         except Exception as error:
             self._not_encoded(error)
             return
         self.connection.send_response(self, parts)
 
-    async def amend_in_turns(self, response: Message) -> None:
+    async def amend_in_turns(self, response: Message, run: RunSteps = run_in_turns) -> None:
         """Amend a long response now, in turns, and not when it is sent."""
         change, self.amend = self.amend, None
         if change is not None:
-            await amend_in_slices(change, response)
+            await run(amended(change, response))
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -345,7 +335,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            amend_now(self.amend, response)
+            run_at_once(amended(self.amend, response))
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
@@ -398,49 +388,22 @@ class LongRequestContext(RequestContext):
     is_long = True
 
 
-# The response's type is the one of the API. What changes very many rows is a generator (`Steps`).
-Amend = Callable[[Any], Any]
-
-
-class Amendable(Protocol):
-    """The context of a request."""
-
-    amend: Amend | None
-
-
-def amend(context: Amendable, change: Amend) -> None:
+def amend(context: RequestContext, change: Amend) -> None:
     """Have `change` change the response before it is sent; several are applied in order.
 
     An error response that is built because the handler failed goes through it, too.
     """
     before = context.amend
-
-    def both(response: Any) -> Any:
-        assert before is not None
-        steps = before(response)
-        if type(steps) is GeneratorType:
-            return _one_after_the_other(steps, change, response)
-        return change(response)
-
-    context.amend = change if before is None else both
+    context.amend = change if before is None else partial(_in_order, before, change)
 
 
-def _one_after_the_other(steps: Steps[None], change: Amend, response: Any) -> Steps[None]:
-    yield from steps
-    more = change(response)
-    if type(more) is GeneratorType:
-        yield from more
+def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
+    yield from amended(first, response)
+    yield from amended(second, response)
 
 
-def amend_now(change: Amend, response: Any) -> None:
-    """Change the response at once."""
+def amended(change: Amend, response: Any) -> Steps[None]:
+    """Change the response. May pause where `change` does."""
     steps = change(response)
     if type(steps) is GeneratorType:
-        run_at_once(steps)
-
-
-async def amend_in_slices(change: Amend, response: Any) -> None:
-    """Change a response with very many rows; other tasks run in between."""
-    steps = change(response)
-    if type(steps) is GeneratorType:
-        await run_in_slices(steps)
+        yield from steps

@@ -18,8 +18,6 @@ from ottla.protocol.message import Message
 #: The elements of one part. A denied topic costs about 25 us, a described one some more: a part
 #: takes one or two milliseconds, well below the 50 ms that count as a stall.
 PART_ELEMENTS = 64
-# Items compared with each other in one step, which takes about a millisecond.
-STEP_ITEMS = 1024
 # What cannot be divided takes at most this: with some microseconds for each element 30 ms.
 MAX_UNDIVIDED_ELEMENTS = 5000
 
@@ -139,8 +137,8 @@ class Part(NamedTuple):
 
 
 def parts_of(request: Message, items: Items) -> Iterator[Part | None]:
-    """The parts of a request, in the order of its items. None stands between steps of about a
-    millisecond that found no part yet."""
+    """The parts of a request, in the order of its items. None stands wherever the search for the
+    next part may pause."""
     for found in _divide(getattr(request, items.request_field), items):
         if found is None:
             yield None
@@ -192,7 +190,7 @@ def _divide_item(item: Any, inner: Items) -> Iterator[_Found | None]:
 
 
 def _groups(found: list[Any], items: Items) -> Iterator[list[Any] | None]:
-    """Items that must stay together. None: a step without a result."""
+    """Items that must stay together. None stands wherever the search may pause."""
     key = items.key
     if key is None:
         for item in found:
@@ -200,12 +198,11 @@ def _groups(found: list[Any], items: Items) -> Iterator[list[Any] | None]:
         return
     kept = 2 if items.each else 1
     groups: dict[object, list[Any]] = {}
-    for index, item in enumerate(found):
+    for item in found:
         group = groups.setdefault(key(item), [])
         if len(group) < kept:
             group.append(item)
-        if index % STEP_ITEMS == STEP_ITEMS - 1:
-            yield None
+        yield None
     yield from groups.values()
 
 

@@ -20,6 +20,7 @@ from ottla.broker.requests.request_context import (
     HandlerEntry,
     RequestContext,
     Route,
+    RunSteps,
     amend,
     started,
 )
@@ -40,6 +41,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -294,10 +296,12 @@ class _Context(RequestContext):
         if self.complete(response, throttle_time_ms) and not self.response.done():
             self.response.set_result(response)
 
-    async def respond_in_turns(self, response: Message | None) -> None:
+    async def respond_in_turns(
+        self, response: Message | None, run: RunSteps = run_in_turns
+    ) -> None:
         """Nothing is encoded for a caller in this process."""
         if response is not None:
-            await self.amend_in_turns(response)
+            await self.amend_in_turns(response, run)
         self.respond(response)
 
     def close(self, reason: str) -> None:

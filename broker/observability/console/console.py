@@ -38,8 +38,16 @@ if TYPE_CHECKING:
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 SCRIPTS = (
-    *("api.js", "app.js", "chart.js", "cluster.js", "forms.js", "groups.js", "records.js"),
-    *("security.js", "topics.js", "views.js"),
+    "api.js",
+    "app.js",
+    "chart.js",
+    "cluster.js",
+    "forms.js",
+    "groups.js",
+    "records.js",
+    "security.js",
+    "topics.js",
+    "views.js",
 )
 _ASSETS = {
     "": ("index.html", "text/html; charset=utf-8"),

@@ -53,6 +53,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
 )
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -74,9 +75,6 @@ PARTITIONS_ON_A_PAGE = 100
 
 _TIERED = "remote.storage.enable"
 
-# A check of an ACL takes some microseconds; other requests are handled after so many.
-_CHECKS_IN_A_ROW = 250
-
 ReplicaSizes = dict[tuple[str, int], dict[int, int]]
 
 
@@ -96,11 +94,9 @@ class TopicViews:
         snapshot = self._client.metadata.snapshot
         wanted = search.lower()
         names = []
-        for number, name in enumerate(self._sorted(snapshot)):
+        async for name in over(self._sorted(snapshot)):
             if wanted in name.lower() and viewer.may_describe_topic(name):
                 names.append(name)
-            if number % _CHECKS_IN_A_ROW == 0:
-                await asyncio.sleep(0)
         first = page_start(first, len(names), TOPICS_ON_A_PAGE)
         shown = [snapshot.topics[name] for name in names[first : first + TOPICS_ON_A_PAGE]]
         measured, skipped = _bounded(shown)

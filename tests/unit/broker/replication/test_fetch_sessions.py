@@ -6,7 +6,6 @@ from ottla.broker.replication.fetch_sessions import (
     FetchSessions,
     next_epoch,
 )
-from ottla.broker.runtime.clock import ManualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
@@ -16,6 +15,7 @@ from ottla.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from tests.doubles.manual_timer import ManualClock
 
 NAMES = {b"1" * 16: "one", b"2" * 16: "two"}
 IDS = {name: topic_id for topic_id, name in NAMES.items()}

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+from collections.abc import Callable
 from struct import pack
 from typing import Any
 
@@ -11,10 +13,13 @@ from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.observability.metrics_sources import add_requests
 from ottla.broker.requests import bulk_requests
 from ottla.broker.requests.bulk_requests import (
+    GAP_SECONDS,
+    HOLD_SECONDS,
     MAX_AT_ONCE,
     MAX_YIELDS,
     PAUSE_SECONDS,
-    Turn,
+    BulkRequests,
+    FullCollections,
 )
 from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
 from ottla.broker.requests.request_parts import (
@@ -215,7 +220,11 @@ def metrics(network: Network) -> dict[str, Any]:
     return {name: reading for name, reading in found.items() if "_bulk_" in name}
 
 
-async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> None:
+def bulk_requests_beside(small_is_queued: Callable[[], bool]) -> BulkRequests:
+    return BulkRequests(lambda *_: None, small_is_queued=small_is_queued)
+
+
+async def test_a_turn_leaves_the_loop_to_small_requests_that_are_queued() -> None:
     queued = [3]
     order: list[str] = []
 
@@ -226,13 +235,13 @@ async def test_a_slice_leaves_the_loop_to_small_requests_that_are_queued() -> No
             await asyncio.sleep(0)
 
     handler = spawn(handle_small(), name="handler")
-    async with Turn(asyncio.Lock(), lambda: queued[0] > 0):
-        order.append("slice")
+    async with bulk_requests_beside(lambda: queued[0] > 0)._turn():
+        order.append("turn")
     await handler
-    assert order == ["small"] * 3 + ["slice"]
+    assert order == ["small"] * 3 + ["turn"]
 
 
-async def test_small_requests_do_not_starve_a_slice() -> None:
+async def test_small_requests_do_not_starve_a_turn() -> None:
     loops = 0
 
     async def count() -> None:
@@ -242,12 +251,12 @@ async def test_small_requests_do_not_starve_a_slice() -> None:
             await asyncio.sleep(0)
 
     counting = spawn(count(), name="counting")
-    async with Turn(asyncio.Lock(), lambda: True):
+    async with bulk_requests_beside(lambda: True)._turn():
         assert loops <= MAX_YIELDS + 1
     await stop(counting)
 
 
-async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pause_is_as_long_as_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     now = 100.0
 
@@ -256,8 +265,9 @@ async def test_a_pause_is_as_long_as_its_slice(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(bulk_requests, "monotonic", lambda: now)
     monkeypatch.setattr(bulk_requests.asyncio, "sleep", sleep)
+    bulk = bulk_requests_beside(lambda: False)
     for seconds in (0.0, 0.03):
-        async with Turn(asyncio.Lock(), lambda: False):
+        async with bulk._turn():
             now += seconds
     assert pauses == pytest.approx([PAUSE_SECONDS, 0.03])
 
@@ -428,3 +438,48 @@ async def test_bytes_that_are_no_request_are_refused_in_the_middle(
 
 async def settled(network: Network) -> None:
     await network.until(lambda: network.channel.in_progress_bytes == 0)
+
+
+@pytest.fixture
+def usual() -> tuple[int, int, int]:
+    return gc.get_threshold()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_only_full_runs_are_held_back_until_the_last_is_done(usual: tuple[int, int, int]) -> None:
+    collections = FullCollections(Clock())
+    collections.hold()
+    assert gc.get_threshold()[:2] == usual[:2]
+    assert gc.get_threshold()[2] > 1000 * usual[2]
+    collections.hold()
+    collections.release()
+    assert gc.get_threshold() != usual
+    collections.release()
+    assert gc.get_threshold() == usual
+    collections.hold()
+    assert gc.get_threshold() != usual
+    collections.release()
+
+
+def test_not_for_ever(usual: tuple[int, int, int]) -> None:
+    clock = Clock()
+    collections = FullCollections(clock)
+    collections.hold()
+    clock.now += HOLD_SECONDS + 1
+    collections.hold()  # work without a pause: it has been long enough
+    assert gc.get_threshold() == usual
+    collections.hold()
+    assert gc.get_threshold() == usual
+    clock.now += GAP_SECONDS
+    collections.hold()
+    assert gc.get_threshold() != usual
+    for _ in range(4):
+        collections.release()
+    assert gc.get_threshold() == usual

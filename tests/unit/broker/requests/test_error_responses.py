@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import cast
 
 import pytest
 
-from ottla.broker.requests.error_responses import error_response
+from ottla.broker.requests.error_responses import (
+    error_code,
+    error_message,
+    error_response,
+    leader_and_isr_refused,
+    stop_replica_refused,
+)
 from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.codec import decoder, encoder
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -30,11 +37,15 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
+    StopReplicaPartitionV0,
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
+    StopReplicaTopicV1,
 )
+from ottla.protocol.records import errors as records
 from ottla.protocol.registry import API
+from ottla.storage import errors as storage
 from tests.doubles.all_messages import BY_NAME
 from tests.doubles.api_routes import whole_table
 from tests.doubles.error_codes import error_codes
@@ -147,3 +158,117 @@ def test_a_stop_replica_request_gets_a_row_for_each_partition() -> None:
     )
     assert isinstance(response, StopReplicaResponse)
     assert response.partition_errors == [StopReplicaPartitionError("t", 3, CODE)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "words"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (records.CorruptRecordError("x"), ErrorCode.CORRUPT_MESSAGE),
+        (storage.LogDirectoryOffline("/disk", "x"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (ProtocolError("x"), ErrorCode.INVALID_REQUEST),
+        (PermissionError("x"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (TimeoutError(), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_what_is_foreseen(error: Exception, code: int) -> None:
+    assert error_code(error) == code
+
+
+def test_a_subclass_without_a_line_gets_the_code_of_its_base() -> None:
+    class Odd(records.InvalidRecordError):
+        pass
+
+    assert error_code(Odd("x")) == ErrorCode.INVALID_RECORD
+
+
+def test_unforeseen_errors_are_logged_and_hidden(caplog: pytest.LogCaptureFixture) -> None:
+    error = ZeroDivisionError("inner workings")
+    with caplog.at_level(logging.ERROR):
+        assert error_code(error) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "the client gets UNKNOWN_SERVER_ERROR" in caplog.text
+    assert error_message(error) is None
+
+
+def test_words_are_for_clients_only_when_they_concern_them() -> None:
+    assert error_message(KafkaError(3, "words")) == "words"
+    assert error_message(KafkaError(3)) is None
+    assert error_message(records.InvalidRecordError("no key")) == "no key"
+    assert error_message(PermissionError(13, "/secret/path")) is None
+
+
+def every_subclass(cls: type[BaseException]) -> set[type[BaseException]]:
+    return {cls}.union(*(every_subclass(each) for each in cls.__subclasses__()))
+
+
+def test_every_error_of_the_log_and_of_records_is_foreseen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Bases aside, and what no client gets to see: errors of the start and of followers."""
+    never_seen = {"StorageError", "ProducerError", "DirectoryInUse"}
+    never_seen |= {"UnexpectedAppendOffset", "OffsetsOutOfOrder"}
+    for base in (records.RecordsError, storage.StorageError):
+        for cls in every_subclass(base):
+            if cls.__name__ not in never_seen and cls.__module__.startswith(
+                ("protocol", "storage")
+            ):
+                assert error_code(cls.__new__(cls)) != ErrorCode.UNKNOWN_SERVER_ERROR, cls
+    assert caplog.text == ""
+
+
+STALE = ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_leader_and_isr_by_name(version: int) -> None:
+    request = LeaderAndIsrRequest(
+        topic_states=[
+            LeaderAndIsrTopicState(
+                "t", partition_states=[LeaderAndIsrPartitionState(partition_index=3)]
+            )
+        ]
+    )
+    response = leader_and_isr_refused(request, version, STALE)
+    assert response.error_code == STALE
+    assert not response.topics
+    rows = [(r.topic_name, r.partition_index, r.error_code) for r in response.partition_errors]
+    assert rows == [("t", 3, STALE)]
+
+
+def test_leader_and_isr_without_groups() -> None:
+    states = [LeaderAndIsrPartitionState(topic_name="t", partition_index=1)]
+    request = LeaderAndIsrRequest(ungrouped_partition_states=states)
+    response = leader_and_isr_refused(request, 1, STALE)
+    assert [(r.topic_name, r.partition_index) for r in response.partition_errors] == [("t", 1)]
+
+
+def test_leader_and_isr_by_topic_id() -> None:
+    topic = LeaderAndIsrTopicState(
+        "t", b"i" * 16, [LeaderAndIsrPartitionState(partition_index=index) for index in (0, 2)]
+    )
+    response = leader_and_isr_refused(LeaderAndIsrRequest(topic_states=[topic]), 7, STALE)
+    assert response.error_code == STALE
+    assert not response.partition_errors
+    (row,) = response.topics
+    assert row.topic_id == b"i" * 16
+    assert [(r.partition_index, r.error_code) for r in row.partition_errors] == [
+        (0, STALE),
+        (2, STALE),
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        StopReplicaRequest(ungrouped_partitions=[StopReplicaPartitionV0("t", 1)]),
+        StopReplicaRequest(topics=[StopReplicaTopicV1("t", [1])]),
+        StopReplicaRequest(
+            topic_states=[StopReplicaTopicState("t", [StopReplicaPartitionState(1)])]
+        ),
+    ],
+)
+def test_stop_replica(request_: StopReplicaRequest) -> None:
+    response = stop_replica_refused(request_, STALE)
+    assert response.error_code == STALE
+    rows = [(r.topic_name, r.partition_index, r.error_code) for r in response.partition_errors]
+    assert rows == [("t", 1, STALE)]
