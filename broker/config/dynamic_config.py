@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.dynamic_rules import is_read_at_start, is_secret
 from ottla.broker.config.errors import ConfigError
-from ottla.controller.slices import pause
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -24,6 +23,7 @@ from ottla.controller.tree.entity_configs import (
 )
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class DynamicConfig:
         return entities
 
     async def _take_current(self, entities: Iterable[str]) -> None:
-        """Takes what the entities hold now. Other tasks run after each change of a topic.
+        """Takes what the entities hold now. Other tasks run between changes.
 
         What cannot be applied is logged: a tool that writes the znode itself has not had it
         validated by a broker, and neither a start nor the partitions of other topics wait for it.
@@ -197,6 +197,7 @@ class DynamicConfig:
         again.
         """
         wanted = list(dict.fromkeys(entities))
+        turn = Turn()
         while wanted:
             reading = _Reading()
             self._readings.append(reading)
@@ -210,7 +211,7 @@ class DynamicConfig:
                         logger.exception("Failed to apply the configuration of %s", entity)
                         continue
                     if has_changed:
-                        await pause()
+                        await turn.share()
             finally:
                 self._readings.remove(reading)
             wanted = [entity for entity in wanted if entity in reading.taken_by_others]

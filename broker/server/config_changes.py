@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.listeners import LISTENERS
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.server.settings import controller_settings
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.steps import TurnQueue
 
 if TYPE_CHECKING:
     from ottla.broker.server.broker import Broker
+    from ottla.protocol.steps import Steps
 
 logger = logging.getLogger("ottla.broker")
-
-# About 0.1 ms if each is of another topic that has settings of its own.
-_LOGS_PER_STEP = 2
 
 
 class ConfigChanges:
@@ -31,7 +29,7 @@ class ConfigChanges:
         def defer(callback: Callable[[], None]) -> None:
             loop.call_soon(callback)
 
-        self._jobs = SlicedJobs(defer)
+        self._jobs = TurnQueue(defer)
 
     def topic_changed(self, topic: str) -> None:
         """Applies throttles, an unclean leader election, and the settings of the topic's logs."""
@@ -78,11 +76,11 @@ class ConfigChanges:
         if not set(LISTENERS).isdisjoint(names):
             self._parts.listeners.changed()
 
-    def _update_logs(self) -> Generator[None, None, None]:
-        for count, log in enumerate(self._parts.logs.logs(), 1):
+    def _update_logs(self) -> Steps[None]:
+        # Settings that change at a pause start a job of their own, which runs after this one.
+        for log in self._parts.logs.logs():
             log.update_config(self._parts.dynamic_config.log_config(log.topic))
-            if count % _LOGS_PER_STEP == 0:
-                yield
+            yield
         self._apply_remote_storage(None)
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:

@@ -23,8 +23,7 @@ from ottla.broker.quotas.client_quotas import (
 )
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_context import OnCluster
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -44,13 +43,11 @@ from ottla.protocol.messages.describe_client_quotas import (
     ValueData,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig, Properties
     from ottla.protocol.steps import Steps
-
-# An entity takes 5 us.
-_ENTITIES_PER_STEP = 16
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -81,7 +78,7 @@ class QuotaAdminHandlers:
 
     async def describe(
         self, context: RequestContext, request: DescribeClientQuotasRequest
-    ) -> DescribeClientQuotasResponse | Deferred:
+    ) -> DescribeClientQuotasResponse:
         wanted = _components(request.components)
         kinds = []
         if IP not in wanted:
@@ -91,7 +88,7 @@ class QuotaAdminHandlers:
         found: dict[str, Properties] = {}
         for kind in kinds:
             found.update(await self._dynamic_config.read_all(kind))
-        return await respond_after_building(context, _described(found, wanted, request.strict))
+        return await run_in_turns(_described(found, wanted, request.strict))
 
     # -- AlterClientQuotas ----------------------------------------------------------------------
 
@@ -171,9 +168,8 @@ def _described(
 ) -> Steps[DescribeClientQuotasResponse]:
     """The quotas of entities by path; users hold other settings, too."""
     entries = []
-    for number, (path, texts) in enumerate(found.items(), 1):
-        if number % _ENTITIES_PER_STEP == 0:
-            yield
+    for path, texts in found.items():
+        yield
         entity = _entity_of(path)
         keys = _IP_KEYS if IP in entity else _CLIENT_KEYS
         values = [ValueData(key, float(text)) for key, text in texts.items() if key in keys]

@@ -44,6 +44,7 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.quotas.client_quotas import MutationQuota
     from ottla.controller.errors import ApiError
+    from ottla.protocol.steps import Steps
 
 # The log of a KRaft quorum; a topic of this name cannot be created in either mode.
 _CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -133,7 +135,7 @@ class TopicAdminHandlers:
                 continue
             result.topic_id = outcome.topic_id
             if context.header.api_version >= 5:
-                self._describe(result, outcome, valid[outcome.name])
+                await run_in_turns(self._describe(result, outcome, valid[outcome.name]))
         return response
 
     def _validated(
@@ -166,7 +168,7 @@ class TopicAdminHandlers:
 
     def _describe(
         self, result: CreatableTopicResult, outcome: CreatedTopic, topic: CreatableTopic
-    ) -> None:
+    ) -> Steps[None]:
         overrides = {row.name: row.value for row in topic.configs if row.value is not None}
         result.num_partitions = outcome.num_partitions
         result.replication_factor = outcome.replication_factor
@@ -174,7 +176,7 @@ class TopicAdminHandlers:
             CreatableTopicConfigs(
                 row.name, row.value, row.read_only, row.config_source, row.is_sensitive
             )
-            for row in self._describer.topic_rows(overrides)
+            for row in (yield from self._describer.topic_rows(overrides))
         ]
 
     # -- CreatePartitions -----------------------------------------------------------------------

@@ -4,19 +4,17 @@
 Only clients that authenticated without a token may send them. Without `delegation.token.secret.key`
 they fail with DELEGATION_TOKEN_AUTH_DISABLED. Mirrors Kafka's `KafkaApis`.
 
-A client may create any number of tokens: they are described in slices.
+A client may create any number of tokens: their description pauses between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.api_routes import ApiRoute
-from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import (
     ANONYMOUS,
-    Deferred,
     Principal,
     RequestContext,
 )
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
 
 # The first version with the requester of a token, besides its owner (KIP-373).
 _REQUESTER_SINCE = 3
-
-# To decide on a token and to describe it takes 10 us.
-_TOKENS_PER_STEP = 8
 
 Allows = Callable[[RequestContext, Operation, ResourceType, str], bool]
 
@@ -138,7 +133,7 @@ class DelegationTokenHandlers:
 
     def describe(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
-    ) -> DescribeDelegationTokenResponse | Coroutine[Any, Any, Deferred]:
+    ) -> Steps[DescribeDelegationTokenResponse]:
         from ottla.protocol.messages.describe_delegation_token import (
             DescribeDelegationTokenResponse,
         )
@@ -149,23 +144,14 @@ class DelegationTokenHandlers:
             return DescribeDelegationTokenResponse(error.code)
         if not self._tokens.is_enabled:
             return DescribeDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-        return respond_when_built(context, self._describe(context, request))
-
-    def _describe(
-        self, context: RequestContext, request: DescribeDelegationTokenRequest
-    ) -> Steps[DescribeDelegationTokenResponse]:
-        from ottla.protocol.messages.describe_delegation_token import (
-            DescribeDelegationTokenResponse,
-        )
-
         owners = None
         if request.owners is not None:
             owners = {str(principal) for principal in _principals(request.owners)}
         with_requester = context.header.api_version >= _REQUESTER_SINCE
         found = []
-        for number, token in enumerate(self._tokens.all(), 1):
-            if number % _TOKENS_PER_STEP == 0:
-                yield
+        # A token that is removed at a pause is described all the same, as if it were removed later.
+        for token in self._tokens.all():
+            yield
             if self._is_shown(context, token, owners):
                 found.append(self._described(token, with_requester))
         return DescribeDelegationTokenResponse(tokens=found)

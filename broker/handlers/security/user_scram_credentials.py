@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.security.sasl.scram_credentials import (
     MAX_ITERATIONS,
@@ -28,6 +27,7 @@ from ottla.broker.security.sasl.scram_credentials import (
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig, Properties
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
     _Change = ScramCredentialUpsertion | ScramCredentialDeletion
 
-# A user takes 5 us.
-_USERS_PER_STEP = 16
-
 _NUMBERS = {name: number for number, name in TYPES.items()}
 _NO_NAME = "Username must not be empty"
 _UNFORESEEN = "The server experienced an unexpected error when processing the request."
@@ -66,14 +63,14 @@ class UserCredentialHandlers:
 
     async def describe(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
-    ) -> DescribeUserScramCredentialsResponse | Deferred:
+    ) -> DescribeUserScramCredentialsResponse:
         from ottla.protocol.messages.describe_user_scram_credentials import (
             DescribeUserScramCredentialsResponse,
         )
 
         if not request.users:
             entities = await self._dynamic_config.read_all(znodes.ENTITY_USERS)
-            return await respond_after_building(context, _all_described(entities))
+            return await run_in_turns(_all_described(entities))
         requested = Counter(user.name for user in request.users)
         results = []
         for user, times in requested.items():
@@ -191,9 +188,8 @@ def _all_described(found: Mapping[str, Properties]) -> Steps[DescribeUserScramCr
     )
 
     results = []
-    for number, (path, properties) in enumerate(found.items(), 1):
-        if number % _USERS_PER_STEP == 0:
-            yield
+    for path, properties in found.items():
+        yield
         name = path.partition("/")[2]
         if "/" not in name and name != znodes.DEFAULT_ENTITY:
             result = _describe(znodes.desanitize(name), properties)

@@ -13,13 +13,12 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.broker.requests.request_context import OnCluster, amend
-from ottla.broker.runtime.slices import run_in_slices
+from ottla.broker.requests.request_context import OnCluster, amend, started
 from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import API
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.steps import run_at_once, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import (
@@ -214,17 +213,17 @@ def protect(entry: HandlerEntry, check: Check) -> HandlerEntry:
     def guarded(context: RequestContext, request: Any) -> HandlerResult:
         steps = check(context, request)
         if steps is not None:
-            return _checked_in_slices(steps, handler, context, request)
+            return _checked_in_turns(steps, handler, context, request)
         return handler(context, request)
 
     return entry._replace(handler=guarded)
 
 
-async def _checked_in_slices(
+async def _checked_in_turns(
     steps: Steps[None], handler: Handler, context: RequestContext, request: Any
 ) -> Message | Deferred | None:
-    await run_in_slices(steps)
-    result: Any = handler(context, request)
+    await run_in_turns(steps)
+    result: Any = started(handler(context, request))
     if type(result) is CoroutineType:
         result = await result
     found: Message | Deferred | None = result

@@ -8,9 +8,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.server.config_changes import ConfigChanges
 from tests.doubles.eventually import eventually_async
+from tests.doubles.pace import steps_per_turn
 
 LOGS = 500
 
@@ -24,7 +24,7 @@ class OneLog:
         self.config = config
 
 
-async def test_changed_settings_reach_thousands_of_logs_in_slices() -> None:
+async def test_changed_settings_reach_thousands_of_logs_in_turns() -> None:
     logs = [OneLog(each) for each in range(LOGS)]
     version = ["first"]
     parts = MagicMock(
@@ -33,14 +33,14 @@ async def test_changed_settings_reach_thousands_of_logs_in_slices() -> None:
         dynamic_config=MagicMock(log_config=lambda topic: f"{topic}: {version[0]}"),
     )
     changes = ConfigChanges(parts)
-    changes.broker_changed(["log.retention.ms"])
-    done = sum(each.config != "old" for each in logs)
-    assert 0 < done <= 2 * STEPS_PER_SLICE
-    assert not parts.remote_logs.settings_changed.called
-    await asyncio.sleep(0)
-    version[0] = "second"
-    changes.broker_changed(["log.retention.ms"])
-    await eventually_async(lambda: parts.remote_logs.settings_changed.call_count == 2)
+    with steps_per_turn(40):
+        changes.broker_changed(["log.retention.ms"])
+        assert sum(each.config != "old" for each in logs) == 40
+        assert not parts.remote_logs.settings_changed.called
+        await asyncio.sleep(0)
+        version[0] = "second"
+        changes.broker_changed(["log.retention.ms"])
+        await eventually_async(lambda: parts.remote_logs.settings_changed.call_count == 2)
     assert [each.config for each in logs] == [f"t{each}: second" for each in range(LOGS)]
 
 
