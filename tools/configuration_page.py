@@ -205,7 +205,7 @@ _PUT_TOGETHER = (
 _SECURITY = frozenset(security_settings((*broker_settings(), *dynamic_only_settings())))
 
 # Tables of names that say nothing about their use.
-_TABLES = ("unsupported.py", "listener_settings.py", "dynamic_rules.py")
+_TABLES = ("unsupported.py", "listeners.py", "dynamic_rules.py")
 
 
 def names_in_the_code() -> set[str]:

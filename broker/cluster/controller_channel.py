@@ -51,15 +51,10 @@ class ControllerChannel:
         """`controller` is the one in this process, whether it is active or not."""
         self._local_controller = controller
 
-    def check_connected(self) -> None:
-        """RuntimeError when `connect` was not called."""
-        if self._local_controller is None:
-            raise RuntimeError("ControllerChannel.connect was not called")
-
     @property
     def _controller(self) -> Controller:
-        self.check_connected()
-        assert self._local_controller is not None
+        if self._local_controller is None:
+            raise RuntimeError("ControllerChannel.connect was not called")
         return self._local_controller
 
     async def create_topics(self, topics: list[NewTopic]) -> dict[str, int]:

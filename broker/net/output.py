@@ -7,13 +7,18 @@ that is not in the page cache is not read here either, as that would block the l
 the disk takes: `flush` returns COLD, and the connection has a worker thread read it first.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import socket
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
+
+if TYPE_CHECKING:
+    from ottla.storage.files.open_files import FileSlice
 
 # How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this
 # is half a millisecond; a bigger bound gains nothing, as a socket buffer holds a few MB at most.
@@ -57,16 +62,6 @@ BYTES_LIKE = (bytes, bytearray, memoryview)
 _CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
-class FilePart(Protocol):
-    """A part of a file, as the log hands it out: `storage.FileSlice`."""
-
-    fd: int
-    position: int
-    length: int
-
-    def __len__(self) -> int: ...
-
-
 class FileTruncated(Exception):
     """A file ended before the part of it that we promised to send."""
 
@@ -97,7 +92,7 @@ def _page_is_cached(fd: int, position: int) -> bool:
 _probe = bytearray(1)
 
 
-def read_if_cached(part: FilePart) -> bytearray | None:
+def read_if_cached(part: FileSlice) -> bytearray | None:
     """The whole part, if it can be read without waiting for the disk, else None."""
     buffer = bytearray(part.length)
     return buffer if _read_cached(part.fd, buffer, part.position) else None
@@ -252,9 +247,9 @@ class Output:
                 return BLOCKED
         return DONE
 
-    def cold_part(self) -> tuple[FilePart, int, int]:
+    def cold_part(self) -> tuple[FileSlice, int, int]:
         """After COLD: the file part, and the position and length in its file to `warm`."""
-        part: FilePart = self._parts[self._first]
+        part: FileSlice = self._parts[self._first]
         length = min(part.length - self._sent_of_first, MAX_TURN_BYTES)
         return part, part.position + self._sent_of_first, length
 
@@ -262,7 +257,7 @@ class Output:
         """The part that `cold_part` returned was read; it is not checked again."""
         self._warm_until = self._sent_of_first + self.cold_part()[2]
 
-    def _is_warm(self, part: FilePart) -> bool:
+    def _is_warm(self, part: FileSlice) -> bool:
         _, position, length = self.cold_part()
         if not is_cached(part.fd, position, length):
             return False
@@ -317,7 +312,7 @@ class Output:
             buffers[0] = memoryview(buffers[0])[self._sent_of_first :]
         return buffers, end < len(parts)
 
-    def _send_file(self, part: FilePart, limit: int) -> int:
+    def _send_file(self, part: FileSlice, limit: int) -> int:
         offset = self._sent_of_first
         wanted = min(self._warm_until - offset, limit)
         sent = os.sendfile(self._sock.fileno(), part.fd, part.position + offset, wanted)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
-from ottla.broker.net.frame_buffers import FrameBuffers
-from ottla.broker.net.large_frames import LARGE_BYTES, LargeFrames
+from ottla.broker.net.large_frames import FrameBuffers, LargeFrames
 from ottla.broker.net.output import TurnLimit
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.requests.request_decoder import RequestDecoder
@@ -106,9 +105,3 @@ class NetworkServices:
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)
         self.tls_buffer: memoryview | None = None  # the first connection with TLS creates it
-
-    def release(self, size: int, client_host: str) -> None:
-        """The frame of a request is gone."""
-        self.channel.release(size)
-        if size > LARGE_BYTES:
-            self.large_frames.release(client_host, size)

@@ -8,13 +8,18 @@ to /readyz names what does not work.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.observability.faults import (
     FAULTS,
+    FULL,
+    OFFLINE,
     Fault,
     certificate_faults,
     controller_fault,
@@ -27,16 +32,19 @@ from ottla.broker.observability.faults import (
     znode_file_fault,
     zookeeper_fault,
 )
+from ottla.broker.runtime.tasks import spawn, stop
 from ottla.controller.tree.store import SESSION_CONNECTED
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.recovery.load_progress import LoadProgress
 
 if TYPE_CHECKING:
-    from ottla.broker.metrics.loop_health import LoopHealth
-    from ottla.broker.metrics.traffic import Traffic
+    from ottla.broker.metrics.loop_stalls import LoopHealth
+    from ottla.broker.metrics.statistics import Traffic
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
+    from ottla.controller.tree.store import ZnodeStore
     from ottla.controller.tree.tree_file import WriteProblem
+
 
 _MEBIBYTE = 1 << 20
 _DAY_SECONDS = 86_400
@@ -51,12 +59,6 @@ class Phase(Enum):
     JOINING = "the broker is joining the cluster"
     RUNNING = "the broker serves clients"
     STOPPING = "the broker is stopping"
-
-
-class Sessions(Protocol):
-    """The znode store, as far as it reports its session."""
-
-    def on_session(self, callback: Callable[[str], None]) -> object: ...
 
 
 class Observed(NamedTuple):
@@ -99,7 +101,7 @@ class BrokerState:
         self._write_problem: Callable[[], WriteProblem | None] = lambda: None
 
     def watch(
-        self, store: Sessions, write_problem: Callable[[], WriteProblem | None] = lambda: None
+        self, store: ZnodeStore, write_problem: Callable[[], WriteProblem | None] = lambda: None
     ) -> None:
         """Follows the session of a store that is connected. `write_problem` is that of a store
         with a file of its own."""
@@ -235,3 +237,68 @@ def state_of(directory: LogDirectory) -> str:
     if directory.is_offline:
         return "offline"
     return "full" if directory.is_full else "accepting"
+
+
+logger = logging.getLogger("ottla.state")
+
+CHECK_SECONDS = 1.0
+
+# A start that takes long says so this often.
+PROGRESS_SECONDS = 10.0
+
+# Faults that last are repeated this often, for who reads only the end of the log.
+REMINDER_SECONDS = 600.0
+
+# The storage logs their begin and their end at once, as Kafka does.
+LOGGED_BY_STORAGE = (FULL, OFFLINE)
+
+
+class StateLog:
+    """Reads the state once a second. Loop only."""
+
+    def __init__(self, state: BrokerState, clock: Callable[[], float] = monotonic) -> None:
+        self._state = state
+        self._clock = clock
+        self._faults: dict[tuple[str, str], Fault] = {}
+        self._progress_at = self._reminder_at = clock()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = spawn(self._run(), name="state-log")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            await stop(task)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.check()
+
+    def check(self) -> None:
+        """Logs what has changed since the last look."""
+        now = self._clock()
+        faults = {(fault.name, fault.subject): fault for fault in self._state.faults()}
+        for key, fault in faults.items():
+            if key not in self._faults and fault.name not in LOGGED_BY_STORAGE:
+                logger.warning("Fault %s: %s; %s", fault.name, fault.problem, fault.fix)
+        for key, fault in self._faults.items():
+            if key not in faults and fault.name not in LOGGED_BY_STORAGE:
+                logger.info("Fault %s is over%s", fault.name, _about(fault))
+        self._faults = faults
+        if not faults:
+            self._reminder_at = now
+        elif now - self._reminder_at >= REMINDER_SECONDS:
+            self._reminder_at = now
+            for fault in faults.values():
+                logger.warning("Fault %s continues: %s", fault.name, fault.problem)
+        if self._state.phase in (Phase.RUNNING, Phase.STOPPING):
+            self._progress_at = now
+        elif now - self._progress_at >= PROGRESS_SECONDS:
+            self._progress_at = now
+            logger.info("Not ready yet: %s", self._state.not_ready())
+
+
+def _about(fault: Fault) -> str:
+    return f": {fault.subject}" if fault.subject else ""

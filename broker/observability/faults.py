@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.protocol.listed import listed
 
 if TYPE_CHECKING:
-    from ottla.broker.metrics.loop_health import Turn
+    from ottla.broker.metrics.loop_stalls import Turn
     from ottla.broker.net.descriptors import Descriptors
     from ottla.broker.security.tls.certificate_dates import CertificateDates
     from ottla.controller.tree.tree_file import WriteProblem

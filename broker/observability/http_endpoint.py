@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.metrics.exposition import render
-from ottla.broker.metrics.scrape import read_metrics
+from ottla.broker.metrics.exposition import read_metrics, render
 from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.observability.http_hosts import HostNames
 from ottla.broker.requests.request_channel import RequestChannel

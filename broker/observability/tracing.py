@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.metrics.statistics import STAGES, RequestStatistics, RequestTimes
+from ottla.broker.metrics.statistics import STAGES, RequestStatistics
 from ottla.broker.observability.logs import RepeatFilter
 
 if TYPE_CHECKING:
@@ -179,14 +179,13 @@ class TracedStatistics(RequestStatistics):
         super().__init__(api_name)
         self._tracing = tracing
 
-    def record(self, api_version: int, request: RequestTimes, sent_at: float) -> None:
+    def record(self, api_version: int, request: RequestContext, sent_at: float) -> None:
         super().record(api_version, request, sent_at)
-        # Routes are used with contexts only; statistics know no more of them than their times.
-        self._tracing.trace(self.api_name, api_version, request, sent_at)  # type: ignore[arg-type]
+        self._tracing.trace(self.api_name, api_version, request, sent_at)
 
-    def record_failure(self, request: RequestTimes, error: Exception) -> None:
+    def record_failure(self, request: RequestContext, error: Exception) -> None:
         super().record_failure(request, error)
-        self._tracing.failed(request, error)  # type: ignore[arg-type]  # as above
+        self._tracing.failed(request, error)
 
 
 def topics_of(request: object, topic_name: TopicName) -> tuple[list[str], int]:

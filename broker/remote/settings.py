@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 
 if TYPE_CHECKING:
-    from ottla.broker.config.remote_log import RemoteLogConfig
+    from ottla.broker.config.broker_config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RemoteLogSettings:
     store: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, config: RemoteLogConfig) -> RemoteLogSettings:
+    def parse(cls, config: BrokerConfig) -> RemoteLogSettings:
         """Raises ConfigError for a setting `rlmm.config.*`; the store checks its own ones."""
         threads = config.remote_log_manager_thread_pool_size
         copiers = config.remote_log_manager_copier_thread_pool_size

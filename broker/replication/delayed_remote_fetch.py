@@ -14,7 +14,7 @@ from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.remote.remote_log_reader import ReadParams, TooManyReadsError
 from ottla.broker.replication.delayed_fetch import read_bound
 from ottla.broker.replication.partition import READ_COMMITTED
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.error_responses import error_code
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction
 from ottla.storage.errors import CorruptFile

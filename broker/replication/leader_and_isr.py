@@ -13,8 +13,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.replication.partition import NO_LEADER, Partition
-from ottla.broker.requests.error_map import error_code
-from ottla.broker.requests.refused_requests import leader_and_isr_refused
+from ottla.broker.requests.error_responses import error_code, leader_and_isr_refused
 from ottla.controller.model import REPAIR_STEP
 from ottla.controller.tree.znodes_admin import ReplicaEpoch
 from ottla.protocol.errors import ErrorCode

@@ -33,7 +33,7 @@ from ottla.broker.replication.delayed_writes import (
 )
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.throttles import holds_back
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse

@@ -8,10 +8,10 @@ get as much of the event loop as one connection of another.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.request_context import Principal, RequestContext
+    from ottla.broker.requests.request_context import Principal, RequestConnection, RequestContext
 
 #: A request that takes longer is expensive; an append of a record takes a tenth of it.
 EXPENSIVE_SECONDS = 0.001
@@ -26,15 +26,6 @@ MAX_MARKS = 4096
 
 Client = tuple["Principal", str]
 Kind = tuple["Principal", str, int]
-
-
-class ClientConnection(Protocol):
-    """By what clients are distinguished."""
-
-    @property
-    def principal(self) -> Principal: ...
-    @property
-    def client_host(self) -> str: ...
 
 
 T = TypeVar("T")
@@ -65,15 +56,15 @@ class FairQueue(Generic[T]):
         # name takes longer to hash than all else here.
         self._last: _ClientItems | None = None
 
-    def append(self, item: T, connection: ClientConnection) -> None:
+    def append(self, item: T, connection: RequestConnection) -> None:
         """`connection` is that of the item's client."""
         self._waiting(connection).append(item)
 
-    def append_first(self, item: T, connection: ClientConnection) -> None:
+    def append_first(self, item: T, connection: RequestConnection) -> None:
         """Before the others of its client."""
         self._waiting(connection).appendleft(item)
 
-    def _waiting(self, connection: ClientConnection) -> _ClientItems:
+    def _waiting(self, connection: RequestConnection) -> _ClientItems:
         self.length += 1
         waiting = self._last
         if (

@@ -20,19 +20,20 @@ for a place in the queue, one of each client gets it in turn. So a client with m
 not make the others wait longer than with one.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
 from types import CoroutineType, GeneratorType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
 from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
 from ottla.broker.requests.fair_queue import (
     EXPENSIVE_SECONDS,
-    ClientConnection,
     ExpensiveRequests,
     FairQueue,
 )
@@ -53,6 +54,9 @@ from ottla.broker.requests.request_context import (
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.message import Message
 from ottla.protocol.steps import run
+
+if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
 
 # One import for those who make, queue and handle requests.
 __all__ = [
@@ -106,14 +110,6 @@ MAX_PAUSE_SECONDS = 0.01
 _NONE: deque[RequestContext] = deque()
 
 
-class RoomWaiter(ClientConnection, Protocol):
-    """A connection that waits for room in the channel."""
-
-    def room_available(self) -> None:
-        """Takes the room before it returns, if it still has a request. It may wait again."""
-        ...
-
-
 class RequestChannel:
     """The bounded queue, and the handler tasks that empty it. Loop thread only."""
 
@@ -136,13 +132,16 @@ class RequestChannel:
         """
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
         # Small requests, and those that came while more than a few waited; expensive requests;
-        # those of many elements. All but the expensive ones together have `max_requests` at the
-        # most. Those are bounded by the number of connections: counted, clients that send them
-        # would leave others no place.
+        # those of many elements.
         self._queue: deque[RequestContext] = deque()
         self._crowd: FairQueue[RequestContext] = FairQueue()
         self._expensive_queue: FairQueue[RequestContext] = FairQueue()
         self._long_queue: FairQueue[RequestContext] = FairQueue()
+        #: Requests that wait for a handler (Kafka's RequestQueueSize).
+        self.queued = 0
+        #: Places for more requests. Expensive ones take none: the number of connections bounds
+        #: them, and clients that send them would leave others no place.
+        self.free_places = max_requests
         self._small_is_next = True
         self._long_is_next = False
         self._long_not_before = 0.0  # the end of a pause
@@ -164,8 +163,8 @@ class RequestChannel:
         self._max_requests = max_requests
         self.max_bytes = max_bytes
         self._handler_tasks = handler_tasks
-        self._waiting_for_place: FairQueue[RoomWaiter] = FairQueue()
-        self._waiting_for_bytes: deque[RoomWaiter] = deque()
+        self._waiting_for_place: FairQueue[Connection] = FairQueue()
+        self._waiting_for_bytes: deque[Connection] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._busy_tasks = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -186,23 +185,9 @@ class RequestChannel:
         self._crowd.clear()
         self._expensive_queue.clear()
         self._long_queue.clear()
+        self.queued, self.free_places = 0, self._max_requests
         self._waiting_for_place.clear()
         self._waiting_for_bytes.clear()
-
-    @property
-    def queued(self) -> int:
-        """How many requests wait for a handler (Kafka's RequestQueueSize)."""
-        return (
-            len(self._queue)
-            + self._crowd.length
-            + self._expensive_queue.length
-            + self._long_queue.length
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """The queue has no place for one more request."""
-        return len(self._queue) + self._crowd.length + self._long_queue.length >= self._max_requests
 
     @property
     def has_bytes(self) -> bool:
@@ -228,9 +213,8 @@ class RequestChannel:
             not self._at_once
             or self._busy_tasks
             or self._loop is None
-            or context.is_long
             or self._long_queue.length
-            or (self._expensive.marks and self._expensive.includes(context))
+            or self._queue_of(context) is not None
         ):
             self.put(context)
             return
@@ -239,6 +223,8 @@ class RequestChannel:
         self._loop.call_soon(self._end_iteration)
         self._busy_tasks += 1
         self._queue.append(context)
+        self.queued += 1
+        self.free_places -= 1
         try:
             self._take_turn(self._queue, self._crowd, MAX_AT_ONCE, MAX_TURN_SECONDS)
         finally:  # else no handler task would be started again
@@ -251,16 +237,27 @@ class RequestChannel:
             self._at_once = True
             self._handled_at_once = 0
 
-    def put(self, context: RequestContext) -> None:
-        """Queue a request. The caller has seen that the channel is not full."""
+    def _queue_of(self, context: RequestContext) -> FairQueue[RequestContext] | None:
+        """Return the queue where a request waits for the turn of its client; None for a small one
+        if so few wait that they are handled in their order."""
         if context.is_long:
-            self._long_queue.append(context, context.connection)
-        elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append(context, context.connection)
-        elif self._crowd.length or len(self._queue) >= FEW_REQUESTS:
-            self._crowd.append(context, context.connection)
-        else:
+            return self._long_queue
+        if self._expensive.marks and self._expensive.includes(context):
+            return self._expensive_queue
+        return self._crowd if self._crowd.length else None
+
+    def put(self, context: RequestContext) -> None:
+        """Queue a request. The caller has seen that there is a free place."""
+        queue = self._queue_of(context)
+        if queue is None and len(self._queue) < FEW_REQUESTS:
             self._queue.append(context)
+        else:
+            if queue is None:
+                queue = self._crowd
+            queue.append(context, context.connection)
+        self.queued += 1
+        if queue is not self._expensive_queue:
+            self.free_places -= 1
         if not self._busy_tasks and self._idle:
             self._wake()
 
@@ -268,17 +265,17 @@ class RequestChannel:
         """Queue a request before all others of its kind: it came in with the one of the same client
         that was just handled, and their responses are to be sent together. The caller bounds how
         many in a row do so. When many wait, it is put before the others of its client."""
-        if context.is_long:
-            self._long_queue.append_first(context, context.connection)
-        elif self._expensive.marks and self._expensive.includes(context):
-            self._expensive_queue.append_first(context, context.connection)
-        elif self._crowd.length:
-            self._crowd.append_first(context, context.connection)
+        queue = self._queue_of(context)
+        if queue is not None:
+            queue.append_first(context, context.connection)
         elif context.received_at - self._turn_started_at > IN_A_ROW_SECONDS:
             self.put(context)
             return
         else:
             self._queue.appendleft(context)
+        self.queued += 1
+        if queue is not self._expensive_queue:
+            self.free_places -= 1
         self._wake()
 
     def _wake(self) -> None:
@@ -287,41 +284,31 @@ class RequestChannel:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
 
-    def reserve(self, size: int) -> None:
-        """Count the bytes of a frame that is in memory or about to be."""
-        self.in_progress_bytes += size
-
     def release(self, size: int) -> None:
         """The frame is gone."""
         self.in_progress_bytes -= size
         while self._waiting_for_bytes and self.has_bytes:
             self._waiting_for_bytes.popleft().room_available()
 
-    def wait_for_place(self, waiter: RoomWaiter) -> None:
+    def wait_for_place(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when the queue has a place: one connection of each
         client in turn, those of one client in order."""
         self._waiting_for_place.append(waiter, waiter)
 
-    def wait_for_bytes(self, waiter: RoomWaiter) -> None:
+    def wait_for_bytes(self, waiter: Connection) -> None:
         """Call `waiter.room_available()` once, when there is memory for a big request."""
         self._waiting_for_bytes.append(waiter)
 
     async def _handle_requests(self) -> None:
         loop = asyncio.get_running_loop()
-        queue, crowd = self._queue, self._crowd
-        expensive, long_queue = self._expensive_queue, self._long_queue
         self._busy_tasks += 1
         while True:
-            while queue or crowd.length or expensive.length or long_queue.length:
-                if not (expensive.length or long_queue.length):
-                    self._at_once = len(queue) + crowd.length + self._handled_at_once == 1
-                    self._handled_at_once = 0
-                    self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
-                    self._small_is_next = False
-                elif (wait := self._take_next_turn()) > 0:
+            while self.queued:
+                wait = self._take_next_turn()
+                if wait > 0:
                     loop.call_later(wait, self._wake)
                     break
-                if queue or crowd.length or expensive.length or long_queue.length:
+                if self.queued:
                     await asyncio.sleep(0)
             self._busy_tasks -= 1
             idle = loop.create_future()
@@ -333,8 +320,12 @@ class RequestChannel:
         only requests of many elements and their pause is not over."""
         queue, crowd = self._queue, self._crowd
         expensive, long_queue = self._expensive_queue, self._long_queue
-        has_small = bool(queue or crowd.length)
-        if has_small and self._small_is_next:
+        small = len(queue) + crowd.length
+        is_alone = small == self.queued
+        if is_alone or (small and self._small_is_next):
+            if is_alone:
+                self._at_once = small + self._handled_at_once == 1
+                self._handled_at_once = 0
             self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             self._small_is_next = False
             return 0.0
@@ -346,7 +337,7 @@ class RequestChannel:
             # One that is as expensive as the last ones ends the turn.
             self._take_turn(_NONE, expensive, MAX_TURN_REQUESTS, EXPENSIVE_SECONDS)
             self._long_is_next = True
-        elif has_small:
+        elif small:
             self._take_turn(queue, crowd, MAX_TURN_REQUESTS, MAX_TURN_SECONDS)
             return 0.0
         else:
@@ -371,10 +362,13 @@ class RequestChannel:
     ) -> None:
         """Handle queued requests until there are none or the turn is over."""
         self._turn_started_at = started_at = now = monotonic()
+        places = others is not self._expensive_queue
         held = self.held
-        held.begin()
+        held.is_open = True
         for _ in range(max_requests):
             context = queue.popleft() if queue else others.pop()
+            self.queued -= 1
+            self.free_places += places
             context.dequeued_at = now
             held.expects_more = bool(queue or others.length)
             self.handle(context)
@@ -395,7 +389,9 @@ class RequestChannel:
             self._offer_places(PLACES_AT_ONCE)
         if others is self._crowd:
             self._small_at = now
-        held.end()
+        held.is_open = held.expects_more = False
+        if held.flushes:
+            held.flush()
 
     def _offer_places(self, most: int) -> None:
         """Let connections that wait read. Those that have no request any more leave their places to
@@ -403,7 +399,7 @@ class RequestChannel:
         iteration of the loop."""
         waiting = self._waiting_for_place
         for _ in range(most):
-            if not waiting.length or self.is_full:
+            if not waiting.length or self.free_places <= 0:
                 return
             waiter = waiting.pop()
             try:
@@ -420,18 +416,17 @@ class RequestChannel:
             result = route.handler(context, context.request)
             if type(result) is GeneratorType:
                 result = run(result)
+            if result is DEFERRED:
+                if not context.local_done_at:
+                    context.local_done_at = monotonic()
+            elif type(result) is CoroutineType:
+                context.local_done_at = monotonic()  # what it waits for is remote time
+                spawn(self._await_result(context, result), name=route.task_name)
+            else:
+                # What is left of the union is Message | None, which is more than mypy can see.
+                context.respond(result)  # type: ignore[arg-type]
         except Exception as error:
             self._failed(context, error)
-            return
-        if result is DEFERRED:
-            if not context.local_done_at:
-                context.local_done_at = monotonic()
-        elif type(result) is CoroutineType:
-            context.local_done_at = monotonic()  # what it waits for is remote time
-            spawn(self._await_result(context, result), name=route.task_name)
-        else:
-            # What is left of the union is Message | None, which is more than mypy can see.
-            self._respond(context, result)  # type: ignore[arg-type]
 
     async def _await_result(
         self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | Deferred | None]
@@ -445,12 +440,6 @@ class RequestChannel:
         except asyncio.CancelledError:
             context.close("the broker is stopping")
             raise
-
-    def _respond(self, context: RequestContext, result: Message | None) -> None:
-        try:
-            context.respond(result)
-        except Exception as error:
-            self._failed(context, error)
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
         """A handler raised: send the error response of the API, or close the connection."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.purgatory.operation import DelayedOperation
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.share.acquisition import AcquiredRecords, AcquireRequest
 from ottla.broker.share.log_reader import read, readable_bytes
 from ottla.broker.share.persister import SharePartitionKey

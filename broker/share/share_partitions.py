@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.share.log_reader import reset_offset
 from ottla.broker.share.persister import (

@@ -170,8 +170,8 @@ class Broker:
         _running.add(self)
         self._port = next(iter(ports.values()))
         parts = server.parts
-        topics = TopicsOfRequests(parts.base.metadata, parts.network.sessions.cache)
-        self._faults = Faults(loop, parts.network.request_channel, topics)
+        topics = TopicsOfRequests(parts.metadata, parts.fetch_sessions.cache)
+        self._faults = Faults(loop, parts.request_channel, topics)
 
     def stop(self) -> None:
         """Stops the broker, if it is running. Data in a given directory is flushed and closed as in
@@ -220,7 +220,7 @@ class Broker:
     async def _create_topic(self, topic: NewTopic) -> None:
         name, partitions = topic.name, topic.num_partitions
         parts = self.server.parts
-        created = await parts.cluster.channel.create_topics([topic])
+        created = await parts.controller_channel.create_topics([topic])
         if created[name]:
             raise KafkaError(created[name], f"topic {name} was not created")
 
@@ -232,12 +232,12 @@ class Broker:
                 and all(each.leader >= 0 for each in known.partitions.values())
             )
 
-        if not await parts.base.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
+        if not await parts.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} has no leader")
 
     def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
         """Returns when the broker's metadata are `accepted`. Private, as `server` is."""
-        waiting = self.server.parts.base.metadata.wait_until(accepted, int(START_SECONDS * 1000))
+        waiting = self.server.parts.metadata.wait_until(accepted, int(START_SECONDS * 1000))
         if not self._call(waiting, START_SECONDS + 1):
             raise RuntimeError("the broker did not receive the metadata of the cluster in time")
 
@@ -248,7 +248,7 @@ class Broker:
         return self._call(self._end_offset(topic, partition), START_SECONDS)
 
     async def _end_offset(self, topic: str, partition: int) -> int:
-        hosted = self.server.parts.replicas.manager.partitions
+        hosted = self.server.parts.replica_manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")

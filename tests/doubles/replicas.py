@@ -11,8 +11,6 @@ from ottla.broker.replication.group_commit import GroupCommit
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier, NoFetchers
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.broker.runtime.clock import ManualClock
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -31,6 +29,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
+from tests.doubles.manual_timer import ManualClock, ManualTimer
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NewRecord, batch_of
 

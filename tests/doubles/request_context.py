@@ -11,6 +11,7 @@ from ottla.broker.requests.request_context import started
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
+from tests.doubles.api_routes import entry_of
 
 M = TypeVar("M", bound=Message)
 
@@ -20,6 +21,7 @@ class FakeContext:
 
     def __init__(self, api_key: int, version: int, client_id: str | None = "client") -> None:
         self.header = RequestHeader(api_key, version, 1, client_id)
+        self.route = SimpleNamespace(entry=entry_of(api_key))
         self.client_host = "127.0.0.1"
         self.client_port = 50_000
         self.listener_name = "PLAINTEXT"

@@ -52,7 +52,7 @@ _SASL = "tests/unit/broker/security/sasl/"
 _ZOOKEEPER = "tests/integration/test_zookeeper_security.py::"
 _LOGIN = "tests/unit/broker/security/test_zookeeper_login.py::"
 _LIMITS = "tests/integration/test_connection_limits.py::"
-_LAYERS = "tests/unit/broker/config/test_dynamic_layers.py::"
+_LAYERS = "tests/unit/broker/config/test_dynamic_rules.py::"
 _CLUSTER = "tests/integration/test_sasl_cluster.py::test_a_mixed_cluster"
 
 #: Settings that need more than one broker and a client: the test that shows their effect.

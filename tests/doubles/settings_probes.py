@@ -189,7 +189,7 @@ def weak_cipher(world: World, broker: Broker, listener: str) -> object:
 def principal(world: World, broker: Broker, listener: str) -> object:
     def look(sock: ssl.SSLSocket) -> object:
         port = sock.getsockname()[1]
-        network = broker.server.parts.network.server
+        network = broker.server.parts.network_server
         return [str(each.principal) for each in network.connections if each.client_port == port]
 
     return over_tls(broker, listener, with_certificate(world), look)
@@ -353,7 +353,7 @@ def bearer(world: World, broker: Broker, listener: str) -> object:
         talk.handshake("OAUTHBEARER")
         talk.authenticate(f"n,,\x01auth=Bearer {world.token()}\x01\x01".encode())
         port = talk.wire.local_port
-        network = broker.server.parts.network.server
+        network = broker.server.parts.network_server
         return [
             str(each.principal)
             for each in network.connections

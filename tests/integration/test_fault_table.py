@@ -220,7 +220,7 @@ class Faults:
         assert (document["ready"], document["faults"]) == (True, [])
 
     async def directories(self) -> None:
-        first, second = self.server.parts.base.logs.directories.all
+        first, second = self.server.parts.logs.directories.all
         for each in (first, second):
             each.mark_full("no room")
             which = "each directory" if each is second else "a directory of several"
@@ -230,7 +230,7 @@ class Faults:
         await self.is_healthy()
 
     async def controller(self) -> None:
-        metadata = self.server.parts.base.metadata
+        metadata = self.server.parts.metadata
         known = metadata.snapshot
         metadata.snapshot = MetadataSnapshot(
             known.brokers, known.topics, known.topic_names, (-1, known.controller_epoch)
@@ -248,7 +248,7 @@ class Faults:
         await self.is_healthy()
 
     async def descriptors(self) -> None:
-        services = self.server.parts.network.server._services
+        services = self.server.parts.network_server._services
         assert services is not None
         before = services.descriptors
         taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(200)]
@@ -267,7 +267,7 @@ class Faults:
         begun = time.thread_time()
         while time.thread_time() < begun + 1.2:
             pass
-        health = self.server.parts.network.stalls.health
+        health = self.server.parts.stalls.health
         await eventually_async(lambda: health.longest() is not None)
         await self.see("the event loop was blocked", "blocked the event loop for")
         health._turns.clear()
@@ -282,7 +282,7 @@ class Faults:
         await self.is_healthy()
 
     async def set_aside(self) -> None:
-        directory = self.server.parts.base.logs.directories.all[0]
+        directory = self.server.parts.logs.directories.all[0]
         log = Path(directory.path) / "orders-0"
         log.mkdir()
         name = f"{0:020d}.log.damaged.set-aside"
@@ -291,7 +291,7 @@ class Faults:
         await self.see("records are set aside", "they may have no other copy: orders-0")
         (log / name).unlink()
         log.rmdir()
-        logs = self.server.parts.base.logs
+        logs = self.server.parts.logs
         logs.forget_restored(logs.find_restored())
         await self.is_healthy()
 
@@ -333,7 +333,7 @@ class Faults:
 
     async def offline(self) -> None:
         """At last: it stays so until a restart."""
-        first, _ = self.server.parts.base.logs.directories.all
+        first, _ = self.server.parts.logs.directories.all
         first.fail(OSError(5, "Input/output error"))
         await self.see("a directory of several is offline", "Input/output error")
 
@@ -386,7 +386,7 @@ async def in_process(directory: Path) -> list[Row]:
     rows: list[Row] = []
     async with starting_broker(directory, rows) as (server, target, zookeeper):
         faults = Faults(server, target, zookeeper)
-        await server.parts.upkeep.scheduler.stop()  # it would find that the disks have room
+        await server.parts.scheduler.stop()  # it would find that the disks have room
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
             *(faults.directories, faults.controller, faults.certificates, faults.descriptors),

@@ -70,7 +70,7 @@ def check_copied_once(segments: list[RemoteLogSegmentMetadata], end_offset: int)
 def leader_of(cluster: Cluster, topic: str) -> int:
     def leader() -> int:
         running = next(each for each in cluster.brokers if each.is_running)
-        state = running.server.parts.base.metadata.snapshot.partition(topic, 0)
+        state = running.server.parts.metadata.snapshot.partition(topic, 0)
         return 0 if state is None or state.leader < 1 else state.leader
 
     found = eventually(lambda: leader() if cluster[leader() or 1].is_running else 0)

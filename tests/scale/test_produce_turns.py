@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.requests.element_limits import MAX_PRODUCE_ELEMENTS
 from ottla.broker.requests.request_context import DEFERRED, started
+from ottla.broker.requests.request_parts import PRODUCE
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -24,7 +24,7 @@ from tests.unit.broker.handlers.scene import DataPath
 
 __all__ = ["meter"]
 
-PARTITIONS = MAX_PRODUCE_ELEMENTS - 1  # and the topic
+PARTITIONS = PRODUCE.most - 1  # and the topic
 
 
 class ManyPartitions(DataPath):

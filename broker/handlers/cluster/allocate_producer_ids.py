@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
@@ -32,3 +35,6 @@ class AllocateProducerIdsHandler:
         return AllocateProducerIdsResponse(
             producer_id_start=block.first, producer_id_len=block.size
         )
+
+
+ROUTES = (ApiRoute(ApiKey.ALLOCATE_PRODUCER_IDS, "handle", check=OnCluster("CLUSTER_ACTION")),)

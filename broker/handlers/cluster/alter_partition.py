@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import CONTROL
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
@@ -24,3 +28,14 @@ class AlterPartitionHandler:
         self, context: RequestContext, request: AlterPartitionRequest
     ) -> AlterPartitionResponse:
         return await self._controller.alter_partition(request, context.header.api_version)
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALTER_PARTITION,
+        "handle",
+        check=OnCluster("CLUSTER_ACTION"),
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
 from ottla.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
@@ -35,3 +38,10 @@ class ControlledShutdownHandler:
                 RemainingPartition(each.topic, each.partition) for each in remaining
             ]
         )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.CONTROLLED_SHUTDOWN, "handle", check=OnCluster("CLUSTER_ACTION"), of_brokers=True
+    ),
+)

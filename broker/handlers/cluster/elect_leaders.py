@@ -6,11 +6,14 @@ Sent to the active controller; any other broker responds with NOT_CONTROLLER.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_message
 from ottla.broker.requests.long_responses import respond_after_building
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import LARGE
 from ottla.controller.errors import ApiError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.elect_leaders import (
@@ -19,6 +22,7 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,3 +79,16 @@ def _response(code: int, rows: Mapping[TopicPartition, ApiError]) -> Steps[Elect
             PartitionResult(partition.partition, row.code, row.message)
         )
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topic_partitions or ():
+        rows = [PartitionResult(index, code, message) for index in topic.partitions]
+        response.replica_election_results.append(ReplicaElectionResult(topic.topic, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ELECT_LEADERS, "handle", check=OnCluster("ALTER"), errors=_error_rows, limits=LARGE
+    ),
+)

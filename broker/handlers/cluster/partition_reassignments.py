@@ -6,11 +6,15 @@ Sent to the active controller; any other broker responds with NOT_CONTROLLER.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.long_responses import respond_after_building
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import LARGE
 from ottla.protocol.messages import alter_partition_reassignments, list_partition_reassignments
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -97,3 +101,33 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
     for partition in partitions:
         topics.setdefault(partition.topic, []).append(partition)
     return topics
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            alter_partition_reassignments.ReassignablePartitionResponse(
+                requested.partition_index, code, message
+            )
+            for requested in topic.partitions
+        ]
+        response.responses.append(
+            alter_partition_reassignments.ReassignableTopicResponse(topic.name, rows)
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        "alter",
+        check=OnCluster("ALTER"),
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+    ApiRoute(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        "list_ongoing",
+        check=OnCluster("DESCRIBE"),
+        limits=LARGE,
+    ),
+)

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.cluster.metadata_cache import LEADER_DURING_DELETE
-from ottla.broker.requests.refused_requests import (
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import (
     leader_and_isr_refused,
     stop_replica_refused,
 )
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_context import OnCluster
+from ottla.broker.requests.request_parts import CONTROL
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
@@ -31,6 +34,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
@@ -274,3 +278,33 @@ def _has_many_partitions(request: UpdateMetadataRequest) -> bool:
     for topic in request.topic_states:
         partitions += len(topic.partition_states)
     return partitions > _MAX_PARTITIONS_AT_ONCE
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.partition_errors = stop_replica_refused(request, code).partition_errors
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.LEADER_AND_ISR,
+        "handle_leader_and_isr",
+        check=OnCluster("CLUSTER_ACTION"),
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+    ApiRoute(
+        ApiKey.STOP_REPLICA,
+        "handle_stop_replica",
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows,
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+    ApiRoute(
+        ApiKey.UPDATE_METADATA,
+        "handle_update_metadata",
+        check=OnCluster("CLUSTER_ACTION"),
+        limits=CONTROL,
+        of_brokers=True,
+    ),
+)

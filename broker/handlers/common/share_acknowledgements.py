@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.runtime.tasks import gather_in_slices
 from ottla.broker.share.persister import SharePartitionKey
 from ottla.broker.share.sessions import SessionKey, SharedPartition

@@ -12,11 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import MEMBER, Items
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import consumer_group_describe as described
 from ottla.protocol.messages import consumer_group_heartbeat as heartbeats
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -117,3 +120,20 @@ class ConsumerGroupsNotEnabled:
             for group_id in request.group_ids
         ]
         return described.ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for group_id in request.group_ids:
+        response.groups.append(described.DescribedGroup(code, message, group_id))
+
+
+ROUTES = (
+    ApiRoute(ApiKey.CONSUMER_GROUP_HEARTBEAT, "heartbeat", check="member", limits=MEMBER),
+    ApiRoute(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        "describe",
+        check="consumer_group_describe",
+        errors=_error_rows,
+        items=(Items("group_ids", "groups"),),
+    ),
+)

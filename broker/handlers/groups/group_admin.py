@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.long_responses import respond_in_slices, respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import Items, itself
 from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
@@ -17,8 +19,13 @@ from ottla.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
@@ -134,3 +141,32 @@ class GroupAdminHandlers:
             )
 
         self._admin.delete_groups(names, send_response)
+
+
+def _describe_groups_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for group_id in request.groups:
+        response.groups.append(DescribedGroup(error_code=code, group_id=group_id))
+
+
+def _delete_groups_errors(request: Any, response: Any, code: int, message: str | None) -> None:
+    for group_id in request.groups_names:
+        response.results.append(DeletableGroupResult(group_id, code))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_GROUPS,
+        "describe_groups",
+        check="describe_groups",
+        errors=_describe_groups_errors,
+        items=(Items("groups", "groups", key=itself),),
+    ),
+    ApiRoute(ApiKey.LIST_GROUPS, "list_groups", check="list_groups"),
+    ApiRoute(
+        ApiKey.DELETE_GROUPS,
+        "delete_groups",
+        check="delete_groups",
+        errors=_delete_groups_errors,
+        items=(Items("groups_names", "results", key=itself, each=False),),
+    ),
+)

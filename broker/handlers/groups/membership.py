@@ -5,7 +5,9 @@ from collections.abc import Callable
 from ottla.broker.groups.classic.group import sync_error
 from ottla.broker.groups.classic.membership import GroupMembership
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import MEMBER
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -16,6 +18,7 @@ from ottla.protocol.messages.leave_group import (
     MemberResponse,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.registry import ApiKey
 
 
 class GroupMembershipHandlers:
@@ -109,3 +112,11 @@ class GroupMembershipHandlers:
 
         self._membership.leave(request.group_id, leaving, send_response)
         return DEFERRED
+
+
+ROUTES = (
+    ApiRoute(ApiKey.JOIN_GROUP, "join_group", check="member"),
+    ApiRoute(ApiKey.HEARTBEAT, "heartbeat", check="member"),
+    ApiRoute(ApiKey.LEAVE_GROUP, "leave_group", check="member"),
+    ApiRoute(ApiKey.SYNC_GROUP, "sync_group", check="member", limits=MEMBER),
+)

@@ -11,7 +11,9 @@ from ottla.broker.groups.commits import Committer, GroupCommits, java_length
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.common.topic_rows import TopicRows, Topics
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -19,6 +21,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 # Java's Long.MAX_VALUE, with which clients say that offsets do not expire: what a record can hold.
@@ -137,3 +140,19 @@ def _response(rows: TopicRows[int]) -> OffsetCommitResponse:
         found = [OffsetCommitResponsePartition(index, error) for index, error in partitions]
         topics.append(OffsetCommitResponseTopic(name, found))
     return response
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            OffsetCommitResponsePartition(requested.partition_index, code)
+            for requested in topic.partitions
+        ]
+        response.topics.append(OffsetCommitResponseTopic(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.OFFSET_COMMIT, "handle", check="offset_commit", errors=_error_rows, items=(TOPICS,)
+    ),
+)

@@ -2,13 +2,16 @@
 
 from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 
@@ -54,3 +57,6 @@ def _topics(rows: TopicRows[int]) -> list[OffsetDeleteResponseTopic]:
         )
         for name, found in rows.items()
     ]
+
+
+ROUTES = (ApiRoute(ApiKey.OFFSET_DELETE, "handle", check="offset_delete", items=(TOPICS,)),)

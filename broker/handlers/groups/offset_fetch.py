@@ -9,8 +9,10 @@ from typing import Any, Protocol, TypeVar
 from ottla.broker.groups.commits import NO_OFFSET, FetchedOffset, GroupCommits
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.topic_rows import Topics
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_parts import INDEXES, Items
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -24,6 +26,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
@@ -165,3 +168,26 @@ def _topics_of(
             )
         )
     return list(topics.values())
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    # Below version 2 there is no other place; from version 8 on there are groups instead.
+    for topic in request.topics or ():
+        rows = [
+            OffsetFetchResponsePartition(index, -1, -1, "", code)
+            for index in topic.partition_indexes
+        ]
+        response.topics.append(OffsetFetchResponseTopic(topic.name, rows))
+    for group in request.groups:
+        response.groups.append(OffsetFetchResponseGroup(group.group_id, [], code))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.OFFSET_FETCH,
+        "handle",
+        check="offset_fetch",
+        errors=_error_rows,
+        items=(INDEXES, Items("groups", "groups", INDEXES)),
+    ),
+)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.groups.share.share_groups import ASSIGNOR, ShareGroups
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import share_group_describe as described
 from ottla.protocol.messages import share_group_heartbeat as heartbeats
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -137,3 +139,16 @@ class ShareGroupHandlers:
             described.TopicPartitions(topic_id, names.get(topic_id, ""), indexes)
             for topic_id, indexes in sorted(topics.items())
         ]
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for group_id in request.group_ids:
+        response.groups.append(described.DescribedGroup(code, message, group_id))
+
+
+ROUTES = (
+    ApiRoute(ApiKey.SHARE_GROUP_HEARTBEAT, "heartbeat", check="share_group_heartbeat"),
+    ApiRoute(
+        ApiKey.SHARE_GROUP_DESCRIBE, "describe", check="share_group_describe", errors=_error_rows
+    ),
+)

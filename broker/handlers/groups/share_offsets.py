@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
@@ -23,6 +24,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import alter_share_group_offsets as altering
 from ottla.protocol.messages import delete_share_group_offsets as deleting
 from ottla.protocol.messages import describe_share_group_offsets as describing
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -214,3 +216,21 @@ class ShareOffsetsHandlers:
             response.error_code, response.error_message = error_code(error), error_message(error)
             response.responses = []
         context.respond(response)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for group in request.groups:
+        response.groups.append(
+            describing.DescribeShareGroupOffsetsResponseGroup(
+                group.group_id, error_code=code, error_message=message
+            )
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "describe", check="checked_by_row", errors=_error_rows
+    ),
+    ApiRoute(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "alter", check="member"),
+    ApiRoute(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "delete", check="delete_share_offsets"),
+)

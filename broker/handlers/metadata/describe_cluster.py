@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.common.authorized_operations import CLUSTER_OPERATIONS
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_cluster import (
@@ -13,6 +14,7 @@ from ottla.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.endpoints import Endpoints
@@ -53,3 +55,8 @@ class DescribeClusterHandler:
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
+
+
+ROUTES = (
+    ApiRoute(ApiKey.DESCRIBE_CLUSTER, "handle_after_first_metadata", check="describe_cluster"),
+)

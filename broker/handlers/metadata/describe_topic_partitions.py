@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.handlers.common.authorized_operations import TOPIC_OPERATIONS
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_parts import LARGE
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_topic_partitions import (
@@ -24,6 +26,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -132,3 +135,19 @@ def _partition(
         [],
         list(state.offline_replicas),
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        response.topics.append(DescribeTopicPartitionsResponseTopic(code, topic.name))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        "handle",
+        check="describe_topic_partitions",
+        errors=_error_rows,
+        limits=LARGE,
+    ),
+)

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.broker.cluster.endpoints import Node
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.requests.request_parts import Items
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.messages.find_coordinator import (
@@ -25,6 +27,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.uuids import uuid_from_string
 
@@ -204,3 +207,19 @@ def _coordinator(key: str, found: Found) -> Coordinator:
         # As in Kafka, others have no message.
         error_message="unknown key type" if found.is_unknown_type else "",
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for key in request.coordinator_keys:
+        response.coordinators.append(Coordinator(key, -1, "", -1, code, message))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.FIND_COORDINATOR,
+        "handle",
+        check="find_coordinator",
+        errors=_error_rows,
+        items=(Items("coordinator_keys", "coordinators"),),
+    ),
+)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
@@ -30,7 +31,9 @@ from ottla.broker.handlers.common.encoded_topics import (
     Kind,
 )
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import Items
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -42,6 +45,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import INTERNAL_TOPICS
 from ottla.protocol.uuids import ZERO_UUID
@@ -282,3 +286,19 @@ class _TopicBuilder:
             isr,
             state.offline_replicas,
         )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics or ():
+        response.topics.append(MetadataResponseTopic(code, topic.name or "", topic.topic_id))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.METADATA,
+        "handle_after_first_metadata",
+        check="metadata_of",
+        errors=_error_rows,
+        items=(Items("topics", "topics", key=attrgetter("name", "topic_id"), each=False),),
+    ),
+)

@@ -6,11 +6,13 @@ Offset -1 stands for the high watermark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.replication.delayed_writes import DelayedDeleteRecords, WaitingDeletion
-from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -18,6 +20,7 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -83,3 +86,19 @@ class DeleteRecordsHandler:
         self._replica_manager.fetch_purgatory.check_and_complete(partition.key)
         result.low_watermark = partition.low_watermark()
         return partition, target, result
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            DeleteRecordsPartitionResult(requested.partition_index, -1, code)
+            for requested in topic.partitions
+        ]
+        response.topics.append(DeleteRecordsTopicResult(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DELETE_RECORDS, "handle", check="delete_records", errors=_error_rows, items=(TOPICS,)
+    ),
+)

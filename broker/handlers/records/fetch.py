@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.handlers.common.respond_later import respond_later
@@ -25,7 +25,9 @@ from ottla.broker.replication.fetch_sessions import (
     FetchSessions,
 )
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import FETCH
 from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -36,6 +38,7 @@ from ottla.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache, TopicMetadata
@@ -269,3 +272,17 @@ def _sort_out(
 
 def _failed(item: FetchItem, code: int) -> FetchResult:
     return item, PartitionData(item.partition, code, -1, -1, -1, records=b"")
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    if request.session_id:
+        return  # The top-level code stands for the whole session.
+    for topic in request.topics:
+        rows = [
+            PartitionData(requested.partition, code, -1, -1, -1, records=b"")
+            for requested in topic.partitions
+        ]
+        response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, rows))
+
+
+ROUTES = (ApiRoute(ApiKey.FETCH, "handle", check="unchecked", errors=_error_rows, limits=FETCH),)

@@ -12,11 +12,13 @@ has appended the records. acks=-1: acknowledged when they are committed.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.handlers.common.respond_later import respond_later
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import PRODUCE
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.message import RecordsBuffer
 from ottla.protocol.messages.produce import (
@@ -27,6 +29,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -282,3 +285,15 @@ def _problem(records: memoryview, version: int) -> tuple[int, str] | None:
     if len(rest) > _MAGIC_OFFSET and length <= len(rest) - _LENGTH_END:
         return ErrorCode.INVALID_RECORD, f"{what}exactly one record batch"
     return None
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topic_data:
+        rows = [
+            PartitionProduceResponse(data.index, code, -1, -1, -1, error_message=message)
+            for data in topic.partition_data
+        ]
+        response.responses.append(TopicProduceResponse(topic.name, rows))
+
+
+ROUTES = (ApiRoute(ApiKey.PRODUCE, "handle", check="produce", errors=_error_rows, limits=PRODUCE),)

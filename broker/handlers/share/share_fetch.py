@@ -20,7 +20,8 @@ from ottla.broker.handlers.common.share_acknowledgements import (
     acknowledgements_of,
     session_key,
 )
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.delayed_share_fetch import (
@@ -48,6 +49,7 @@ from ottla.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -310,3 +312,6 @@ def _log_key(item: ShareFetchItem) -> tuple[str, int]:
 
 def _failed(error: Exception) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
+
+
+ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, "handle", check="share_member"),)

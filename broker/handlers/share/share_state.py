@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_context import ErrorRows, OnCluster
 from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.share.coordinator.state_requests import batch_of
 from ottla.broker.share.persister import SharePartitionKey, StateUpdate
@@ -23,6 +25,7 @@ from ottla.protocol.messages import initialize_share_group_state as initializing
 from ottla.protocol.messages import read_share_group_state as reading
 from ottla.protocol.messages import read_share_group_state_summary as summarizing
 from ottla.protocol.messages import write_share_group_state as writing
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.share.persister import ShareStatePersister
@@ -136,3 +139,49 @@ async def _handle_row(
         await handle(SharePartitionKey(group_id, topic_id, row.partition), row, result)
     except Exception as error:
         result.error_code, result.error_message = error_code(error), error_message(error)
+
+
+def _error_rows(topic_row: Row, partition_row: Row) -> ErrorRows:
+    def add(request: Any, response: Any, code: int, message: str | None) -> None:
+        for topic in request.topics:
+            rows = [
+                partition_row(each.partition, error_code=code, error_message=message)
+                for each in topic.partitions
+            ]
+            response.results.append(topic_row(topic.topic_id, rows))
+
+    return add
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        "initialize",
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(initializing.InitializeStateResult, initializing.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.READ_SHARE_GROUP_STATE,
+        "read",
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(reading.ReadStateResult, reading.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        "write",
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(writing.WriteStateResult, writing.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        "delete",
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(deleting.DeleteStateResult, deleting.PartitionResult),
+    ),
+    ApiRoute(
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        "summary",
+        check=OnCluster("CLUSTER_ACTION"),
+        errors=_error_rows(summarizing.ReadStateSummaryResult, summarizing.PartitionResult),
+    ),
+)

@@ -5,6 +5,7 @@ with several transactions, to add partitions or only to verify them (KIP-890).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.broker.handlers.common.topic_rows import Topics
 from ottla.broker.handlers.common.transaction_request_errors import (
@@ -12,7 +13,9 @@ from ottla.broker.handlers.common.transaction_request_errors import (
     TransactionRequestErrorLog,
     known_error,
 )
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import TRANSACTION
 from ottla.broker.runtime.countdown import countdown
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.state import Producer
@@ -29,6 +32,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 Errors = dict[TopicPartition, int]
@@ -180,3 +184,23 @@ def _response(version: int, results: Results) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[row for _, rows in results for row in rows]
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.v3_and_below_topics:
+        rows = [AddPartitionsToTxnPartitionResult(index, code) for index in topic.partitions]
+        response.results_by_topic_v3_and_below.append(
+            AddPartitionsToTxnTopicResult(topic.name, rows)
+        )
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        "add_partitions_to_txn",
+        check="add_partitions_to_txn",
+        errors=_error_rows,
+        limits=TRANSACTION,
+    ),
+    ApiRoute(ApiKey.ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", check="add_offsets_to_txn"),
+)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.api_routes import ApiRoute
+from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_parts import INDEXES
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -19,6 +21,7 @@ from ottla.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -78,3 +81,20 @@ def _producers(log: Log) -> Steps[list[ProducerState]]:
             )
         )
     return found
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [PartitionResponse(index, code, message) for index in topic.partition_indexes]
+        response.topics.append(TopicResponse(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_PRODUCERS,
+        "handle",
+        check="describe_producers",
+        errors=_error_rows,
+        items=(INDEXES,),
+    ),
+)

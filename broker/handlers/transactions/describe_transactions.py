@@ -3,17 +3,21 @@
 from collections.abc import Coroutine
 from typing import Any
 
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_parts import Items
 from ottla.broker.transactions.queries import TransactionQueries
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.steps import run_at_once
 
 # A row costs 5 us to build and encode: a response of these takes 5 ms at once.
@@ -47,3 +51,20 @@ class TransactionQueryHandlers:
         if self._queries.transaction_count > MAX_TRANSACTIONS_AT_ONCE:
             return respond_in_slices(context, steps)
         return run_at_once(steps)
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for each in request.transactional_ids:
+        response.transaction_states.append(TransactionState(code, each))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        "describe_transactions",
+        check="describe_transactions",
+        errors=_error_rows,
+        items=(Items("transactional_ids", "transaction_states"),),
+    ),
+    ApiRoute(ApiKey.LIST_TRANSACTIONS, "list_transactions", check="list_transactions"),
+)

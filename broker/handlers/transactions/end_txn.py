@@ -1,10 +1,12 @@
 """EndTxn (26), versions 0 to 4: commits or aborts the transaction of a producer."""
 
 from ottla.broker.handlers.common.transaction_request_errors import TransactionRequestErrorLog
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.state import Producer
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.protocol.registry import ApiKey
 
 
 class EndTxnHandler:
@@ -29,3 +31,6 @@ class EndTxnHandler:
             request.transactional_id, producer, request.committed, send_response
         )
         return DEFERRED
+
+
+ROUTES = (ApiRoute(ApiKey.END_TXN, "handle", check="end_txn"),)

@@ -3,15 +3,19 @@
 Version 3 and later may name the current producer id and epoch, to bump the epoch (KIP-360).
 """
 
+from typing import Any
+
 from ottla.broker.handlers.common.transaction_request_errors import (
     TransactionRequestErrorLog,
     known_error,
 )
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.registry import ApiKey
 
 PRODUCER_FENCED_SINCE = 4
 
@@ -55,3 +59,12 @@ class InitProducerIdHandler:
             request.transactional_id, request.transaction_timeout_ms, expected, send_response
         )
         return DEFERRED
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.producer_id = response.producer_epoch = -1
+
+
+ROUTES = (
+    ApiRoute(ApiKey.INIT_PRODUCER_ID, "handle", check="init_producer_id", errors=_error_rows),
+)

@@ -1,13 +1,16 @@
 """TxnOffsetCommit (28), versions 0 to 4: commits offsets in the transaction of a producer."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_parts import TOPICS
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.errors import ErrorCode
@@ -17,6 +20,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 LOADING_KNOWN_SINCE = 2  # producers before that version crash on COORDINATOR_LOAD_IN_PROGRESS
@@ -126,3 +130,23 @@ def _response(rows: TopicRows[int]) -> TxnOffsetCommitResponse:
             for name, partitions in rows.items()
         ]
     )
+
+
+def _error_rows(request: Any, response: Any, code: int, message: str | None) -> None:
+    for topic in request.topics:
+        rows = [
+            TxnOffsetCommitResponsePartition(requested.partition_index, code)
+            for requested in topic.partitions
+        ]
+        response.topics.append(TxnOffsetCommitResponseTopic(topic.name, rows))
+
+
+ROUTES = (
+    ApiRoute(
+        ApiKey.TXN_OFFSET_COMMIT,
+        "handle",
+        check="txn_offset_commit",
+        errors=_error_rows,
+        items=(TOPICS,),
+    ),
+)

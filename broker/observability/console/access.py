@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.services import ListenerFacts
 from ottla.broker.observability.http_hosts import LOCAL_NAMES, host_name, is_address
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
@@ -168,10 +169,7 @@ class ConsoleDoor:
 
 
 class ConsoleConnection:
-    """What handlers, the authorizer and the security log need of the connection of a client."""
-
-    class Listener:
-        security_protocol = "PLAINTEXT"
+    """The connection of a viewer, for handlers, the authorizer and the security log."""
 
     listener_name = "HTTP"
     authenticated = True
@@ -180,7 +178,7 @@ class ConsoleConnection:
     closed = False
     client_software_name = "ottla-console"
     client_software_version = ""
-    listener = Listener()
+    listener = ListenerFacts("HTTP")
     sasl = None
 
     def __init__(self, peer: str, principal: Principal) -> None:

@@ -6,13 +6,13 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.observability.console.topic_views import health
+from ottla.broker.observability.console.topics import health
 from ottla.broker.security.authorization.acl_types import Operation
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
     from ottla.broker.observability.console.access import Viewer
-    from ottla.broker.observability.console.console_parts import ConsoleParts
+    from ottla.broker.observability.console.cluster_client import ConsoleParts
     from ottla.broker.observability.console.history import History
 
 MAX_BROKERS = 500

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.key_stores import Keys, first_certificate, read_keys, read_trust
-from ottla.broker.config.listener_settings import PREFIX
+from ottla.broker.config.listeners import PREFIX
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
 from ottla.broker.security.tls.limits import limit_context

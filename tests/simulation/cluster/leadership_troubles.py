@@ -185,7 +185,7 @@ class LeadershipTroubles:
 
     def _leads(self, node: Node, index: int) -> bool:
         server: Any = node.server
-        partitions = {} if server is None else server.parts.replicas.manager.partitions
+        partitions = {} if server is None else server.parts.replica_manager.partitions
         found = partitions.get(TopicPartition(TOPIC, index))
         return found is not None and found.is_leader
 

@@ -71,7 +71,7 @@ class TieredChecks:
 
     def _never_copied(self, node: Node) -> Iterator[tuple[TopicPartition, int]]:
         server: Any = node.server
-        for where, partition in server.parts.replicas.manager.partitions.items():
+        for where, partition in server.parts.replica_manager.partitions.items():
             log = partition.log
             if where.topic not in CLEAN_TOPICS or log is None or partition.offline:
                 continue
@@ -277,7 +277,7 @@ class TieredChecks:
     def _leader(self, where: TopicPartition) -> Any:
         for node in self.world.nodes.values():
             server: Any = node.server
-            found = server.parts.replicas.manager.partitions.get(where)
+            found = server.parts.replica_manager.partitions.get(where)
             if found is not None and found.is_leader:
                 return found.log
         return None

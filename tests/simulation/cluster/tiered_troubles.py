@@ -315,7 +315,7 @@ class TieredTroubles:
             if data[22] & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
         }
         server: Any = node.server
-        remote = server.parts.replicas.remote_logs
+        remote = server.parts.remote_logs
         found = [
             each
             for each in remote.metadata.cache(remote.partition(log)).segments()

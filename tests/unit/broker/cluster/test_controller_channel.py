@@ -39,8 +39,6 @@ def channel(epoch: BrokerEpoch) -> ControllerChannel:
 async def test_it_is_connected_before_use() -> None:
     unconnected = channel(BrokerEpoch())
     with pytest.raises(RuntimeError, match="connect was not called"):
-        unconnected.check_connected()
-    with pytest.raises(RuntimeError, match="connect was not called"):
         await unconnected.alter_partition(3, lambda version: AlterPartitionRequest())
 
 
@@ -48,7 +46,6 @@ async def test_the_active_controller_of_this_process_is_called_with_the_current_
     epoch = BrokerEpoch()
     connected, controller = channel(epoch), Controller(is_active=True)
     connected.connect(cast(Any, controller))
-    connected.check_connected()
     epoch.registered(5)
     await connected.alter_partition(3, lambda version: AlterPartitionRequest())
     epoch.registered(8)

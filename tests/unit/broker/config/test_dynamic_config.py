@@ -9,6 +9,7 @@ from ottla.controller.slices import ITEMS_PER_SLICE
 from ottla.controller.tree.store import set_or_create
 from ottla.controller.tree.znodes_admin import encode_config
 from tests.doubles.eventually import eventually_async
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.znode_entities import Entities, delete_unread
 
 
@@ -79,9 +80,10 @@ async def test_others_have_turns_while_the_settings_of_many_topics_are_taken() -
             await asyncio.sleep(0)
             seen.append(len(entities.changes.topics))
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(count())
-        tasks.create_task(entities.dynamic.load_topics(names))
+    with steps_per_turn(1):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(count())
+            tasks.create_task(entities.dynamic.load_topics(names))
     assert max(after - before for before, after in pairwise(seen)) == 1
     await entities.stop()
 

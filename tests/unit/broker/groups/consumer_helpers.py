@@ -7,7 +7,6 @@ from typing import Any
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.consumer.topic_patterns import find_matching
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -17,6 +16,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 )
 from ottla.protocol.steps import Steps
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
 Owned = dict[str, set[int]]

@@ -11,7 +11,6 @@ from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.join_group import (
@@ -27,6 +26,7 @@ from ottla.protocol.messages.sync_group import (
 )
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 
 T = TypeVar("T")
 

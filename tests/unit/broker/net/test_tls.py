@@ -17,7 +17,7 @@ import pytest
 
 from ottla.broker.net import connection as connection_module
 from ottla.broker.net import tls as tls_module
-from ottla.broker.net import tls_socket as tls_socket_module
+from ottla.broker.net import tls as tls_socket_module
 from ottla.broker.requests.request_channel import Principal, RequestContext
 from ottla.broker.security.audit.repeats import LINES_OF_EVENT
 from ottla.broker.security.audit.security_log import SecurityLog

@@ -8,7 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.purgatory.purgatory import Purgatory
-from ottla.broker.runtime.timer import ManualTimer
+from tests.doubles.manual_timer import ManualTimer
 from tests.doubles.pace import steps_per_turn
 
 

@@ -14,7 +14,7 @@ from ottla.broker.config.errors import ConfigError
 from ottla.broker.quotas import quota_callback
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.quota_callback import CallbackTable, QuotaCallback
-from ottla.broker.server.quota_assembly import build_quotas, cluster_watcher
+from ottla.broker.server.quota_limits import build_quotas, cluster_watcher
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,

@@ -6,7 +6,6 @@ from ottla.broker.replication.fetch_sessions import (
     FetchSessions,
     next_epoch,
 )
-from ottla.broker.runtime.clock import ManualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
@@ -17,6 +16,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.steps import run_at_once
+from tests.doubles.manual_timer import ManualClock
 
 NAMES = {b"1" * 16: "one", b"2" * 16: "two"}
 IDS = {name: topic_id for topic_id, name in NAMES.items()}

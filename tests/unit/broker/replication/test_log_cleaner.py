@@ -8,7 +8,6 @@ import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.log_cleaner import CleanerThrottler, LogCleaner
-from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.topics import TopicPartition
@@ -17,6 +16,7 @@ from ottla.storage.files.checkpoints import read_offset_checkpoint
 from ottla.storage.files.layout import CLEANER_CHECKPOINT
 from ottla.storage.log.log import Log
 from tests.doubles.eventually import eventually_async
+from tests.doubles.manual_timer import ManualClock
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 

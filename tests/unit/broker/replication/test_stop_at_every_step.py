@@ -14,12 +14,12 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication import log_dir_mover
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover
-from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import StorageError
 from ottla.storage.log.flush import LogFlusher
+from tests.doubles.manual_timer import ManualClock
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 from ottla.broker.requests.bulk_requests import PartContext
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from tests.doubles.pace import steps_per_turn
 
 ROWS = 1_000
 
@@ -41,13 +41,14 @@ def steps() -> Generator[None, None, ListGroupsResponse]:
 
 async def test_others_run_in_between() -> None:
     made = context()
-    work = spawn(respond_in_slices(made, steps()), name="response")
     turns = 0
-    while not work.done():
-        await asyncio.sleep(0)
-        turns += 1
+    with steps_per_turn(20):
+        work = spawn(respond_in_slices(made, steps()), name="response")
+        while not work.done():
+            await asyncio.sleep(0)
+            turns += 1
     assert work.result() is DEFERRED
-    assert turns > ROWS // STEPS_PER_SLICE
+    assert turns > 2 * ROWS // 20
     (parts,) = cast("Peer", made.connection).sent
     assert sum(map(len, parts)) > 20 * ROWS
 

@@ -6,8 +6,8 @@ from time import monotonic
 import pytest
 
 from ottla.broker.runtime import timer as timer_module
-from ottla.broker.runtime.clock import ManualClock
-from ottla.broker.runtime.timer import ManualTimer, Timer
+from ottla.broker.runtime.timer import Timer
+from tests.doubles.manual_timer import ManualClock, ManualTimer
 
 
 class TestTimer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.cluster.producer_ids import IdReply
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.markers import NO_LEADER, MarkerTransport, OnResponse
 from ottla.broker.transactions.queries import TransactionQueries
@@ -21,6 +20,7 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)

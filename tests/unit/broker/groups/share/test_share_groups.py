@@ -10,11 +10,11 @@ from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.groups.share.share_groups import Heartbeat, ShareGroups
 from ottla.broker.runtime.tasks import running_tasks
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 from tests.unit.broker.groups.consumer_helpers import Catalog
 from tests.unit.broker.share.helpers import MemoryPersister
 

@@ -13,9 +13,8 @@ from ottla.broker.handlers.common import encoded_topics
 from ottla.broker.handlers.common.encoded_topics import MAX_KINDS
 from ottla.broker.handlers.metadata import metadata
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
-from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, Route
+from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, Route, amend
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.headers import RequestHeader, encode_response

@@ -16,14 +16,14 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.metrics.statistics import NetworkStatistics
-from ottla.broker.runtime.clock import ManualClock
-from ottla.broker.runtime.timer import ManualTimer, Timer
+from ottla.broker.runtime.timer import Timer
 from ottla.broker.security.sasl import oauth_keys
 from ottla.broker.security.sasl.listeners import SaslListeners
 from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
 from ottla.broker.security.sasl.oauthbearer import InvalidToken
 from tests.doubles.controller_cluster import settle
 from tests.doubles.eventually import eventually_async
+from tests.doubles.manual_timer import ManualClock, ManualTimer
 
 RSA = rsa.generate_private_key(65537, 2048)
 EC = ec.generate_private_key(ec.SECP256R1())

@@ -31,6 +31,8 @@ from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.registry import ApiKey
+from tests.doubles.api_routes import entry_of
 from tests.doubles.certificates import Certificates
 from tests.doubles.network import (
     API_VERSIONS,
@@ -118,6 +120,11 @@ async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
     lines = [
         entry(API_VERSIONS, "ApiVersions", made.versions, before_authentication=True),
         entry(METADATA, "Metadata", made.metadata),
+        # Served after the authentication.
+        *(
+            entry_of(key)
+            for key in (ApiKey.PRODUCE, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER)
+        ),
         entry(HANDSHAKE, "SaslHandshake", sasl.handshake, before_authentication=True),
         entry(AUTHENTICATE, "SaslAuthenticate", sasl.authenticate, before_authentication=True),
     ]

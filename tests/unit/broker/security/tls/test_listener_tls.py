@@ -157,8 +157,8 @@ def test_a_dynamic_setting_is_validated_and_applied(
     tls = ListenerTls(config)
     contexts = watched(tls)
     with pytest.raises(ConfigError, match=r"nowhere\.pem cannot be read"):
-        tls.validate(config.with_broker_settings({name: "/nowhere.pem"}), [name])
-    tls.validate(config.with_broker_settings({name: str(new.server_path)}), [name])
+        tls.validate(config.with_dynamic(broker={name: "/nowhere.pem"}), [name])
+    tls.validate(config.with_dynamic(broker={name: str(new.server_path)}), [name])
     assert len(contexts) == 1
     tls.settings_changed(config.update_dynamic({}, {name: str(new.server_path)}))
     assert shakes_hands(contexts[-1], new.client_context())

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.broker.share.coordinator.appender import RecordAppender
 from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.compression import NONE
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.manual_timer import ManualTimer
 
 LINGER_MS = 5
 

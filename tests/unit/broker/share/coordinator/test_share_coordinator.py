@@ -2,9 +2,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.runtime.timer import ManualTimer
 from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinator,
     ShareCoordinatorSettings,
@@ -22,6 +20,7 @@ from ottla.protocol.records.compression import GZIP
 from ottla.protocol.records.reader import iterate_entries
 from tests.doubles.coordinator_log import MemoryLog
 from tests.doubles.eventually import eventually_async
+from tests.doubles.manual_timer import ManualClock, ManualTimer
 
 KEY = SharePartitionKey("group", bytes(16), 2)
 ACCEPTED = StateBatch(0, 4, 2, 1)
