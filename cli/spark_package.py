@@ -23,7 +23,6 @@ TIERED = (
     "storage/files/fs.py",
     "storage/files/layout.py",
     "storage/files/open_files.py",
-    "storage/files/page_cache.py",
     "storage/producer/__init__.py",
     "storage/producer/producer_entry.py",
     "storage/producer/producer_snapshot.py",

@@ -19,6 +19,7 @@ from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
+from ottla.storage.remote.object_store import StoreNotProvenError
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
@@ -26,7 +27,6 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
-from ottla.storage.remote.store_identity import StoreNotProvenError
 
 if TYPE_CHECKING:
     from ottla.broker.remote.segment_copier import RemoteSegments

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.protocol.records.crc32c import Buffer
-from ottla.protocol.records.lz4_blocks import frame_of_blocks
+from ottla.protocol.records.frames import frame_of_blocks
 
 _LZ4_LEVEL_MIN, _LZ4_LEVEL_MAX = 1, 12  # what pyarrow takes; levels below 3 are all the fast one
 

@@ -368,7 +368,7 @@ def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> byt
             compressed = _arrow(LZ4, "lz4").compress_lz4_frame(data, wanted)
     if not broken_checksum:
         return compressed
-    from ottla.protocol.records.lz4_header import with_broken_checksum
+    from ottla.protocol.records.frames import with_broken_checksum
 
     return with_broken_checksum(compressed)
 
@@ -379,7 +379,7 @@ def _compress_lz4_by_cramjam(cramjam: Any, data: Buffer, level: int | None) -> b
         compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
         compressor.compress(data)
         return bytes(compressor.finish())
-    from ottla.protocol.records.lz4_blocks import frame_of_blocks
+    from ottla.protocol.records.frames import frame_of_blocks
 
     compress_block = cramjam.lz4.compress_block
     return frame_of_blocks(data, lambda content: bytes(compress_block(content, store_size=False)))
@@ -388,14 +388,14 @@ def _compress_lz4_by_cramjam(cramjam: Any, data: Buffer, level: int | None) -> b
 def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> bytes:
     """One frame. As Kafka's Lz4BlockInputStream, ignores what is behind it."""
     if broken_checksum:
-        from ottla.protocol.records.lz4_header import with_right_checksum
+        from ottla.protocol.records.frames import with_right_checksum
 
         data = with_right_checksum(data)
     if not len(data):
         raise _corrupt(LZ4, "there is no frame")
     frame = _library("lz4.frame")
     if frame is None:
-        from ottla.protocol.records.lz4_header import frame_end
+        from ottla.protocol.records.frames import frame_end
 
         data = memoryview(data)[: frame_end(data)]
         if (cramjam := _library("cramjam")) is not None:
@@ -438,7 +438,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     """Decompress into a buffer that is known to be large enough from the frame's block headers."""
-    from ottla.protocol.records.zstd_frame import largest_content_bytes
+    from ottla.protocol.records.frames import largest_content_bytes
 
     cramjam = _library("cramjam")
     arrow_codecs = _arrow(ZSTD, "cramjam") if cramjam is None else None

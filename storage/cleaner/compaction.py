@@ -23,10 +23,11 @@ from ottla.storage.cleaner.compaction_filter import (
     Kept,
     LastRecord,
     TransactionTracker,
+    filter_old,
+    read_old,
     records_of,
 )
 from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.cleaner.old_messages import filter_old, read_old
 from ottla.storage.config import LogConfig
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX

@@ -18,10 +18,8 @@ from itertools import chain
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory, load_directory
 from ottla.storage.directories.known_directories import KnownDirectories
-from ottla.storage.directories.log_directories import LogDirectories
-from ottla.storage.directories.meta_properties import MetaProperties
+from ottla.storage.directories.log_directories import LogDirectories, MetaProperties, Placement
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
-from ottla.storage.directories.placement import Placement
 from ottla.storage.directories.replaced_logs import (
     check_future,
     choose_current,
@@ -31,9 +29,13 @@ from ottla.storage.directories.replaced_logs import (
     note_without_current,
     rename_to_current,
 )
-from ottla.storage.directories.retirements import Retirements
+from ottla.storage.directories.retirements import (
+    Retirements,
+    forget_note,
+    open_best,
+    paths_set_aside,
+)
 from ottla.storage.directories.same_directory import second_names
-from ottla.storage.directories.set_aside_logs import forget_note, open_best, paths_set_aside
 from ottla.storage.errors import (
     InconsistentMetadata,
     LogDirectoryOffline,
@@ -52,10 +54,9 @@ from ottla.storage.files.layout import (
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
 from ottla.storage.files.set_aside import Note
-from ottla.storage.log.closing import RunAll, close_logs
-from ottla.storage.log.flush import FlushLater
+from ottla.storage.log.flush import FlushLater, RunAll, close_logs
+from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
 from ottla.storage.recovery.load_progress import LoadProgress
 from ottla.storage.recovery.recovery import Opening, open_log

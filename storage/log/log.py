@@ -29,7 +29,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.compression import LZ4
 from ottla.protocol.records.crc32c import crc32c
-from ottla.protocol.records.lz4_header import is_plain_frame
+from ottla.protocol.records.frames import is_plain_frame
 from ottla.storage.config import CREATE_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.log_directory import LogDirectory
@@ -43,10 +43,9 @@ from ottla.storage.log.log_info import AppendInfo, ReadInfo, RemoteLogState
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.log_reader import LogReader
 from ottla.storage.log.log_writer import LogWriter
-from ottla.storage.log.retention import LogRetention
+from ottla.storage.log.producer_replay import rebuilt_transaction_index
 from ottla.storage.log.segment import Segment
-from ottla.storage.log.transaction_indexes import rebuilt_transaction_index
-from ottla.storage.log.truncation import LogTruncator
+from ottla.storage.log.truncation import LogRetention, LogTruncator
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications

@@ -17,11 +17,10 @@ from ottla.storage.files.fs import UNUSABLE_FILE
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
 from ottla.storage.log.batch_times import BatchTimes
+from ottla.storage.log.local_log import PartitionDirectory, SegmentList
 from ottla.storage.log.log_info import ReadInfo
 from ottla.storage.log.log_offsets import LogOffsets
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.segment import Segment
-from ottla.storage.log.segment_list import SegmentList
 
 logger = logging.getLogger("ottla.storage")
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, HEADER, LOG_OVERHEAD, MAGIC_POSITION
 from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.files.fs import CREATE_EMPTY, READ_ONLY, FileSystem, write_fully
 from ottla.storage.files.set_aside import Reason, aside_name, of_files, reason_of_file
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_file import PinnedFile, SegmentFile
+
+if TYPE_CHECKING:
+    from ottla.storage.log.local_log import PartitionDirectory
 
 logger = logging.getLogger("ottla.storage")
 

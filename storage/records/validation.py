@@ -29,7 +29,13 @@ from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
 from ottla.protocol.records.builder import assemble_batch, build_batch
 from ottla.protocol.records.compression import (
+    DEFAULT_LZ4_LEVEL,
+    DEFAULT_ZSTD_LEVEL,
+    GZIP,
     LZ4,
+    SNAPPY,
+    ZSTD,
+    codec_name,
     compress,
 )
 from ottla.protocol.records.convert import up_convert
@@ -40,8 +46,8 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
+from ottla.protocol.records.frames import check_frame
 from ottla.protocol.records.legacy import LegacyHeader, check_legacy_crc
-from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
@@ -53,17 +59,11 @@ from ottla.storage.records.batch_content import (
     decompress_content,
     newest_timestamp,
 )
-from ottla.storage.records.codecs import (
-    CODECS,
-    KEEP_CODEC,
-    check_size,
-    compression_cost,
-    level_of,
-    target_codec,
-)
 from ottla.storage.records.old_format import OldMessages, to_old_messages
 from ottla.storage.records.record_walk import Walk, walk_records
 from ottla.storage.records.validation_budget import (
+    KIB_COMPRESSED,
+    KIB_COMPRESSED_WELL,
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
@@ -539,3 +539,41 @@ def _rebuilt(buffer: bytearray, config: LogConfig) -> ValidatedRecords:
         check_size(header.size_in_bytes, header.codec, config)
         batches.append(ValidBatch(position, header, header.max_timestamp))
     return ValidatedRecords(buffer, batches, config)
+
+
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+KEEP_CODEC = "producer"
+
+
+def target_codec(config: LogConfig, header: BatchHeader) -> int:
+    """The codec with which a batch is stored."""
+    if config.compression_type == KEEP_CODEC or header.is_control:
+        return header.codec
+    return CODECS[config.compression_type]
+
+
+def level_of(config: LogConfig, codec: int) -> int | None:
+    """The level of a codec, None for one without levels."""
+    if codec == GZIP:
+        return config.compression_gzip_level
+    if codec == LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec == ZSTD else None
+
+
+def compression_cost(config: LogConfig, codec: int) -> int:
+    """The cost of compressing one KiB, in units of `validation_budget`."""
+    if not codec:
+        return 0
+    level = level_of(config, codec)
+    usual = {SNAPPY: None, LZ4: DEFAULT_LZ4_LEVEL, ZSTD: DEFAULT_ZSTD_LEVEL}
+    return KIB_COMPRESSED if codec in usual and usual[codec] == level else KIB_COMPRESSED_WELL
+
+
+def check_size(size: int, codec: int, config: LogConfig) -> None:
+    """Raises RecordTooLargeError for a batch that is too large after compression."""
+    if size > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch has {size} bytes with {codec_name(codec)} compression, more than"
+            f" max.message.bytes={config.max_message_bytes}"
+        )

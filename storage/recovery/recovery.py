@@ -48,20 +48,22 @@ from ottla.storage.files.set_aside import Reason, of_files
 from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.flush import FlushLater
 from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.local_log import LocalLog, PartitionDirectory, SegmentList
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_offsets import LogOffsets
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.parts_aside import (
     copy_end_aside,
     holds_records,
     note_part,
     set_segment_aside,
 )
-from ottla.storage.log.producer_replay import rebuild_producers, replay
+from ottla.storage.log.producer_replay import (
+    check_marker,
+    rebuild_producers,
+    repair_transaction_indexes,
+    replay,
+)
 from ottla.storage.log.segment import Segment
-from ottla.storage.log.segment_list import SegmentList
-from ottla.storage.log.transaction_indexes import check_marker, repair_transaction_indexes
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS, ProducerState
 from ottla.storage.producer.verification import Verifications
 from ottla.storage.recovery.directory_repair import clean_directory

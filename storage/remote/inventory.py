@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ottla.storage.remote.object_keys import ObjectKind
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.object_store import StoredObject
+from ottla.storage.remote.object_store import NAME, StoredObject
 from ottla.storage.remote.remote_storage import (
     NoRemoteIndexError,
     RemoteIndexType,
@@ -18,7 +18,6 @@ from ottla.storage.remote.remote_storage import (
     RemoteResourceNotFoundError,
 )
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from ottla.storage.remote.store_identity import NAME
 
 # A copy writes its objects after its metadata record. Objects of segments that are not known and
 # are younger than this may belong to a copy whose record was not read yet.

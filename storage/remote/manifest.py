@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.protocol.records.crc32c import crc32c
-from ottla.storage.remote import kafka_uuid
+from ottla.storage.remote import object_keys as kafka_uuid
 from ottla.storage.remote.chunk_index import (
     MAX_ENCODED_SIZES,
     MAX_INT32,
     ChunkIndex,
+    compress,
     decode_sizes,
+    decompress,
     encode_sizes,
 )
-from ottla.storage.remote.compression import compress, decompress
 from ottla.storage.remote.remote_storage import RemoteIndexType, RemoteObjectCorruptError
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata
 

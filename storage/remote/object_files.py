@@ -15,8 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ottla.protocol.records.crc32c import crc32c
-from ottla.storage.files.open_files import FileSlice
-from ottla.storage.files.page_cache import drop_cached, is_cached, knows_what_is_cached
+from ottla.storage.files.open_files import FileSlice, drop_cached, is_cached, knows_what_is_cached
 from ottla.storage.remote.chunk_cache import ChunkCache
 from ottla.storage.remote.remote_storage import RemoteObjectCorruptError
 

@@ -9,10 +9,9 @@ from ottla.storage.files.fs import FileSystem, RealFileSystem
 from ottla.storage.remote.local_object_store import LocalObjectStore
 from ottla.storage.remote.object_files import ObjectFiles
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.object_store import ObjectStore
-from ottla.storage.remote.rate_limit import RateLimit
+from ottla.storage.remote.object_store import ObjectStore, StoreIdentity
 from ottla.storage.remote.read_ahead import Background
-from ottla.storage.remote.store_identity import StoreIdentity
+from ottla.storage.remote.segment_source import RateLimit
 from ottla.storage.remote.store_settings import (
     FILE_SYSTEM,
     RemoteStorageSettingsError,

@@ -41,7 +41,7 @@ OF_PLACE = (
     ("storage/recovery/recovery.py", "_delete", "self"),
     ("storage/recovery/recovery.py", "_set_aside", "self"),
     ("broker/remote/segment_expiration.py", "_delete", "self"),
-    ("storage/log/retention.py", "_delete", "self"),
+    ("storage/log/truncation.py", "_delete", "self"),
 )
 
 

@@ -8,7 +8,7 @@ from ottla.protocol.records.batch import patch_max_timestamp
 from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.log.log import Log
-from ottla.storage.log.retention import SEGMENTS_PER_STEP
+from ottla.storage.log.truncation import SEGMENTS_PER_STEP
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on, new_log, plain
 

@@ -12,8 +12,8 @@ from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.layout import LEADER_EPOCH_CHECKPOINT, segment_file_name
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.local_log import PartitionDirectory
 from ottla.storage.log.log import Log
-from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.recovery.load_progress import DirectoryProgress
 from ottla.storage.recovery.recovery import Opening, open_log
 from tests.doubles.memory_file_system import MemoryFileSystem
