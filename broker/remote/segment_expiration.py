@@ -73,7 +73,7 @@ class SegmentExpiration:
         history = await _of_history(segments, log)
         # A leader does not truncate: it was follower in between, and runs again.
         is_outdated = log.truncations != truncations
-        if is_outdated or not is_leader() or log.is_closed:
+        if is_outdated or not is_leader() or log.local.closed:
             return 0
         progress = self._progress
         progress.metadata_count = len(segments)
@@ -84,7 +84,7 @@ class SegmentExpiration:
         progress.delete_lag_bytes = sum(each.size_bytes for each in expired)
         if not segments:
             return 0
-        log.delete_records_before(min(log_start_offset, log.high_watermark))
+        log.truncator.delete_records_before(min(log_start_offset, log.high_watermark))
         if expired and log.offsets.durable_log_start < log.log_start_offset:
             # On disk before the objects go: after a crash the log would begin at offsets that are
             # nowhere.

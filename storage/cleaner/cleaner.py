@@ -151,7 +151,7 @@ class Cleaner:
         first_dirty = self.checkpoint_of(log)
         if first_dirty is None or not start <= first_dirty <= log.log_end_offset:
             first_dirty = start
-        active = log.active_segment
+        active = log.local.active
         closed = [s for s in log.segments if s is not active]
         limit = min(log.last_stable_offset, log.recovery_point, active.base_offset)
         lag_ms = log.config.min_compaction_lag_ms
@@ -191,7 +191,7 @@ class Cleaner:
         key = (log.topic, log.partition)
         if not log.config.compact or key in self._running or key in self.uncleanable:
             return None
-        if log.log_directory.append_error is not None or log.is_closed or self._is_moving(log):
+        if log.log_directory.append_error is not None or log.local.closed or self._is_moving(log):
             return None
         try:
             if not self._finish_names(log):
@@ -285,7 +285,7 @@ class Cleaner:
         if isinstance(error, DiskFull | ResourceExhausted | LogDirectoryOffline):
             logger.error("%s: Compaction failed: %s", log.name, error)
             return False
-        if error is not None and log.is_closed:
+        if error is not None and log.local.closed:
             # It was deleted, or moved to another log directory. Its files may be those of a new
             # log by now, which is not the one that cannot be read.
             logger.info("%s: Compaction of a closed log stopped: %s", log.name, error)

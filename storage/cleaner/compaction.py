@@ -344,7 +344,7 @@ class Compaction:
         log = self.log
         if self.error is not None:
             return False
-        if log.is_closed or log.truncations != self._truncations:
+        if log.local.closed or log.truncations != self._truncations:
             self.discard()
             return False
         present = {id(segment) for segment in log.segments}

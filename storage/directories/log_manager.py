@@ -244,7 +244,7 @@ class LogManager:
                     log.path,
                     self.offline_directories[0],
                 )
-                log.release()
+                log.local.release()
                 continue
             if current is None:
                 note: Note | None = note_without_current(log)
@@ -279,7 +279,7 @@ class LogManager:
         The next start recovers the logs, with every append that has returned.
         """
         for log in self._every_log():
-            log.release()
+            log.local.release()
         self.directories.unlock()
 
     # --- identity ----------------------------------------------------------------------------
@@ -390,7 +390,7 @@ class LogManager:
         """
         if log.topic_id is None:
             try:
-                write_partition_metadata(self.fs, log.metadata_path, topic_id)
+                write_partition_metadata(self.fs, log.local.directory.metadata_path, topic_id)
             except OSError as error:
                 raise log.log_directory.write_failed(error) from error
             log.local.directory.changes += 1
@@ -492,7 +492,7 @@ class LogManager:
             current.begin_copy(log, now_ms)
         except StorageError:
             if log is not None:
-                log.release()
+                log.local.release()
             with suppress(OSError):
                 self.fs.remove_tree(path)  # the next attempt has another name
             raise
@@ -537,7 +537,9 @@ class LogManager:
         if current.log_start_offset < current.local_log_start_offset:
             future.offsets.lower_log_start(current.log_start_offset)
         with suppress(StorageError):  # What was deleted stays deleted, also after a crash.
-            future.delete_records_before(min(current.log_start_offset, future.high_watermark))
+            future.truncator.delete_records_before(
+                min(current.log_start_offset, future.high_watermark)
+            )
             self._checkpoints.write_log_starts(future.log_directory)
         with suppress(LogDirectoryOffline):
             self._retirements.retire(current, now_ms, note_of_parts(current, future.path))
@@ -555,7 +557,7 @@ class LogManager:
     # --- periodic work -----------------------------------------------------------------------
 
     def flushes_due(self, now_ms: int) -> list[Log]:
-        """The logs to flush; `Log.begin_flush` does it in a worker thread.
+        """The logs to flush; `LogFlusher.begin_flush` does it in a worker thread.
 
         Those whose required flush failed, those with unflushed records last flushed `flush.ms` or
         longer ago, those with an inactive segment above the recovery point: recovery would read it.
@@ -566,8 +568,8 @@ class LogManager:
             if log.recovery_point < log.log_end_offset
             and (
                 log.offsets.flush_required
-                or log.recovery_point < log.active_segment.base_offset
-                or now_ms - log.last_flushed_ms >= log.config.flush_ms
+                or log.recovery_point < log.local.active.base_offset
+                or now_ms - log.flusher.last_flushed_ms >= log.config.flush_ms
             )
         ]
 
@@ -576,10 +578,10 @@ class LogManager:
         deleted = 0
         for log in self._online_logs():
             yield
-            if log.is_closed:
+            if log.local.closed:
                 continue  # deleted meanwhile
             try:
-                deleted += yield from log.delete_old_segments(now_ms)
+                deleted += yield from log.retention.delete_old_segments(now_ms)
             except StorageError as error:
                 logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted

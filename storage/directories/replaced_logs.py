@@ -100,13 +100,13 @@ def choose_current(one: Log, other: Log) -> tuple[Log, Log, Note | None]:
         # Both were current, the one after the other.
         kept.update_high_watermark(max(kept.high_watermark, min(common_end, rest.high_watermark)))
         with suppress(LogDirectoryOffline):  # the next operation finds that, too
-            kept.delete_records_before(min(rest.log_start_offset, kept.high_watermark))
+            kept.truncator.delete_records_before(min(rest.log_start_offset, kept.high_watermark))
     return kept, rest, note
 
 
 def _make_durable(log: Log) -> None:
     """A power failure must not take back the records of a log, or its name. Raises StorageError."""
-    log.flush()
+    log.flusher.flush()
     directory = log.log_directory
     try:
         directory.fs.sync_directory(directory.path)

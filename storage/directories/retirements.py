@@ -59,7 +59,7 @@ class Retirements:
         With a note the log is set aside and stays; without one it is deleted after
         `file.delete.delay.ms`.
         """
-        log.release()
+        log.local.release()
         path = log.path
         try:
             with self._lock:
@@ -167,12 +167,12 @@ def open_best(
             continue
         except StorageError:
             if best is not None:
-                best.release()
+                best.local.release()
             raise
         if best is not None and _end(best) >= _end(log):
             log, best = best, log
         if best is not None:
-            best.release()
+            best.local.release()
         best = log
     return best
 

@@ -228,7 +228,11 @@ class LogFlusher:
             self.flush_later(self)
 
     def begin_flush(self) -> Flush | None:
-        """`Log.begin_flush`."""
+        """Collect what to sync to make everything appended so far durable; None if all of it is.
+
+        Call `run` of the result, which may take long and may run in a worker thread, and then
+        `finish_flush` on the thread that owns the log. Raises DiskFull, LogDirectoryOffline.
+        """
         offsets, directory = self._offsets, self._local.directory
         # Or segments that a truncation has removed come back after a power failure.
         is_truncated = offsets.truncations and directory.changes != directory.synced_changes
@@ -245,7 +249,7 @@ class LogFlusher:
         return flush
 
     def finish_flush(self, flush: Flush, now_ms: int) -> None:
-        """`Log.finish_flush`."""
+        """Advance the recovery point. Raises LogDirectoryOffline when `flush.run` failed."""
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if flush in offsets.flushing:
             offsets.flushing.remove(flush)
@@ -268,14 +272,14 @@ class LogFlusher:
         self.last_flushed_ms = now_ms
 
     def flush(self, now_ms: int | None = None) -> None:
-        """`Log.flush`."""
+        """Make everything appended so far durable, on this thread."""
         flush = self.begin_flush()
         if flush is not None:
             flush.run()
             self.finish_flush(flush, self.last_flushed_ms if now_ms is None else now_ms)
 
     def begin_close(self) -> Flush | None:
-        """`Log.begin_close`."""
+        """`Log.begin_close` after the leader epochs are written."""
         local = self._local
         if local.closed or local.directory.log_directory.is_offline:
             return None
@@ -300,7 +304,7 @@ class LogFlusher:
             logger.warning("%s: No producer snapshot is written: %s", self.name, error)
 
     def finish_close(self, flush: Flush | None) -> None:
-        """`Log.finish_close`."""
+        """Close all descriptors. Raises LogDirectoryOffline when the flush failed."""
         try:
             if flush is not None:
                 self.finish_flush(flush, self.last_flushed_ms)
@@ -332,7 +336,7 @@ def close_logs(logs: Sequence[Log], run_all: RunAll) -> set[LogDirectory]:
         run_all([flush.run for _, flush in begun if flush is not None])
         for log, flush in begun:
             try:
-                log.finish_close(flush)
+                log.flusher.finish_close(flush)
             except StorageError as error:
                 _log_failure(log, error)
                 unclean.add(log.log_directory)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from itertools import islice
 
+from ottla.protocol.steps import Steps
 from ottla.storage.errors import (
     CorruptFile,
     CorruptIndex,
@@ -97,15 +97,25 @@ class LogTruncator:
         self._copy: _EndCopy | None = None
 
     def parts(self, offset: int) -> list[int]:
-        """`Log.truncation_parts`. None removes more than `SEGMENTS_PER_TURN`; what is left after
-        one is a log as well."""
+        """The offsets to truncate to, descending to `offset`, each in a turn of the event loop.
+
+        None removes more than `SEGMENTS_PER_TURN` segments. After each the log is complete: it may
+        be used, and the process may end.
+        """
         above = [each for each in self._local.segments.base_offsets if each > offset]
         return [*above[-SEGMENTS_PER_TURN - 1 :: -SEGMENTS_PER_TURN], offset]
 
     def prepare(
-        self, offset: int, keep_committed: bool
+        self, offset: int, *, keep_committed: bool = False
     ) -> Generator[Callable[[], None] | None, None, None]:
-        """`Log.prepare_truncation`."""
+        """Do most of the work of `truncate_to` before it, in steps.
+
+        Replays the producer state up to `offset`: seconds for a large segment. A step may give a
+        function, which raises StorageError: it lowers the recovery point on disk, or copies what
+        `keep_committed` keeps. The caller runs it in a worker, or `truncate_to` does that. The log
+        may be used between the steps, and `truncate_to` be called for another offset. Raises
+        LogDirectoryOffline, ResourceExhausted.
+        """
         stop = yield from self._prepare_producers(offset)
         if stop is None:
             return
@@ -221,8 +231,14 @@ class LogTruncator:
             self._prepared = truncations, offset, state
         return stop
 
-    def truncate_to(self, offset: int, keep_committed: bool) -> bool:
-        """`Log.truncate_to`."""
+    def truncate_to(self, offset: int, *, keep_committed: bool = False) -> bool:
+        """Remove everything from `offset` on. False when the log ends at or below it anyway.
+
+        A batch that contains `offset` is removed as a whole: the log may end below `offset` then.
+        With `keep_committed` records below the high watermark are set aside, or nothing is removed.
+        Raises LogDirectoryOffline, DiskFull, and CorruptLog, with nothing removed, if a damaged
+        batch hides where `offset` is.
+        """
         try:
             return self._truncate_to(offset, keep_committed)
         finally:
@@ -331,7 +347,13 @@ class LogTruncator:
         *,
         keep_committed: bool = False,
     ) -> None:
-        """`Log.truncate_fully_and_start_at`."""
+        """Remove everything on this disk. The log continues at `offset`.
+
+        It starts there too, or at `log_start_offset`: records between both are in remote storage,
+        and `state` has their leader epochs and producers. After a crash in between, the log is as
+        it was, or with this state. `keep_committed` as for `truncate_to`. Raises CorruptFile,
+        DiskFull, LogDirectoryOffline.
+        """
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
         # Of the segment that begins there, which is emptied and not removed.
@@ -421,7 +443,10 @@ class LogTruncator:
         return self._local.create_segment(offset, self._local.active.created_ms)
 
     def delete_records_before(self, offset: int) -> bool:
-        """`Log.delete_records_before`."""
+        """Advance the log start to `offset`; the next retention run deletes whole segments.
+
+        True when it moved. Raises OffsetOutOfRange above the high watermark, LogDirectoryOffline.
+        """
         offsets, directory = self._offsets, self._local.directory
         start, high_watermark = offsets.log_start_offset, offsets.high_watermark
         if offset > high_watermark:
@@ -452,9 +477,6 @@ class LogTruncator:
             raise failure from error
 
 
-# About 0.5 ms: each has four files to rename.
-SEGMENTS_PER_STEP = 4
-
 # (segment, the next one) -> whether it may be deleted
 Predicate = Callable[[Segment, Segment | None], bool]
 
@@ -474,10 +496,12 @@ class LogRetention:
         self._offsets = offsets
         self._truncator = truncator
 
-    def delete_old_segments(self, now_ms: int) -> Generator[None, None, int]:
-        """`Log.delete_old_segments`.
+    def delete_old_segments(self, now_ms: int) -> Steps[int]:
+        """Delete the segments that retention does not keep. Returns their number.
 
-        Below the log start in any case; by size and time only if `cleanup.policy` has `delete`.
+        Below the log start in any case; by size and time only if `cleanup.policy` has `delete`. May
+        pause after each segment: the log may be used, truncated or deleted meanwhile. Raises
+        DiskFull, LogDirectoryOffline.
         """
         self._local.directory.log_directory.check_online()
         start, config = self._offsets.local_log_start_offset, self._local.config
@@ -494,8 +518,11 @@ class LogRetention:
         return deleted
 
     def is_expired(self, now_ms: int) -> bool:
-        """`Log.is_expired`. Records are appended in the order of time, mostly: the last segments
-        have the newest. Raises OSError."""
+        """Whether retention by time would delete all records here, or there is one by size.
+
+        Records are appended in the order of time, mostly: the last segments have the newest. Raises
+        OSError.
+        """
         config = self._local.config
         if not config.delete:
             return False
@@ -505,21 +532,22 @@ class LogRetention:
 
     def _delete(
         self, predicate: Predicate, reason: str, now_ms: int, *, moves_start: bool = True
-    ) -> Generator[None, None, int]:
-        """Each step is complete: the log may be used, truncated or deleted between two of them."""
+    ) -> Steps[int]:
         local, deleted, first, last = self._local, 0, -1, -1
-        while True:
-            segments = self._delete_some(predicate, now_ms, moves_start=moves_start)
-            if segments:
-                first = first if deleted else segments[0].base_offset
-                last = segments[-1].base_offset
-                deleted += len(segments)
-            if len(segments) < SEGMENTS_PER_STEP:
-                break
-            yield
-            if local.closed:
-                break
+        while not local.closed:
             local.directory.log_directory.check_online()
+            try:
+                segment = self._delete_first(predicate, now_ms, moves_start=moves_start)
+            except DiskFull:
+                if not deleted:
+                    raise
+                break  # those that were deleted make room for a new segment
+            if segment is None:
+                break
+            first = first if deleted else segment.base_offset
+            last = segment.base_offset
+            deleted += 1
+            yield
         if deleted:
             logger.info(
                 "%s: Deleted %d segments, base offsets %d to %d, due to %s",
@@ -531,31 +559,29 @@ class LogRetention:
             )
         return deleted
 
-    def _deletable(self, predicate: Predicate) -> tuple[list[Segment], bool]:
-        """The oldest segments for which `predicate` holds, up to the first one for which not, and
-        not more than one step deletes. And whether it holds for all of them, also the active one,
-        which is to be copied to remote storage first.
+    def _deletable(self, predicate: Predicate) -> tuple[Segment | None, bool]:
+        """The first segment, if `predicate` holds for it and it may be deleted.
+
+        And whether it is the active one, which is to be copied to remote storage first.
 
         Never one with records at or above the high watermark, never an empty active segment, and
         none that has to be copied: what is missing on this disk above the durable log start is in
         remote storage.
         """
-        offsets, copies = self._offsets, self._local.config.copies_to_remote
+        offsets, local = self._offsets, self._local
+        segment = local.segments.first
+        following = local.segments.after(segment)
+        if following is None and segment.size == 0:
+            return None, False
+        end = offsets.log_end_offset if following is None else following.base_offset
+        if end > offsets.high_watermark or not predicate(segment, following):
+            return None, False
         deleted_below = min(offsets.log_start_offset, offsets.durable_log_start)
-        deletable: list[Segment] = []
-        segments = list(islice(self._local.segments, SEGMENTS_PER_STEP + 1))
-        for index, segment in enumerate(segments[:SEGMENTS_PER_STEP]):
-            following = segments[index + 1] if index + 1 < len(segments) else None
-            if following is None and segment.size == 0:
-                break
-            end = offsets.log_end_offset if following is None else following.base_offset
-            if end > offsets.high_watermark or not predicate(segment, following):
-                break
-            is_deleted = following is not None and end <= deleted_below
-            if copies and not is_deleted and end - 1 > offsets.highest_remote_offset:
-                return deletable, following is None
-            deletable.append(segment)
-        return deletable, False
+        is_deleted = following is not None and end <= deleted_below
+        copies = local.config.copies_to_remote
+        if copies and not is_deleted and end - 1 > offsets.highest_remote_offset:
+            return None, following is None
+        return segment, False
 
     def _exceeds_size(self) -> Predicate:
         limit = self._local.config.local_limit_bytes
@@ -570,32 +596,27 @@ class LogRetention:
 
         return predicate
 
-    def _delete_some(
+    def _delete_first(
         self, predicate: Predicate, now_ms: int, *, moves_start: bool
-    ) -> list[Segment]:
+    ) -> Segment | None:
+        """Delete the first segment of the log if it is to be deleted, and return it."""
         local = self._local
         try:
-            deletable, closes_active = self._deletable(predicate)
-            if closes_active:
+            segment, closes_active = self._deletable(predicate)
+            if closes_active or segment is local.active:
                 # As in Kafka: the last records of a quiet partition expire, too.
                 local.roll(now_ms, self._offsets.log_end_offset)
-            if not deletable:
-                return deletable
-            if deletable[-1] is local.active:
-                try:
-                    local.roll(now_ms, self._offsets.log_end_offset)
-                except DiskFull:
-                    deletable.pop()  # deleting the others makes room for a new segment
-                    if not deletable:
-                        raise
-            local.retire_segments(deletable, now_ms + local.config.file_delete_delay_ms)
+            if segment is None:
+                return None
+            local.retire_segments([segment], now_ms + local.config.file_delete_delay_ms)
+            start = local.segments.first.base_offset
             if local.config.copies_to_remote or not moves_start:
-                self._offsets.advance_local_log_start(local.segments.first.base_offset)
+                self._offsets.advance_local_log_start(start)
             else:
-                self._truncator.delete_records_before(local.segments.first.base_offset)
+                self._truncator.delete_records_before(start)
         except OSError as error:
             raise local.directory.log_directory.write_failed(error) from error
-        return deletable
+        return segment
 
 
 def _is_below(log_start_offset: int) -> Predicate:

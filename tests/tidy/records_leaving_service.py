@@ -449,15 +449,8 @@ OTHERS = {
         "change_suffix deletions.add fs.remove",
         PRIMITIVE,
     ),
-    "storage/log/log.py:Log.truncate_to": ("truncate_to", PRIMITIVE),
-    "storage/log/log.py:Log.truncate_fully_and_start_at": (
-        "truncate_fully_and_start_at",
-        PRIMITIVE,
-    ),
     "storage/log/log.py:Log.begin_copy": ("truncate_fully_and_start_at", UNUSED),
-    "storage/log/log.py:Log.delete_records_before": ("delete_records_before", PRIMITIVE),
-    "storage/log/log.py:Log.delete_old_segments": ("delete_old_segments", PRIMITIVE),
-    "storage/log/truncation.py:LogRetention._delete_some": (
+    "storage/log/truncation.py:LogRetention._delete_first": (
         "advance_local_log_start delete_records_before retire_segments",
         PRIMITIVE,
     ),

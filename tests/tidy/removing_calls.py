@@ -46,7 +46,7 @@ OF_PLACE = (
 
 
 def removing_calls() -> dict[str, list[str]]:
-    """`storage/log/log.py:Log.truncate_to`: the names of what it calls, sorted, with repeats."""
+    """By function, as in `log.py:Log.append`: the names of what it calls, sorted, with repeats."""
     found: dict[str, list[str]] = defaultdict(list)
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):

@@ -379,7 +379,7 @@ def compact(log: Log, first_dirty: int, now_ms: int) -> int:
     compaction = Compaction(
         log,
         first_dirty_offset=first_dirty,
-        uncleanable_offset=log.active_segment.base_offset,
+        uncleanable_offset=log.local.active.base_offset,
         memory_bytes=1 << 20,
         now_ms=now_ms,
     )
@@ -414,14 +414,14 @@ def test_no_offset_below_its_segment_is_kept() -> None:
     would take the set for damage, and delete what is behind it."""
     fs = MemoryFileSystem()
     log = manager_on(fs, cleanup_policy=("compact",)).get_or_create("t", 0, now_ms=NOW_MS)
-    log.truncate_fully_and_start_at(7)
+    log.truncator.truncate_fully_and_start_at(7)
     pairs = ((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"c", b"4"))
     log.append_as_follower(messages(*pairs, base=5, magic=1, codec=GZIP), now_ms=NOW_MS)
     append(log, [(NOW_MS, b"c", b"5", [])])
     log.roll(NOW_MS)
     append(log, [(NOW_MS, b"d", b"6", [])])
     compact(log, 7, NOW_MS)
-    log.flush(NOW_MS)
+    log.flusher.flush(NOW_MS)
     fs.remove(f"{log.path}/00000000000000000007.index")
     again = manager_on(fs, cleanup_policy=("compact",)).get("t", 0)
     assert again is not None

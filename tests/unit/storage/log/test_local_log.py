@@ -107,7 +107,7 @@ def test_a_record_older_than_the_max_compaction_lag_becomes_compactable() -> Non
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     for number in range(3):
         append(log, [(NOW_MS + number * 400, b"k", b"", [])])
-    log.flush()
+    log.flusher.flush()
     compaction = next_compaction(Cleaner(manager.logs), NOW_MS + 1000)
     assert compaction is not None
     assert compaction.log is log
