@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.record import Headers
-from ottla.protocol.records.section import Section, check_count, read_headers
+from ottla.protocol.records.record_loop import check_count, read_headers
+from ottla.protocol.records.section import Section
 
 if TYPE_CHECKING:
     import numpy as np

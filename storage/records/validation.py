@@ -28,6 +28,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
 from ottla.protocol.records.builder import assemble_batch, build_batch
+from ottla.protocol.records.check import Walk, walk_records
 from ottla.protocol.records.compression import (
     DEFAULT_LZ4_LEVEL,
     DEFAULT_ZSTD_LEVEL,
@@ -60,7 +61,6 @@ from ottla.storage.records.batch_content import (
     newest_timestamp,
 )
 from ottla.storage.records.old_format import OldMessages, to_old_messages
-from ottla.storage.records.record_walk import Walk, walk_records
 from ottla.storage.records.validation_budget import (
     KIB_COMPRESSED,
     KIB_COMPRESSED_WELL,
