@@ -8,12 +8,13 @@ The first dirty offset of each log is in `cleaner-offset-checkpoint` of its log 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
+from ottla.protocol.steps import Steps
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, Throttle, finish_swap
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.errors import (
@@ -31,7 +32,6 @@ logger = logging.getLogger("ottla.storage")
 
 DEFAULT_MEMORY_BYTES = 128 << 20
 Key = tuple[str, int]
-_LOGS_PER_STEP = 4  # about 0.1 ms, with some segments each
 
 
 class CleanableRange(NamedTuple):
@@ -174,15 +174,17 @@ class Cleaner:
         cleanable = sum(segment.size for segment in dirty)
         return CleanableRange(first_dirty, uncleanable, clean, cleanable, overdue)
 
-    def dirty_logs(self, now_ms: int) -> Generator[None, None, list[Log]]:
-        """The logs that need a compaction, those with the highest dirty ratio first, in steps."""
+    def dirty_logs(self, now_ms: int) -> Steps[list[Log]]:
+        """The logs that need a compaction, those with the highest dirty ratio first.
+
+        May pause after each log.
+        """
         found = []
-        for count, log in enumerate(self._logs(), 1):
+        for log in self._logs():
             dirt = self._needed(log, now_ms)
             if dirt is not None:
                 found.append((dirt.ratio, log))
-            if count % _LOGS_PER_STEP == 0:
-                yield
+            yield
         found.sort(key=lambda each: each[0], reverse=True)
         return [log for _, log in found]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 
+from ottla.protocol.steps import Steps
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory, load_directory
 from ottla.storage.directories.known_directories import KnownDirectories
@@ -573,7 +574,7 @@ class LogManager:
             )
         ]
 
-    def cleanup(self, now_ms: int) -> Generator[None, None, int]:
+    def cleanup(self, now_ms: int) -> Steps[int]:
         """Applies retention to all logs, which renames files. Returns the number of segments."""
         deleted = 0
         for log in self._online_logs():
@@ -586,7 +587,7 @@ class LogManager:
                 logger.error("%s: Retention failed, will retry: %s", log.name, error)
         return deleted
 
-    def remove_expired_producers(self, now_ms: int) -> Generator[None, None, int]:
+    def remove_expired_producers(self, now_ms: int) -> Steps[int]:
         """Removes producers idle for `producer.id.expiration.ms`. Returns their number."""
         removed = 0
         for log in self._online_logs():

@@ -6,15 +6,12 @@ log_start_offset <= local_log_start_offset <= log_end_offset
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ottla.storage.producer.producer_state import ProducerState
 
-
-class FlushedOffset(Protocol):
-    """A flush that runs: everything below `offset` will be on disk."""
-
-    offset: int
+if TYPE_CHECKING:
+    from ottla.storage.log.flush import Flush
 
 
 class CheckpointLimit:
@@ -86,7 +83,7 @@ class LogOffsets:
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
         self.truncations = 0
-        self.flushing: list[FlushedOffset] = []
+        self.flushing: list[Flush] = []
         self.flush_required = False
         self.failed_flushes = 0
         self.checkpoint_limit: CheckpointLimit | None = None
@@ -136,7 +133,6 @@ class LogOffsets:
             if self.first_unstable_offset is not None:
                 self._producers.on_high_watermark(offset)
                 self.refresh_first_unstable()
-            self.check()
         return offset
 
     def advance_log_start(self, offset: int) -> None:

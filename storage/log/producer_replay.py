@@ -7,11 +7,11 @@ fail, so it is rebuilt. Kafka recovers the whole segment (`LogSegment.sanityChec
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterator
-from typing import TypeVar, cast
+from collections.abc import Collection
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, read_header
 from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import CorruptLog, walk_batches
@@ -20,10 +20,6 @@ from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_state import ProducerState, header_of
 
 logger = logging.getLogger("ottla.storage")
-
-# A step of `replay_in_steps`: about three milliseconds each.
-_STEP_BATCHES = 1000
-_STEP_BYTES = 4 << 20
 
 _DAMAGE = (CorruptIndex, CorruptLog, RecordsError, SegmentOffsetOverflow)
 
@@ -42,39 +38,32 @@ def rebuild_producers(
     Raises OSError.
     """
     state.reload(segments.first.base_offset, log_end_offset, now_ms)
-    replay(state, segments, log_start_offset, log_end_offset)
+    run_at_once(replay(state, segments, log_start_offset, log_end_offset, takes_snapshots=True))
 
 
 def replay(
-    state: ProducerState, segments: SegmentList, log_start_offset: int, log_end_offset: int
-) -> None:
-    """Replays the batches in [state.end_offset, log_end_offset) into `state`.
+    state: ProducerState,
+    segments: SegmentList,
+    log_start_offset: int,
+    log_end_offset: int,
+    *,
+    takes_snapshots: bool = False,
+) -> Steps[bool]:
+    """Replay the batches in [state.end_offset, log_end_offset) into `state`.
 
     Batches that cannot be read are logged and skipped: an incomplete producer state is better than
     a log that cannot be opened. If one is damaged or missing below the log start, only those above
-    it count.
-    """
-    for segment in segments.between(state.end_offset, log_end_offset):
-        _begin_segment(state, segment, log_start_offset)
-        if segment.base_offset == state.end_offset:
-            state.take_snapshot()
-        for _ in _replay_segment(state, segment, log_start_offset, log_end_offset):
-            pass
-    state.end_offset = log_end_offset
+    it count. `takes_snapshots` writes one at the start of each segment.
 
-
-def replay_in_steps(
-    state: ProducerState, segments: SegmentList, log_start_offset: int, log_end_offset: int
-) -> Generator[None, None, bool]:
-    """`replay` with a yield every few milliseconds; writes no snapshots.
-
-    The log may be used meanwhile. Returns False when retention or compaction has removed a segment
-    before it was replayed.
+    May pause after each batch. The log may be used meanwhile: returns False when retention or
+    compaction has removed a segment before it was replayed.
     """
     for segment in segments.between(state.end_offset, log_end_offset):
         if segments.floor(segment.base_offset) is not segment:
             return False
         _begin_segment(state, segment, log_start_offset)
+        if takes_snapshots and segment.base_offset == state.end_offset:
+            state.take_snapshot()
         yield from _replay_segment(state, segment, log_start_offset, log_end_offset)
     state.end_offset = log_end_offset
     return True
@@ -89,7 +78,7 @@ def _begin_segment(state: ProducerState, segment: Segment, log_start_offset: int
 
 def _replay_segment(
     state: ProducerState, segment: Segment, log_start_offset: int, log_end_offset: int
-) -> Iterator[None]:
+) -> Steps[None]:
     try:
         if state.end_offset < log_start_offset:
             try:
@@ -108,7 +97,7 @@ def _replay_segment(
 
 def _replay_batches(
     state: ProducerState, segment: Segment, log_end_offset: int, *, is_deleted: bool = False
-) -> Iterator[None]:
+) -> Steps[None]:
     """Raises CorruptIndex, CorruptLog, RecordsError.
 
     `is_deleted`: the first ones are below the log start. If those are damaged, the indexes stay as
@@ -121,17 +110,14 @@ def _replay_batches(
         if start is None:
             return
         position = start.position
-    file, begin = segment.log.pinned(), position
-    for number, (place, batch) in enumerate(walk_batches(file, begin, segment.size), 1):
+    for place, batch in walk_batches(segment.log.pinned(), position, segment.size):
         if place.base_offset >= log_end_offset:
             return
         header = header_of(batch) if place.magic == 2 else None
         if header is not None:
             state.replay(header, batch)
         state.end_offset = place.last_offset + 1
-        if number % _STEP_BATCHES == 0 or place.position - begin >= _STEP_BYTES:
-            begin = place.position
-            yield
+        yield
 
 
 def replay_batch(producers: ProducerState, batch: memoryview) -> AbortedTransaction | None:
@@ -148,8 +134,6 @@ def replay_batch(producers: ProducerState, batch: memoryview) -> AbortedTransact
         ended.last_offset + 1 if stable is None else stable,
     )
 
-
-T = TypeVar("T")
 
 # Of each segment, when its log is opened: each takes two reads, 20 us.
 _MARKERS_CHECKED = 50
@@ -226,21 +210,13 @@ def check_marker(segment: Segment, entry: AbortedTransaction) -> None:
     )
 
 
-def _at_once(steps: Generator[None, None, T]) -> T:
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        return cast("T", end.value)
-
-
 def _aborted(
     segment: Segment, segments: SegmentList, producers: ProducerState, log_start_offset: int
 ) -> list[AbortedTransaction]:
     """The transactions with an abort marker in the segment. Raises CorruptLog, RecordsError."""
     first = segments.first.base_offset
-    state = _at_once(producers.as_of_snapshot(first, segment.base_offset))
-    _at_once(replay_in_steps(state, segments, log_start_offset, segment.base_offset))
+    state = run_at_once(producers.as_of_snapshot(first, segment.base_offset))
+    run_at_once(replay(state, segments, log_start_offset, segment.base_offset))
     batches = walk_batches(segment.log.pinned(), 0, segment.size)
     replayed = (replay_batch(state, batch) for place, batch in batches if place.magic == 2)
     return [aborted for aborted in replayed if aborted is not None]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.errors import (
     CorruptFile,
     CorruptIndex,
@@ -26,7 +26,7 @@ from ottla.storage.log.local_log import LocalLog, PartitionDirectory
 from ottla.storage.log.log_info import RemoteLogState
 from ottla.storage.log.log_offsets import CheckpointLimit, LogOffsets
 from ottla.storage.log.parts_aside import copy_end_aside, note_part
-from ottla.storage.log.producer_replay import replay_in_steps
+from ottla.storage.log.producer_replay import replay
 from ottla.storage.log.segment import Segment, Truncation
 from ottla.storage.producer.producer_state import ProducerState
 
@@ -201,7 +201,7 @@ class LogTruncator:
 
         return write
 
-    def _prepare_producers(self, offset: int) -> Generator[None, None, int | None]:
+    def _prepare_producers(self, offset: int) -> Steps[int | None]:
         """Replays the producer state; returns the offset of the first batch that is truncated, or
         None if there is none, or its place is not known."""
         local, offsets, producers = self._local, self._offsets, self._producers
@@ -220,9 +220,7 @@ class LogTruncator:
                 return stop
             first = local.segments.first.base_offset
             state = yield from producers.as_of_snapshot(first, stop)
-            complete = yield from replay_in_steps(
-                state, local.segments, offsets.log_start_offset, stop
-            )
+            complete = yield from replay(state, local.segments, offsets.log_start_offset, stop)
         except CorruptLog:
             return None  # `truncate_to` finds it again
         except OSError as error:
@@ -301,8 +299,7 @@ class LogTruncator:
         """
         offsets, log_directory = self._offsets, self._local.directory.log_directory
         if self._prepared is None or self._prepared[:2] != (offsets.truncations, offset):
-            for _ in self._prepare_producers(offset):
-                pass
+            run_at_once(self._prepare_producers(offset))
         try:
             truncation = segment.truncation(offset)
             # The batch that holds `offset` is removed as a whole. The log does not begin below its

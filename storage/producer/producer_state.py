@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, read_header
 from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end_transaction_marker
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import read_batch
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.storage.errors import CorruptFile, InvalidTransactionState
 from ottla.storage.files.fs import FileSystem, clear_path, read_file, replace_file
 from ottla.storage.files.layout import (
@@ -40,7 +41,6 @@ _SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
 DEFAULT_EXPIRATION_MS = 86_400_000
 # Five million producers; a larger file is not a snapshot.
 _SNAPSHOT_BYTES_MAX = 256 << 20
-_PRODUCERS_PER_STEP = 500  # about 0.1 ms
 
 
 class ProducerState:
@@ -208,20 +208,18 @@ class ProducerState:
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
             }
 
-    def remove_expired(self, now_ms: int) -> Generator[None, None, int]:
-        """Removes producers that have been idle for `expiration_ms`. Returns their number.
+    def remove_expired(self, now_ms: int) -> Steps[int]:
+        """Remove producers that have been idle for `expiration_ms`. Returns their number.
 
-        Between two steps there may be appends and truncations.
+        May pause after each producer: there may be appends and truncations meanwhile, so each is
+        looked up again.
         """
         removed = 0
-        producer_ids = iter(list(self.producers))
-        while chunk := list(islice(producer_ids, _PRODUCERS_PER_STEP)):
-            producers, expiration_ms = self.producers, self.expiration_ms
-            for producer_id in chunk:
-                entry = producers.get(producer_id)
-                if entry is not None and entry.is_expired(now_ms, expiration_ms):
-                    del producers[producer_id]
-                    removed += 1
+        for producer_id in list(self.producers):
+            entry = self.producers.get(producer_id)
+            if entry is not None and entry.is_expired(now_ms, self.expiration_ms):
+                del self.producers[producer_id]
+                removed += 1
             yield
         return removed
 
@@ -287,7 +285,7 @@ class ProducerState:
         """
         self._delete_snapshots_outside(first_offset, log_end_offset)
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
-        self._take(self._newest(first_offset), now_ms)
+        run_at_once(self._take(self._newest(first_offset), now_ms))
 
     def forget(self, offset: int) -> None:
         """What is known below `offset` is not valid. The caller replays the batches from there."""
@@ -314,27 +312,20 @@ class ProducerState:
         self.end_offset = self.snapshot_offset = first_offset
         return ()
 
-    def _take(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
-        for _ in self._take_in_steps(entries, now_ms):
-            pass
-
-    def _take_in_steps(self, entries: Iterable[ProducerEntry], now_ms: int) -> Iterator[None]:
-        for number, entry in enumerate(entries, 1):
+    def _take(self, entries: Iterable[ProducerEntry], now_ms: int) -> Steps[None]:
+        for entry in entries:
             if not entry.is_expired(now_ms, self.expiration_ms):
                 self.producers[entry.producer_id] = entry
-            if number % _PRODUCERS_PER_STEP == 0:
-                yield
+            yield
         opened = (e for e in self.producers.values() if e.transaction_first_offset >= 0)
         for entry in sorted(opened, key=lambda e: e.transaction_first_offset):
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
 
-    def as_of_snapshot(
-        self, first_offset: int, offset: int
-    ) -> Generator[None, None, ProducerState]:
-        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on;
-        in steps of a few milliseconds.
+    def as_of_snapshot(self, first_offset: int, offset: int) -> Steps[ProducerState]:
+        """Another state, as of the newest snapshot in [first_offset, offset], to replay batches on.
 
-        Its `end_offset` is that of the snapshot, or `first_offset` (see `reload`). Raises OSError.
+        May pause after each producer: the state that is built is known to nobody else. Its
+        `end_offset` is that of the snapshot, or `first_offset` (see `reload`). Raises OSError.
         """
         state = ProducerState(self._fs, self._name, self.directory, None, self.expiration_ms)
         found = [each for each in self._snapshots if first_offset <= each <= offset]
@@ -342,7 +333,7 @@ class ProducerState:
         entries = state._newest(first_offset)
         for damaged in found[len(state._snapshots) :]:  # it has deleted them
             self._snapshots.remove(damaged)
-        yield from state._take_in_steps(entries, now_ms=0)
+        yield from state._take(entries, now_ms=0)
         return state
 
     def truncate_to(
@@ -390,7 +381,7 @@ class ProducerState:
         for each in self.snapshots:
             if snapshot is None or each != offset:
                 self.delete_snapshot(each)
-        self._take(entries, now_ms)
+        run_at_once(self._take(entries, now_ms))
         self.end_offset = self.snapshot_offset = offset
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:

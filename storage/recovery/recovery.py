@@ -30,6 +30,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.steps import run_at_once
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptFile, CorruptIndex, SegmentOffsetOverflow
 from ottla.storage.files.checkpoints import read_partition_metadata
@@ -478,11 +479,10 @@ class _Loader:
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
         position, from_offset = self._known_valid(first, point)
-        state = self.producers
         # The snapshot at the first segment has the producers of the records that were deleted, or
         # are in remote storage only.
-        state.reload(self.segments.first.base_offset, from_offset, self.opening.now_ms)
-        replay(state, self.segments, self.opening.log_start_offset, from_offset)
+        producers, start = self.producers, self.opening.log_start_offset
+        rebuild_producers(producers, self.segments, start, from_offset, self.opening.now_ms)
         end, previous = from_offset, first
         for index, segment in enumerate(unflushed):
             if index:
@@ -501,15 +501,15 @@ class _Loader:
                         continue
                     self._note_gap(end, unflushed[index:])
                 position, end = 0, segment.base_offset
-                state.end_offset = max(state.end_offset, segment.base_offset)
-                state.take_snapshot()
+                producers.end_offset = max(producers.end_offset, segment.base_offset)
+                producers.take_snapshot()
             end, valid_bytes = self._recover_segment(segment, position, end)
             if valid_bytes < segment.size:
                 end = self._truncate(segment, valid_bytes, end, unflushed[index + 1 :])
                 break
             segment.finish()
             previous = segment
-        state.end_offset = end
+        producers.end_offset = end
         return end
 
     def _note_gap(self, end: int, behind: list[Segment]) -> None:
@@ -593,7 +593,8 @@ class _Loader:
             self.epochs.truncate_from_end(base)
             # Or a batch that a producer sends again would pass for a duplicate.
             self.producers.reload(first, base, self.opening.now_ms)
-            replay(self.producers, self.segments, self.opening.log_start_offset, base)
+            start = self.opening.log_start_offset
+            run_at_once(replay(self.producers, self.segments, start, base, takes_snapshots=True))
             return base
         segment.log.truncate(valid_bytes)
         segment.finish()

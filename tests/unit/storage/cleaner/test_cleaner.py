@@ -288,7 +288,7 @@ def test_what_is_not_on_disk_yet_is_left_alone() -> None:
 def test_many_logs_are_checked_in_steps() -> None:
     manager = manager_with(MemoryFileSystem(), 40)
     steps = Cleaner(manager.logs).dirty_logs(NOW_MS)
-    assert sum(1 for _ in steps) == 10
+    assert sum(1 for _ in steps) == 40
 
 
 def test_a_log_that_is_not_dirty_any_more_is_left_out() -> None:
