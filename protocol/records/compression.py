@@ -123,7 +123,7 @@ def _corrupt(codec: int, reason: object) -> CorruptRecordError:
 
 
 class _Output:
-    """What comes out of a decompressor, by pieces. Nearly always there is only one.
+    """Yield the output of a decompressor in pieces, nearly always a single one.
 
     Others are put together in pages of the system, which are returned when they are freed;
     a hundred megabytes in pieces would be kept by the allocator of the thread.

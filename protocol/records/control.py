@@ -24,7 +24,7 @@ _END_TRANSACTION = Struct(">hi")
 
 
 class EndTransactionMarker(NamedTuple):
-    """``type`` is ABORT or COMMIT; the epoch is that of the transaction coordinator's partition."""
+    """``type`` is ABORT or COMMIT; the epoch belongs to the transaction coordinator's partition."""
 
     type: int
     coordinator_epoch: int

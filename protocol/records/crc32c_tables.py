@@ -49,7 +49,7 @@ def _numpy() -> Any:
 
 @cache
 def _byte_table() -> tuple[int, ...]:
-    """What each value of the register's lowest byte adds to the register when a byte follows."""
+    """The change of the register for each value of its lowest byte when a byte follows."""
     table = []
     for byte in range(256):
         register = byte

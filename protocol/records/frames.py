@@ -125,7 +125,7 @@ def is_plain_frame(data: Buffer, position: int) -> bool:
 
 
 def check_frame(data: Buffer) -> None:
-    """What the first bytes of a frame tell without unpacking it; raises InvalidRecordError.
+    """Check the first bytes of a frame without unpacking it. Raises InvalidRecordError.
 
     Java's clients follow no blocks that refer to the blocks before them: stored, such a batch
     would stop every one of them. Kafka decompresses it and responds with UNKNOWN_SERVER_ERROR.

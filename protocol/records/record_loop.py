@@ -198,7 +198,7 @@ def read_timestamp(short: str, long: str) -> str:
 
 
 def check_count(count: int, start: int, end: int) -> None:
-    """Raise InvalidRecordError when so many records cannot be in so many bytes."""
+    """Raise InvalidRecordError if `count` records cannot fit into these bytes."""
     if count < 0 or count * MIN_RECORD_BYTES > end - start:
         raise InvalidRecordError(
             f"a batch claims to hold {count} records, which cannot be in {end - start} bytes"

@@ -142,7 +142,7 @@ class Cleaner:
     # --- selecting ---------------------------------------------------------------------------
 
     def cleanable_range(self, log: Log, now_ms: int) -> CleanableRange:
-        """What of the log can be compacted now.
+        """Return the part of the log that can be compacted now.
 
         Not the active segment, nothing above the last stable offset or the recovery point, nothing
         younger than `min.compaction.lag.ms`.
@@ -189,7 +189,7 @@ class Cleaner:
         return [log for _, log in found]
 
     def _needed(self, log: Log, now_ms: int) -> CleanableRange | None:
-        """What is to be compacted; None if it is not enough, or not possible now."""
+        """Return the range to compact; None if it is not enough, or not possible now."""
         key = (log.topic, log.partition)
         if not log.config.compact or key in self._running or key in self.uncleanable:
             return None

@@ -143,7 +143,7 @@ class Filter:
         self._delete_retention_ms = delete_retention_ms
 
     def apply(self, header: BatchHeader, batch: memoryview) -> Kept | None:
-        """What is kept of the batch, None when it is removed.
+        """Return the part of the batch that is kept, None when it is removed.
 
         Raises RecordsError when the records are invalid.
         """

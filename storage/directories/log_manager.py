@@ -620,7 +620,7 @@ class LogManager:
         self._retirements.retry()
 
     def find_restored(self) -> list[tuple[LogDirectory, set[str]]]:
-        """What is not set aside any more, for `forget_restored`. May run in a worker thread."""
+        """The paths no longer set aside, for `forget_restored`. May run in a worker thread."""
         return [(each, each.find_restored()) for each in self.directories.all if each.set_aside]
 
     def forget_restored(self, found: list[tuple[LogDirectory, set[str]]]) -> None:

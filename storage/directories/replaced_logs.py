@@ -115,7 +115,7 @@ def _make_durable(log: Log) -> None:
 
 
 def note_of_other_topic(kept: Log, rest: Log) -> Note:
-    """Why a log is set aside whose topic id is not that of the log that is kept."""
+    """The reason to set aside a log whose topic id differs from the one that is kept."""
     return Note(
         Reason.SECOND_COPY,
         f"{kept.path} is another log of the partition, of topic id {_hex(kept)}; this one has topic"

@@ -129,7 +129,7 @@ def _how(one: _Named, other: _Named) -> str:
 
 
 def _identities(fs: FileSystem, path: str) -> Iterator[Identity]:
-    """Those of a real path and of all directories above it, from the lowest to the root."""
+    """The identities of a real path and of all directories above it, up to the root."""
     missing: list[list[str]] = []
     while True:
         try:

@@ -11,8 +11,9 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Deletions:
-    """What to delete and when. Kept in memory only: the suffix `.deleted` or `-delete` marks the
-    files for the next start.
+    """The files to delete, and when.
+
+    Kept in memory only: the suffix `.deleted` or `-delete` marks the files for the next start.
 
     `add` runs on the thread that owns the logs, `purge` may run in a worker thread meanwhile.
     """

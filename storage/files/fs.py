@@ -43,7 +43,7 @@ _SAME_NAME_MAX = 100
 
 
 class FileSystem(Protocol):
-    """What storage needs from an operating system. All failures raise OSError."""
+    """The operations that storage needs from an operating system. All failures raise OSError."""
 
     def open(self, path: str, flags: int) -> int: ...
     def close(self, descriptor: int) -> None: ...

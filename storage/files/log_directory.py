@@ -36,7 +36,7 @@ _EXHAUSTED = {
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether descriptors or memory are lacking, which is no failure of a disk."""
+    """Whether descriptors or memory are exhausted, which is not a failure of the disk."""
     return error.errno in _EXHAUSTED
 
 

@@ -70,7 +70,7 @@ class Reason(StrEnum):
 
 
 class Note(NamedTuple):
-    """What is known of a whole log that is set aside.
+    """The facts about a whole log that is set aside.
 
     `needs_attention`: the facts did not agree, so it may be the only copy of its records. False for
     a log that two independent facts say is not needed; it is kept all the same.

@@ -198,7 +198,7 @@ def root_of(item: SetAside) -> str:
 
 
 def summary_of(fs: FileSystem, item: SetAside) -> LogSummary:
-    """What an item has, read from its files. Read-only. Raises OSError."""
+    """Read the contents of an item from its files. Read-only. Raises OSError."""
     if item.is_log:
         return log_summary(fs, item.path)
     directory, _, name = item.path.rpartition("/")

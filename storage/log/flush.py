@@ -195,7 +195,7 @@ class LogFlusher:
 
     @property
     def name(self) -> str:
-        """That of the log."""
+        """The name of the log."""
         return self._local.directory.name
 
     @property

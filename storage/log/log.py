@@ -892,7 +892,7 @@ def _boundary(segment: Segment, first: Place, limit: int) -> int:
 
 
 class _ProducerChanges:
-    """What an append changes in the producer state, checked before the write, applied after it."""
+    """Changes of the producer state by an append: checked before the write, applied after it."""
 
     __slots__ = (
         "_appends",

@@ -117,7 +117,7 @@ class LogOffsets:
 
     @property
     def recovery_point_on_disk(self) -> int:
-        """What a checkpoint gets as the recovery point. Safe in a worker thread."""
+        """The recovery point for the checkpoint. Safe in a worker thread."""
         limit = self.checkpoint_limit
         return self.recovery_point if limit is None else min(self.recovery_point, limit.offset)
 

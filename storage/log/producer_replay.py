@@ -180,7 +180,7 @@ def rebuilt_transaction_index(
     log_start_offset: int,
     damage: CorruptIndex,
 ) -> list[AbortedTransaction]:
-    """What the damaged index of a segment has to contain, from the batches.
+    """Rebuild the entries of the damaged index of a segment from the batches.
 
     Raises `damage` if they are damaged, too, and OSError.
     """

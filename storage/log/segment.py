@@ -473,7 +473,7 @@ class Segment:
         return size - self.log.size
 
     def truncation(self, offset: int) -> Truncation:
-        """What removes the batches that end at or after `offset`. Changes nothing yet.
+        """Prepare the removal of the batches that end at or after `offset`. Changes nothing yet.
 
         Raises OSError, CorruptLog.
         """

@@ -151,7 +151,7 @@ class LogTruncator:
             raise local.directory.log_directory.read_failed(error) from error
 
     def _committed(self, segments: Iterable[Segment], offset: int) -> list[Segment]:
-        """Those with records from `offset` on that are committed and were not deleted."""
+        """The segments with committed records from `offset` on that were not deleted."""
         segment_list, offsets = self._local.segments, self._offsets
         start, committed = max(offset, offsets.log_start_offset), offsets.possibly_committed
         found = []
@@ -386,7 +386,7 @@ class LogTruncator:
     def _first_segment(
         self, offset: int, state: RemoteLogState | None
     ) -> tuple[Segment | None, Callable[[], None] | None]:
-        """The segment that a log begins with again, and what empties it if it is one of the log.
+        """The first segment of the emptied log, and what empties it if it exists already.
 
         That needs no space and no descriptor. (None, None) for one that is damaged: it must be
         removed before another one can have its file names.
@@ -418,7 +418,7 @@ class LogTruncator:
         return segment, empty
 
     def _emptied(self, offset: int) -> tuple[Segment | None, Callable[[], None] | None]:
-        """The segment that begins at `offset`, and what empties it. Raises OSError."""
+        """The segment that begins at `offset`, and the function that empties it. Raises OSError."""
         local = self._local
         segment = local.segments.floor(offset)
         assert segment is not None

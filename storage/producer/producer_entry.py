@@ -35,7 +35,7 @@ class AppendOrigin(Enum):
 
 
 class AppendedBatch(NamedTuple):
-    """What identifies a batch of a producer when it is sent again (Kafka: `BatchMetadata`)."""
+    """Identifies a batch of a producer when it is sent again (Kafka: `BatchMetadata`)."""
 
     first_sequence: int
     last_sequence: int
@@ -45,7 +45,7 @@ class AppendedBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has completed; `last_offset` is that of the marker."""
+    """A transaction that a marker has completed; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int

@@ -111,7 +111,7 @@ class ProducerState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no producer and no transaction."""
+        """Whether there are neither producers nor transactions."""
         return not (self.producers or self._ongoing or self._unreplicated)
 
     def first_open_offset(self) -> int | None:
@@ -187,7 +187,7 @@ class ProducerState:
         return None
 
     def update(self, appends: Iterable[ProducerAppend]) -> None:
-        """The batches of `appends`, which are those of one write, have been written."""
+        """Apply `appends`, whose batches were written together."""
         started: list[tuple[int, int]] = []
         for append in appends:
             entry = append.entry
@@ -288,7 +288,7 @@ class ProducerState:
         run_at_once(self._take(self._newest(first_offset), now_ms))
 
     def forget(self, offset: int) -> None:
-        """What is known below `offset` is not valid. The caller replays the batches from there."""
+        """Drop everything known below `offset`. The caller replays the batches from there."""
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
         self.end_offset = offset
 

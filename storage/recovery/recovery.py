@@ -75,7 +75,7 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Opening(NamedTuple):
-    """How to open a log. `recovery_point` and `log_start_offset` are those of the checkpoints.
+    """How to open a log. `recovery_point` and `log_start_offset` come from the checkpoints.
 
     `recovery_point` is None if it is not known. It is not for a log that is new, and for all logs
     if the checkpoint is lost: only the former is known to have been flushed nowhere.

@@ -1,4 +1,4 @@
-"""What is known of chunks of remote segments, such as their bytes, the least recently used dropped
+"""Data of chunks of remote segments, such as their bytes, with the least recently used dropped
 first.
 
 Threads that need the same chunk at the same time share one request to the store.

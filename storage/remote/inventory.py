@@ -1,4 +1,4 @@
-"""What is in the store, compared with the segments that the cluster knows: verify and gc.
+"""The objects in the store, compared with the segments that the cluster knows: verify and gc.
 
 Mirrors nothing of Kafka: there, objects that a failed copy left stay until an operator finds them.
 """
@@ -80,7 +80,7 @@ def delete_orphans(storage: ObjectRemoteStorage, orphans: Collection[StoredObjec
 def verify_segment(
     storage: ObjectRemoteStorage, metadata: RemoteLogSegmentMetadata, *, read_content: bool
 ) -> Iterator[str]:
-    """What is wrong with the objects of a segment, a sentence each.
+    """The defects of the objects of a segment, a sentence each.
 
     Sizes are compared; with `read_content` all chunks and indexes are read and their checksums
     compared, one chunk at a time. The caches are not used. Raises RemoteStorageError if the store

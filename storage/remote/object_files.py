@@ -83,7 +83,7 @@ def _state(descriptor: int) -> tuple[int, int]:
 
 
 class ObjectFiles:
-    """Thread-safe. `key` is that of a log object, `start` and `end` are positions in a segment."""
+    """Thread-safe. `key` belongs to a log object, `start` and `end` are positions in a segment."""
 
     def __init__(self, store: LocalObjectStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The names of the objects of a segment: those of Aiven's tiered storage plugin.
+"""The names of the objects of a segment, as Aiven's tiered storage plugin has them.
 
     {prefix}{topic}-{topic id}/{partition}/{start offset}-{segment id}.{log|indexes|rsm-manifest}
 
@@ -44,7 +44,7 @@ class SegmentKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """What the name of an object says. `prefix` is what stands before the name of the topic."""
+    """Parse the name of an object. `prefix` precedes the name of the topic."""
 
     topic: str
     topic_id: UUID

@@ -90,7 +90,7 @@ class ObjectRemoteStorage:
         self.is_proven = True
 
     def adopt(self) -> None:
-        """Marks the store as that of the cluster. Raises RemoteStorageError."""
+        """Mark the store as the cluster's. Raises RemoteStorageError."""
         if self._identity is not None:
             self._identity.write()
             self._identity.check()

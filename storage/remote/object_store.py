@@ -50,7 +50,7 @@ class ObjectStore(Protocol):
         """The size of an object in bytes."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Deletes objects in this order. What is not there is no error."""
+        """Delete objects in this order. Missing ones are ignored."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """All objects whose keys begin with the prefix, in any order."""
@@ -70,7 +70,7 @@ class StoreNotProvenError(RemoteStorageError):
 
 
 class StoreIdentity:
-    """All methods block, as those of the store."""
+    """Reads and writes the object that identifies the cluster. All methods block."""
 
     def __init__(self, store: ObjectStore, prefix: str, cluster_id: str, where: str) -> None:
         """`where` names the store for operators."""

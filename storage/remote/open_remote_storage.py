@@ -30,7 +30,7 @@ def open_remote_storage(
     sends_files: bool = False,
     cluster_id: str | None = None,
 ) -> ObjectRemoteStorage:
-    """`settings` are those of the broker without `rsm.config.`. No request is sent to the store.
+    """Open the storage of the broker's `settings`, without `rsm.config.`. Sends no request to it.
 
     `clock` and `sleep` (in seconds, as `time.monotonic` and `time.sleep`) are needed if there is a
     rate limit for copies. `background` starts a function in a worker thread, such as the `submit`

@@ -30,7 +30,7 @@ class SegmentSource:
         chunk_size: int,
         acquire: Callable[[int], None],
     ) -> None:
-        """`acquire` waits until so many bytes may be sent."""
+        """`acquire` waits until this number of bytes may be sent."""
         self._fs = fs
         self._path = path
         self._size = metadata.size_bytes

@@ -57,7 +57,7 @@ while True:
     out.write(f"{p} {info.last_offset}\\n")
     out.flush()
     if random.random() < 0.02:
-        log.flush()
+        log.flusher.flush()
         manager.checkpoint_all()
 """
 
