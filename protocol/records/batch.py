@@ -11,7 +11,6 @@ The CRC covers everything from ``attributes`` to the end, so base offset, length
 can be rewritten by a broker without touching it. Nothing here copies or reads the records.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
@@ -23,18 +22,11 @@ HEADER = Struct(">qiibIhiqqqhii")
 BATCH_OVERHEAD = 61
 LOG_OVERHEAD = 12  # base offset and length, in front of what the length counts, in every magic
 
-LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
-LAST_OFFSET_DELTA_POSITION = 23
-BASE_TIMESTAMP_POSITION = 27
 MAX_TIMESTAMP_POSITION = 35
-PRODUCER_ID_POSITION = 43
-PRODUCER_EPOCH_POSITION = 51
-BASE_SEQUENCE_POSITION = 53
-RECORD_COUNT_POSITION = 57
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -201,29 +193,6 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
         )
 
 
-def iterate_batches(
-    buffer: Buffer, position: int = 0, *, allow_partial: bool = True
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch of magic 2 with its position; CRCs are left to the caller.
-
-    Bytes of a batch cut off at the end are skipped, as Kafka's clients do with fetched data,
-    or raise CorruptRecordError with ``allow_partial=False``. ``reader.iterate_entries`` takes any
-    magic.
-    """
-    size = len(buffer)
-    while size - position >= BATCH_OVERHEAD:
-        header = read_header(buffer, position)
-        end = position + header.batch_length + LOG_OVERHEAD
-        if end > size:
-            break
-        yield position, header
-        position = end
-    if position != size and not allow_partial:
-        raise CorruptRecordError(
-            f"{size - position} bytes after the last whole record batch, at position {position}"
-        )
-
-
 def patch_base_offset(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
@@ -253,8 +222,3 @@ def patch_max_timestamp(
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
-
-
-def patch_log_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> None:
-    """Stamp the batch with the time of its append (``message.timestamp.type=LogAppendTime``)."""
-    patch_max_timestamp(buffer, position, LOG_APPEND_TIME, now_ms)

@@ -24,7 +24,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.compression import NONE, compress
 from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.record import Headers, NewRecord, Record
-from ottla.protocol.records.varint import encode_varint, varint_size, wrap_int64
+from ottla.protocol.records.varint import encode_varint, wrap_int64
 
 # Numbers of up to two bytes, remembered as they come: most deltas and lengths are among them.
 _KNOWN: dict[int, bytes] = {}
@@ -80,25 +80,6 @@ def encode_headers(headers: Headers) -> bytes:
         else:
             parts += (encode_varint(len(value)), value)
     return b"".join(parts)
-
-
-def record_size(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Headers | None,
-) -> int:
-    """The bytes ``encode_record`` appends, without doing it."""
-    size = 1 + varint_size(wrap_int64(timestamp_delta)) + varint_size(offset_delta)
-    for field in (key, value):
-        size += 1 if field is None else varint_size(len(field)) + len(field)
-    size += varint_size(len(headers or ()))
-    for name, header_value in headers or ():
-        name_bytes = len(name.encode())
-        size += varint_size(name_bytes) + name_bytes
-        size += 1 if header_value is None else varint_size(len(header_value)) + len(header_value)
-    return varint_size(size) + size
 
 
 def assemble_batch(

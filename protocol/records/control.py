@@ -15,9 +15,6 @@ from ottla.protocol.records.record import Record
 
 ABORT = 0
 COMMIT = 1
-LEADER_CHANGE = 2
-SNAPSHOT_HEADER = 3
-SNAPSHOT_FOOTER = 4
 
 _KEY = Struct(">hh")
 _END_TRANSACTION = Struct(">hi")

@@ -50,8 +50,6 @@ ENTRY_V0 = Struct(">qiIbb")
 ENTRY_V1 = Struct(">qiIbbq")
 ENTRY_OVERHEAD = (ENTRY_V0.size + 8, ENTRY_V1.size + 8)  # with both lengths, by magic: 26 and 34
 LEGACY_MAGIC_POSITION = 16
-LEGACY_ATTRIBUTES_POSITION = 17
-LEGACY_TIMESTAMP_POSITION = 18
 
 _INT32 = Struct(">i")
 _FRONT = Struct(">qiI")  # offset, size, CRC

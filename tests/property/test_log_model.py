@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
 from ottla.protocol.steps import run_at_once
@@ -22,6 +21,7 @@ from ottla.storage.producer.producer_entry import AppendOrigin
 from tests.doubles.compactions import next_compaction
 from tests.doubles.log_model import Model, Row
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import (
     NOW_MS,

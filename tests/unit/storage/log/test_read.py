@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
@@ -19,6 +18,7 @@ from ottla.storage.log.segment import Segment
 from ottla.storage.records.validation_budget import ValidationBudget
 from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.storage_logs import (
     NOW_MS,
     NewRecord,

@@ -8,7 +8,6 @@ from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     LOG_APPEND_TIME,
     BatchHeader,
-    iterate_batches,
     patch_max_timestamp,
     read_header,
 )
@@ -45,6 +44,7 @@ from ottla.storage.records.validation_budget import (
     ValidationBudget,
     ValidationBudgetExceeded,
 )
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
 
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
