@@ -438,7 +438,9 @@ class LogManager:
         opening = self._opening(now_ms, clean=False)
         return open_best(
             self.directories.online(),
-            *(topic, partition, topic_id),
+            topic,
+            partition,
+            topic_id,
             lambda directory: open_log(directory, config, opening, self.deletions),
         )
 

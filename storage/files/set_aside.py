@@ -191,7 +191,11 @@ def of_directory(fs: FileSystem, path: str) -> SetAside | None:
     if is_right and _TOPIC_NAME.fullmatch(str(noted)):
         topic = str(noted)
     return SetAside(
-        *(path, topic, parsed[1], note.reason, note.detail),
+        path,
+        topic,
+        parsed[1],
+        note.reason,
+        note.detail,
         needs_attention=note.needs_attention,
         set_aside_ms=note.set_aside_ms,
         base_offset=None,
@@ -206,7 +210,11 @@ def of_files(names: Iterable[str], directory: str, topic: str, partition: int) -
             continue
         found.append(
             SetAside(
-                *(f"{directory}/{name}", topic, partition, reason_of_file(name), ""),
+                f"{directory}/{name}",
+                topic,
+                partition,
+                reason_of_file(name),
+                "",
                 needs_attention=True,
                 set_aside_ms=-1,
                 base_offset=offset_of_file(name),

@@ -155,7 +155,11 @@ def find_set_aside(fs: FileSystem, roots: Sequence[str]) -> list[SetAside]:
 def _future(path: str, topic: str, partition: int) -> SetAside:
     detail = "a move between log directories was interrupted; no current log was found"
     return SetAside(
-        *(path, topic, partition, Reason.INCOMPLETE_MOVE, detail),
+        path,
+        topic,
+        partition,
+        Reason.INCOMPLETE_MOVE,
+        detail,
         needs_attention=True,
         set_aside_ms=-1,
         base_offset=None,
@@ -518,7 +522,7 @@ class Restorer:
         files, found = OpenFiles(), []
         for base in _segments(names):
             segment = Segment(
-                *(self._fs, directory, base, LogConfig(), files), created_ms=0, sizes=names
+                self._fs, directory, base, LogConfig(), files, created_ms=0, sizes=names
             )
             try:
                 end = segment.next_offset()

@@ -342,7 +342,9 @@ class _Loader:
             place = segment.find_batch(following.base_offset)
             if place is not None:
                 self._keep_end(
-                    *(segment, place.position, Reason.OVERLAP),
+                    segment,
+                    place.position,
+                    Reason.OVERLAP,
                     f"segment {following.base_offset} has these offsets, too",
                 )
                 segment.truncate_to(following.base_offset)
@@ -392,7 +394,9 @@ class _Loader:
             logger.warning(
                 "%s: Offsets %d to %d are not on this disk. If they are in remote storage, they"
                 " cannot be read while remote.log.storage.system.enable=false",
-                *(self.name, self.opening.log_start_offset, local_start - 1),
+                self.name,
+                self.opening.log_start_offset,
+                local_start - 1,
             )
         return is_below and self.config.has_remote_storage
 
@@ -582,7 +586,8 @@ class _Loader:
         )
         stays = is_torn or self._keep_damaged_end(segment, valid_bytes, end)
         self._set_aside(
-            *(with_records[::-1], Reason.AFTER_GAP),
+            with_records[::-1],
+            Reason.AFTER_GAP,
             f"the log ends at offset {end}, where segment {segment.base_offset} is damaged",
         )
         self._delete([each for each in behind if each not in with_records])
