@@ -111,7 +111,7 @@ class Cleaner:
         return bool(self._changed)
 
     def write_checkpoints(self) -> None:
-        """Writes the changed checkpoints. Synced. May run in worker threads."""
+        """Write the changed checkpoints. Synced. May run in worker threads."""
         retry: set[str] = set()
         with self._writing:
             while self._changed:
@@ -267,7 +267,7 @@ class Cleaner:
         return True
 
     def finish(self, compaction: Compaction, now_ms: int) -> bool:
-        """Commits a compaction that has run. False if it failed or was cancelled.
+        """Commit a compaction that has run. False if it failed or was cancelled.
 
         If it has replaced segments, the log is not compacted again before `Compaction.sync`.
         """
@@ -316,13 +316,13 @@ class Cleaner:
         logger.error("%s: The log is uncleanable until the next start: %s", log.name, reason)
 
     def cancel(self, topic: str, partition: int) -> None:
-        """Cancels a running compaction of the log, which is to be deleted or moved."""
+        """Cancel a running compaction of the log, which is to be deleted or moved."""
         running = self._running.get((topic, partition))
         if running is not None:
             running.cancel()
 
     def cancel_all(self) -> None:
-        """Cancels all running compactions, for shutdown."""
+        """Cancel all running compactions, for shutdown."""
         for running in self._running.values():
             running.cancel()
 

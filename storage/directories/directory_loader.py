@@ -73,7 +73,7 @@ def load_directory(
     deletions: Deletions,
     ignored: Container[str] = (),
 ) -> LoadedDirectory | None:
-    """Opens every log of the directory, but not the paths that are `ignored`: other names of logs.
+    """Open every log of the directory, but not the paths that are `ignored`: other names of logs.
 
     Returns None when the disk failed; it is offline then.
 

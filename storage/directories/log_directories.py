@@ -90,7 +90,7 @@ class LogDirectories:
         return min(online, key=lambda d: (d.is_full, used.get(d.path, 0)))
 
     def lock(self) -> None:
-        """Locks the directories against other processes, Kafka's too. Raises DirectoryInUse."""
+        """Lock the directories against other processes, Kafka's too. Raises DirectoryInUse."""
         for directory in self.online():
             try:
                 self.fs.make_directory(directory.path)
@@ -99,7 +99,7 @@ class LogDirectories:
                 directory.fail(error)
 
     def unlock(self) -> None:
-        """Releases the locks."""
+        """Release the locks."""
         for lock in self._locks:
             lock.release()
         self._locks.clear()
@@ -122,7 +122,7 @@ class LogDirectories:
         return common_meta_properties(found)
 
     def write_meta_properties(self, meta: MetaProperties) -> None:
-        """Writes `meta.properties` where it is missing or different. Synced."""
+        """Write `meta.properties` where it is missing or different. Synced."""
         for directory in self.online():
             try:
                 if read_meta_properties(self.fs, directory.path) != meta:
@@ -131,7 +131,7 @@ class LogDirectories:
                 directory.fail(error)
 
     def write_checkpoint(self, name: str, offsets: Mapping[str, Offsets]) -> None:
-        """Writes a checkpoint file into every online directory in `offsets` (by path). Synced."""
+        """Write a checkpoint file into every online directory in `offsets` (by path). Synced."""
         for directory in self.online():
             if directory.path in offsets:
                 # The old checkpoint stays: outdated, but correct.
@@ -139,7 +139,7 @@ class LogDirectories:
                     self.write_checkpoint_of(directory, name, offsets[directory.path])
 
     def write_checkpoint_of(self, directory: LogDirectory, name: str, offsets: Offsets) -> None:
-        """Writes a checkpoint file of one directory. Synced. Raises StorageError.
+        """Write a checkpoint file of one directory. Synced. Raises StorageError.
 
         Does nothing when the file has these offsets already. Keeps `offsets`.
         """
@@ -168,7 +168,7 @@ class LogDirectories:
         return key in written if written is not None else self.fs.exists(path)
 
     def mark_clean(self, broker_epoch: int, unclean: Collection[LogDirectory] = ()) -> None:
-        """Writes the clean shutdown file into the online directories but `unclean`. Synced."""
+        """Write the clean shutdown file into the online directories but `unclean`. Synced."""
         for directory in self.online():
             if directory in unclean:
                 continue
@@ -191,7 +191,7 @@ class DirectoryLock:
     __slots__ = ("_descriptors", "_key")
 
     def __init__(self, directory: str) -> None:
-        """Raises DirectoryInUse when another broker holds the lock, in this process or another
+        """Raise DirectoryInUse when another broker holds the lock, in this process or another
         one, and OSError."""
         status = os.stat(directory)
         self._key = (status.st_dev, status.st_ino)
@@ -277,7 +277,7 @@ def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | Non
 
 
 def write_meta_properties(fs: FileSystem, directory: str, meta: MetaProperties) -> None:
-    """Replaces the file; durable when this returns. Raises OSError."""
+    """Replace the file; durable when this returns. Raises OSError."""
     values = {"broker.id": str(meta.broker_id), "version": _VERSION}
     if meta.cluster_id is not None:
         values["cluster.id"] = meta.cluster_id
@@ -316,7 +316,7 @@ class Placement:
         self._counts: Counter[str] | None = None
 
     def prefer(self, key: Key, directory: str) -> None:
-        """Sets the directory in which the partition will be created. Raises ValueError."""
+        """Set the directory in which the partition will be created. Raises ValueError."""
         self._preferred[key] = self._directories.find(directory).path
 
     def choose(self, key: Key) -> LogDirectory:

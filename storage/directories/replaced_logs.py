@@ -27,7 +27,7 @@ _COMPARED_BYTES = 64 << 20
 
 
 def rename_to_current(future: Log) -> None:
-    """Gives the future log the directory name of a current log. Durable when it returns.
+    """Give the future log the directory name of a current log. Durable when it returns.
 
     Raises LogDirectoryOffline, DiskFull, ResourceExhausted. After the latter two it may be
     called again. Raises InconsistentMetadata if somebody has moved or deleted the directory.

@@ -54,7 +54,7 @@ class Retirements:
         self._waiting: dict[str, tuple[Log, int, Note | None]] = {}
 
     def retire(self, log: Log, now_ms: int, note: Note | None = None) -> None:
-        """Releases the log and renames its directory, now or later. Raises LogDirectoryOffline.
+        """Release the log and rename its directory, now or later. Raises LogDirectoryOffline.
 
         With a note the log is set aside and stays; without one it is deleted after
         `file.delete.delay.ms`.
@@ -70,7 +70,7 @@ class Retirements:
             logger.warning("Failed to rename %s, which is %s, retrying: %s", path, done, error)
 
     def finish_all_of(self, topic: str, partition: int) -> None:
-        """Renames what waits of a partition: the next start must not find two logs of it.
+        """Rename what waits of a partition: the next start must not find two logs of it.
 
         Raises DiskFull, ResourceExhausted; it can be retried then.
         """
@@ -107,7 +107,7 @@ class Retirements:
             )
 
     def retry(self) -> None:
-        """Renames what could not be renamed before."""
+        """Rename what could not be renamed before."""
         for path in list(self._waiting):
             try:
                 with self._lock:
@@ -147,7 +147,7 @@ def open_best(
     topic_id: bytes,
     open_log: OpenLog,
 ) -> Log | None:
-    """Opens the log with this topic id that has the newest leader epoch and the most records.
+    """Open the log with this topic id that has the newest leader epoch and the most records.
 
     May run in a worker thread. The log keeps its `-stray` path. Raises StorageError.
     """

@@ -43,7 +43,7 @@ class Deletions:
         ]
 
     def purge(self, now_ms: int) -> int:
-        """Deletes what is due and returns the number. Deleting large files can take long.
+        """Delete what is due and return the number. Deleting large files can take long.
 
         To delete a directory needs descriptors: what lacks them is retried by the next call.
         """

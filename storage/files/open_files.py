@@ -163,7 +163,7 @@ def is_cached(descriptor: int, position: int, length: int) -> bool:
 
 
 def drop_cached(descriptor: int, position: int, length: int) -> None:
-    """Drops these bytes of a file from the page cache, if the system can: the next read of them
+    """Drop these bytes of a file from the page cache, if the system can: the next read of them
     comes from the disk."""
     with contextlib.suppress(OSError, AttributeError):
         os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_DONTNEED)

@@ -105,7 +105,7 @@ class SetAside(NamedTuple):
 def write_note(
     fs: FileSystem, directory: str, note: Note, log: tuple[str, int] | None = None
 ) -> None:
-    """Writes the note into a directory that is renamed next. Durable. Raises OSError.
+    """Write the note into a directory that is renamed next. Durable. Raises OSError.
 
     `log` is (topic, partition), as the name of the directory has it if it is not given: the new
     name may have a part of a long topic name only.
@@ -169,7 +169,7 @@ def aside_name(taken: Iterable[str], name: str, reason: Reason) -> str:
 
 
 def set_file_aside(fs: FileSystem, path: str, reason: Reason) -> str:
-    """Renames a file of a log. Returns the new path. Not durable: the caller syncs the directory.
+    """Rename a file of a log. Returns the new path. Not durable: the caller syncs the directory.
 
     Raises OSError.
     """

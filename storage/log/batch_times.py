@@ -59,7 +59,7 @@ class BatchTimes:
         self._cached: dict[_Key, Times] = {}
 
     def add(self, key: _Key, times: Times) -> None:
-        """Stores the result of `read_times` for a `ReadBudgetExceeded`, for the retry."""
+        """Store the result of `read_times` for a `ReadBudgetExceeded`, for the retry."""
         self._cached[key] = times
 
     def of(self, segment: Segment, place: Place, from_offset: int) -> Times:

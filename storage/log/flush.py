@@ -106,7 +106,7 @@ class Flush:
             self._paths.append(path)
 
     def run(self) -> None:
-        """Syncs. Safe in a worker thread while the log is appended to, rolled or truncated."""
+        """Sync. Safe in a worker thread while the log is appended to, rolled or truncated."""
         try:
             for file in self._files:
                 self._sync(file.descriptor)
@@ -117,7 +117,7 @@ class Flush:
         self.run_if_renamed()
 
     def run_if_renamed(self) -> None:
-        """Syncs again what was not found because the directory was renamed meanwhile."""
+        """Sync again what was not found because the directory was renamed meanwhile."""
         try:
             if self.error is None and self._directory != self._where.path:
                 self._sync_names()
@@ -320,7 +320,7 @@ _LOGS_AT_ONCE = 64
 
 
 def close_logs(logs: Sequence[Log], run_all: RunAll) -> set[LogDirectory]:
-    """Closes all logs. A log that cannot be written is logged and does not stop the others.
+    """Close all logs. A log that cannot be written is logged and does not stop the others.
 
     Returns the log directories of those that could not be closed: the next start recovers them.
     """

@@ -76,7 +76,7 @@ class LocalLog:
         return sum(segment.size for segment in self.segments)
 
     def update_config(self, config: LogConfig) -> None:
-        """Uses new settings from the next append on."""
+        """Use new settings from the next append on."""
         self.config = config
         self._set_roll_limits()
 
@@ -107,7 +107,7 @@ class LocalLog:
         return False
 
     def roll(self, now_ms: int, base_offset: int) -> Segment:
-        """Starts a new active segment at `base_offset` and returns it. Does not flush the old one.
+        """Start a new active segment at `base_offset` and return it. Does not flush the old one.
 
         Writes a producer snapshot at the base offset. An empty active segment with the same base
         offset is kept. Raises DiskFull or LogDirectoryOffline.
@@ -131,7 +131,7 @@ class LocalLog:
         return segment
 
     def create_segment(self, base_offset: int, created_ms: int) -> Segment:
-        """Creates the files of a segment that is not in `segments` yet.
+        """Create the files of a segment that is not in `segments` yet.
 
         Raises OSError, with none of the files left: appends may continue in the active segment,
         and a file of the new one would hide their records at the next start.
@@ -147,7 +147,7 @@ class LocalLog:
         return segment
 
     def remove_files(self, segment: Segment) -> None:
-        """Removes the files of a segment that is not in `segments`."""
+        """Remove the files of a segment that is not in `segments`."""
         segment.release()
         try:
             for path in segment.paths():
@@ -157,14 +157,14 @@ class LocalLog:
             self.directory.log_directory.fail(error)
 
     def use_as_active(self, segment: Segment) -> None:
-        """Appends go to `segment`, which is in `segments`, from now on."""
+        """Append go to `segment`, which is in `segments`, from now on."""
         self.active = segment
         self._set_roll_limits()
 
     # --- failures ----------------------------------------------------------------------------
 
     def check_writable(self, *, even_if_full: bool = False) -> None:
-        """Raises LogClosed, LogDirectoryOffline or DiskFull when nothing can be appended.
+        """Raise LogClosed, LogDirectoryOffline or DiskFull when nothing can be appended.
 
         `even_if_full` ignores `min_free_bytes`: the reserve is for coordinators, so that consumers
         can commit and transactions can end.
@@ -177,7 +177,7 @@ class LocalLog:
             self.directory.log_directory.check_writable()
 
     def check_descriptors(self) -> None:
-        """Opens a few descriptors and closes them. Raises OSError when there are too few.
+        """Open a few descriptors and close them. Raises OSError when there are too few.
 
         For operations that open one file after the other and cannot be undone half-way.
         """
@@ -191,7 +191,7 @@ class LocalLog:
                 fs.close(descriptor)
 
     def write_failed(self, error: OSError) -> StorageError:
-        """Removes a partial write from the active segment. Returns the exception to raise."""
+        """Remove a partial write from the active segment. Returns the exception to raise."""
         self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
         if error.errno in NO_SPACE:
             try:
@@ -207,7 +207,7 @@ class LocalLog:
     # --- removing and replacing --------------------------------------------------------------
 
     def retire_segments(self, segments: Sequence[Segment], due_ms: int) -> None:
-        """Removes segments from the log. Renames their files to `.deleted`, deletes them later.
+        """Remove segments from the log. Renames their files to `.deleted`, deletes them later.
 
         Deletes them at once if there is no space for the longer names: a full disk takes no log
         directory offline, and what is being read now stays readable. The producer snapshots at
@@ -232,7 +232,7 @@ class LocalLog:
             self._deletions.add(snapshot, due_ms)
 
     def set_segments_aside(self, segments: Sequence[Segment], reason: Reason, detail: str) -> None:
-        """Removes segments from the log, and keeps their records in files that are set aside.
+        """Remove segments from the log, and keep their records in files that are set aside.
 
         Durable after the next flush: a power failure brings them back. Raises OSError.
         """
@@ -286,7 +286,7 @@ class LocalLog:
     # --- the directory -----------------------------------------------------------------------
 
     def release(self) -> None:
-        """Closes descriptors without writing anything. Slices stay readable."""
+        """Close descriptors without writing anything. Slices stay readable."""
         self.closed = True
         for segment in self.segments:
             segment.release()
@@ -314,7 +314,7 @@ class SegmentList:
         return len(self._segments)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Iterates over a copy: the list may change during the iteration."""
+        """Iterate over a copy: the list may change during the iteration."""
         return iter(tuple(self._segments))
 
     @property
@@ -330,7 +330,7 @@ class SegmentList:
         return list(self._bases)
 
     def add(self, segment: Segment) -> None:
-        """Inserts a segment. Raises ValueError when there is one with the same base offset."""
+        """Insert a segment. Raises ValueError when there is one with the same base offset."""
         index = bisect_left(self._bases, segment.base_offset)
         if index < len(self._bases) and self._bases[index] == segment.base_offset:
             raise ValueError(
@@ -347,7 +347,7 @@ class SegmentList:
         del self._segments[index]
 
     def clear(self) -> list[Segment]:
-        """Removes and returns all segments."""
+        """Remove and return all segments."""
         removed = self._segments
         self._bases, self._segments = [], []
         return removed

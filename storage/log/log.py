@@ -201,7 +201,7 @@ class Log:
         return self.offsets.truncations
 
     def update_config(self, config: LogConfig) -> None:
-        """Uses new settings from the next append on."""
+        """Use new settings from the next append on."""
         self.local.update_config(config)
         self._set_config(config)
         has_epochs = config.record_magic == 2
@@ -236,7 +236,7 @@ class Log:
         verification: Verification | None = None,
         budget: ValidationBudget | None = None,
     ) -> AppendInfo:
-        """Validates batches, assigns offsets and leader epoch in place, and appends them at once.
+        """Validate batches, assign offsets and leader epoch in place, and append them at once.
 
         `records` is writable and belongs to the log until this returns. A batch that the producer
         sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for invalid
@@ -303,7 +303,7 @@ class Log:
         now_ms: int,
         verification: Verification | None = None,
     ) -> AppendInfo:
-        """Appends a client's batches that `validation.validate_records` has validated before.
+        """Append a client's batches that `validation.validate_records` has validated before.
 
         Checks sequence numbers, epochs and transactions now. Raises as `append`.
         """
@@ -358,7 +358,7 @@ class Log:
     def append_as_follower(
         self, records: bytearray | memoryview | bytes, *, now_ms: int
     ) -> AppendInfo:
-        """Appends batches from the leader unchanged. Their offsets must continue this log.
+        """Append batches from the leader unchanged. Their offsets must continue this log.
 
         Also a batch that is larger than `segment.bytes`: the leader has it from before a change.
         Raises CorruptRecordError, UnexpectedAppendOffset, OffsetsOutOfOrder and what `append`
@@ -389,7 +389,7 @@ class Log:
     def _append_plain_as_follower(
         self, records: bytearray | memoryview | bytes, now_ms: int
     ) -> AppendInfo | None:
-        """Appends a single batch that is in no transaction, from a known producer or from one
+        """Append a single batch that is in no transaction, from a known producer or from one
         without an id, as most are. None: nothing was done."""
         view = memoryview(records)
         size = len(view)
@@ -435,7 +435,7 @@ class Log:
         epoch: int,
         sequence: int,
     ) -> AppendInfo:
-        """Appends a single batch in no transaction, of which everything was checked, and remembers
+        """Append a single batch in no transaction, of which everything was checked, and remember
         its sequence numbers in the producer's entry."""
         last = first + delta
         local, offsets = self.local, self.offsets
@@ -472,7 +472,7 @@ class Log:
             raise BatchTooLargeForSegment(self.name, size, limit)
 
     def _write(self, accepted: Accepted, changes: _ProducerChanges, now_ms: int) -> AppendInfo:
-        """Writes batches at the log end, with one write, and updates the producer state.
+        """Write batches at the log end, with one write, and update the producer state.
 
         Raises DiskFull, with nothing written, or LogDirectoryOffline.
         """
@@ -524,7 +524,7 @@ class Log:
     def _index(
         self, aborted: list[AbortedTransaction], accepted: Accepted, newest: int, now_ms: int
     ) -> Callable[[], None]:
-        """Indexes aborted transactions before their markers are written. Returns what undoes it.
+        """Index aborted transactions before their markers are written. Returns what undoes it.
 
         After the write it would be too late: a marker without its entry shows aborted records to
         consumers. An entry without its marker, which a crash may leave, is above the recovery
@@ -553,11 +553,11 @@ class Log:
     # --- segments and leader epochs ------------------------------------------------------------
 
     def roll(self, now_ms: int) -> Segment:
-        """Starts a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""
+        """Start a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""
         return self.local.roll(now_ms, self.offsets.log_end_offset)
 
     def _roll_for(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
-        """Starts a segment for batches with these offsets, of which a follower has a gap before.
+        """Start a segment for batches with these offsets, of which a follower has a gap before.
 
         It begins at the log end nevertheless. Recovery would take the gap for lost records, if
         nothing says that compaction left it: the topic may have another `cleanup.policy` by now.
@@ -822,7 +822,7 @@ class Log:
         return directory.log_directory.read_failed(error)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, limited to log start and log end. Returns the new one."""
+        """Set the high watermark, limited to log start and log end. Returns the new one."""
         return self.offsets.update_high_watermark(offset)
 
     def _rebuild_aborted(self, base_offset: int, damage: CorruptIndex) -> list[AbortedTransaction]:
@@ -838,7 +838,7 @@ class Log:
     # --- flushing and closing ----------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes a producer snapshot, syncs everything and closes all descriptors."""
+        """Write a producer snapshot, sync everything and close all descriptors."""
         flush = self.begin_close()
         if flush is not None:
             flush.run()
@@ -923,7 +923,7 @@ class _ProducerChanges:
         self._transactional: set[int] = set()
 
     def check(self, accepted: Accepted) -> AppendedBatch | None:
-        """Raises ProducerError. Returns the earlier append if this one is a duplicate of it."""
+        """Raise ProducerError. Returns the earlier append if this one is a duplicate of it."""
         state = self._producers
         view = memoryview(accepted.buffer)
         for batch in accepted.batches:

@@ -122,11 +122,11 @@ class LogOffsets:
         return self.recovery_point if limit is None else min(self.recovery_point, limit.offset)
 
     def refresh_first_unstable(self) -> None:
-        """Reads the first unstable offset again: transactions began or ended."""
+        """Read the first unstable offset again: transactions began or ended."""
         self.first_unstable_offset = self._producers.first_unstable_offset
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, limited to log start and log end. Returns the new one."""
+        """Set the high watermark, limited to log start and log end. Returns the new one."""
         offset = min(max(offset, self.log_start_offset), self.log_end_offset)
         if offset != self.high_watermark:
             self.high_watermark = offset
@@ -198,7 +198,7 @@ class LogOffsets:
         self.check()
 
     def check(self) -> None:
-        """Asserts the invariants between the offsets."""
+        """Assert the invariants between the offsets."""
         stable = self.last_stable_offset
         assert self.log_start_offset <= stable <= self.high_watermark <= self.log_end_offset
         assert self.log_start_offset <= self.local_log_start_offset <= self.log_end_offset

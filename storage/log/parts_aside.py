@@ -46,7 +46,7 @@ def set_segment_aside(
     remove: Callable[[str], None],
     names: dict[str, int] | None = None,
 ) -> None:
-    """Renames the log file of a segment that is not in use any more, and removes its indexes.
+    """Rename the log file of a segment that is not in use any more, and remove its indexes.
 
     `names`: the files of the directory, read if they are not given. Not durable: the caller syncs
     the directory. Raises OSError.
@@ -63,7 +63,7 @@ def set_segment_aside(
 
 
 def note_part(directory: PartitionDirectory, path: str, size: int, detail: str) -> None:
-    """Logs that a part of a log is set aside in `path`, and adds it to the list of the disk."""
+    """Log that a part of a log is set aside in `path`, and add it to the list of the disk."""
     folder, _, name = path.rpartition("/")
     logger.error(
         "%s: Set aside %d bytes in %s: %s; see `ottla log set-aside list`",
@@ -84,7 +84,7 @@ def copy_end_aside(
     end: int,
     reason: Reason,
 ) -> str:
-    """Copies the bytes of a log file from `position` to `end`. Returns the path of the copy.
+    """Copy the bytes of a log file from `position` to `end`. Returns the path of the copy.
 
     The copy is durable when this returns. One that a crash left behind, with the same bytes, is
     used again. May run in a worker thread. Raises OSError, with nothing copied.

@@ -31,7 +31,7 @@ def rebuild_producers(
     log_end_offset: int,
     now_ms: int,
 ) -> None:
-    """Loads the newest snapshot at or below `log_end_offset` and replays the batches after it, also
+    """Load the newest snapshot at or below `log_end_offset` and replay the batches after it, also
     those below the log start that are on this disk.
 
     Writes a snapshot at the start of each replayed segment, so that the next rebuild is short.
@@ -98,7 +98,7 @@ def _replay_segment(
 def _replay_batches(
     state: ProducerState, segment: Segment, log_end_offset: int, *, is_deleted: bool = False
 ) -> Steps[None]:
-    """Raises CorruptIndex, CorruptLog, RecordsError.
+    """Raise CorruptIndex, CorruptLog, RecordsError.
 
     `is_deleted`: the first ones are below the log start. If those are damaged, the indexes stay as
     they are: rebuilt, they would end there, and nothing behind would be found.
@@ -121,7 +121,7 @@ def _replay_batches(
 
 
 def replay_batch(producers: ProducerState, batch: memoryview) -> AbortedTransaction | None:
-    """Replays a batch of magic 2; the transaction that it aborts. Raises RecordsError."""
+    """Replay a batch of magic 2; the transaction that it aborts. Raises RecordsError."""
     header = read_header(batch)
     ended = producers.replay(header, batch) if header.has_producer_id else None
     if ended is None or not ended.aborted:
@@ -146,7 +146,7 @@ def repair_transaction_indexes(
     log_start_offset: int,
     without_index: Collection[int] = (),
 ) -> None:
-    """Checks the index of each segment of the log `name`, and writes those that are damaged.
+    """Check the index of each segment of the log `name`, and write those that are damaged.
 
     And those of the segments with base offsets in `without_index`, if there are none: the other
     indexes were missing, too. What was written is durable. An index stays as it is if a batch of
@@ -196,7 +196,7 @@ def rebuilt_transaction_index(
 
 
 def check_marker(segment: Segment, entry: AbortedTransaction) -> None:
-    """Raises CorruptIndex if the batch with the marker of `entry` is another one."""
+    """Raise CorruptIndex if the batch with the marker of `entry` is another one."""
     try:
         place = segment.find_batch(entry.last_offset)
         if place is not None and place.magic == 2 and place.base_offset <= entry.last_offset:

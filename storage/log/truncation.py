@@ -61,7 +61,7 @@ class _EndCopy:
         self.path: str | None = None
 
     def run(self) -> None:
-        """Copies; durable when this returns. May run in a worker thread. Raises StorageError."""
+        """Copy; durable when this returns. May run in a worker thread. Raises StorageError."""
         fs, position = self._directory.fs, self._position
         try:
             names = fs.list_files(self._directory.path)
@@ -174,7 +174,7 @@ class LogTruncator:
     def _remove_segments(
         self, segments: list[Segment], keep_from: int | None, copy: _EndCopy | None
     ) -> None:
-        """Removes segments; sets those with committed records from `keep_from` on aside.
+        """Remove segments; sets those with committed records from `keep_from` on aside.
 
         The last one first: a log that a crash leaves has no gap. Raises OSError.
         """
@@ -202,7 +202,7 @@ class LogTruncator:
         return write
 
     def _prepare_producers(self, offset: int) -> Steps[int | None]:
-        """Replays the producer state; returns the offset of the first batch that is truncated, or
+        """Replay the producer state; returns the offset of the first batch that is truncated, or
         None if there is none, or its place is not known."""
         local, offsets, producers = self._local, self._offsets, self._producers
         log_directory = local.directory.log_directory
@@ -292,7 +292,7 @@ class LogTruncator:
         return True
 
     def _ready(self, segment: Segment, offset: int) -> tuple[Truncation, int]:
-        """Does all that may lack descriptors or disk space, and the end offset afterwards.
+        """Do all that may lack descriptors or disk space, and the end offset afterwards.
 
         Half of a truncation leaves a log that must not be used: it would have to go offline.
         Raises StorageError, with nothing truncated.
@@ -436,7 +436,7 @@ class LogTruncator:
         return segment, empty
 
     def _empty_segment(self, offset: int) -> Segment:
-        """Raises OSError. It is as old as the active segment: rolling by time may depend on it."""
+        """Raise OSError. It is as old as the active segment: rolling by time may depend on it."""
         return self._local.create_segment(offset, self._local.active.created_ms)
 
     def delete_records_before(self, offset: int) -> bool:
@@ -459,7 +459,7 @@ class LogTruncator:
         return True
 
     def write_epochs(self) -> None:
-        """Writes the epochs that begin at the log start, where that failed. A start needs them to
+        """Write the epochs that begin at the log start, where that failed. A start needs them to
         believe the log start. Raises LogDirectoryOffline."""
         try:
             self._epochs.write_again()

@@ -110,7 +110,7 @@ class ProducerEntry:
         return None
 
     def remember(self, epoch: int, batch: AppendedBatch) -> None:
-        """Stores a data batch that has been written."""
+        """Store a data batch that has been written."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -149,7 +149,7 @@ class ProducerAppend:
         self.started: list[int] = []
 
     def append_data(self, header: BatchHeader, first_offset: int, last_offset: int) -> None:
-        """Checks and applies a data batch. Raises ProducerError."""
+        """Check and apply a data batch. Raises ProducerError."""
         entry = self.entry
         self._check_epoch(header.producer_epoch, first_offset)
         if self._origin is AppendOrigin.CLIENT:
@@ -182,7 +182,7 @@ class ProducerAppend:
         timestamp: int,
         aborted: bool,
     ) -> CompletedTransaction | None:
-        """Checks and applies an end-of-transaction marker. Raises ProducerError.
+        """Check and apply an end-of-transaction marker. Raises ProducerError.
 
         Returns the transaction that it completes, None when no transaction was open.
         """

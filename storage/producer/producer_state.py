@@ -154,7 +154,7 @@ class ProducerState:
     def begin_append(
         self, producer_id: int, origin: AppendOrigin, lowest_sequence: int | None = None
     ) -> ProducerAppend:
-        """Checks and collects the batches of one producer before they are written."""
+        """Check and collect the batches of one producer before they are written."""
         current = self.producers.get(producer_id)
         return ProducerAppend(self._name, producer_id, current, origin, lowest_sequence)
 
@@ -165,7 +165,7 @@ class ProducerState:
         batch: bytes | bytearray | memoryview,
         first_offset: int,
     ) -> CompletedTransaction | None:
-        """Adds a batch, data or a marker, to `append`. Raises ProducerError.
+        """Add a batch, data or a marker, to `append`. Raises ProducerError.
 
         `header` may still have the base offset of the producer; `first_offset` is that of the log.
         """
@@ -224,7 +224,7 @@ class ProducerState:
         return removed
 
     def replay(self, header: BatchHeader, batch: memoryview) -> CompletedTransaction | None:
-        """Applies a batch that is in the log already, for recovery and loading."""
+        """Apply a batch that is in the log already, for recovery and loading."""
         entry = self.producers.get(header.producer_id)
         if (
             entry is not None
@@ -262,7 +262,7 @@ class ProducerState:
     # --- snapshots ---------------------------------------------------------------------------
 
     def take_snapshot(self, *, sync: bool = False) -> str | None:
-        """Writes a snapshot as of `end_offset` unless it exists. Returns its path if written.
+        """Write a snapshot as of `end_offset` unless it exists. Returns its path if written.
 
         Without `sync` it is durable only after the caller has synced it. Raises OSError.
         """
@@ -276,7 +276,7 @@ class ProducerState:
         return path
 
     def reload(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Loads the newest snapshot in [first_offset, log end] and deletes those outside.
+        """Load the newest snapshot in [first_offset, log end] and delete those outside.
 
         `first_offset` is where the first segment begins, which may be below the log start. Kafka
         uses no snapshot at or below the log start, and so forgets producers of which every record
@@ -363,7 +363,7 @@ class ProducerState:
         return content
 
     def receive_snapshot(self, offset: int, content: bytes) -> None:
-        """Stores a snapshot of another replica, for `reset`. Raises CorruptFile, OSError."""
+        """Store a snapshot of another replica, for `reset`. Raises CorruptFile, OSError."""
         path = self.snapshot_path(offset)
         decode_snapshot(path, content)
         replace_file(self._fs, path, content, sync=False)
@@ -371,7 +371,7 @@ class ProducerState:
             insort(self._snapshots, offset)
 
     def reset(self, offset: int, snapshot: bytes | None = None, now_ms: int = 0) -> None:
-        """Removes all producers and snapshots; the log is empty and starts at `offset`.
+        """Remove all producers and snapshots; the log is empty and starts at `offset`.
 
         The producers are those of `snapshot`, which is stored as of `offset` and stays. No file is
         read, which would need a descriptor. Raises CorruptFile with nothing done, OSError.
@@ -385,27 +385,27 @@ class ProducerState:
         self.end_offset = self.snapshot_offset = offset
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:
-        """Deletes snapshots that belong to no segment, except for the newest one."""
+        """Delete snapshots that belong to no segment, except for the newest one."""
         wanted = {*base_offsets, *self._snapshots[-1:]}
         for offset in self.snapshots:
             if offset not in wanted:
                 self.delete_snapshot(offset)
 
     def delete_snapshots(self, start: int, end: int | None = None) -> None:
-        """Deletes the snapshots as of offsets in [start, end), None for all from `start` on. Raises
+        """Delete the snapshots as of offsets in [start, end), None for all from `start` on. Raises
         OSError."""
         for offset in self.snapshots_from(start):
             if end is None or offset < end:
                 self.delete_snapshot(offset)
 
     def delete_snapshot(self, offset: int) -> None:
-        """Deletes the snapshot as of `offset`, if there is one."""
+        """Delete the snapshot as of `offset`, if there is one."""
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             clear_path(self._fs, self.snapshot_path(offset))
 
     def retire_snapshot(self, offset: int) -> str | None:
-        """Renames the snapshot as of `offset` to `.deleted`. Returns its new path, if any."""
+        """Rename the snapshot as of `offset` to `.deleted`. Returns its new path, if any."""
         if offset not in self._snapshots:
             return None
         self._snapshots.remove(offset)

@@ -49,7 +49,7 @@ def check_content(
     base_timestamp: int,
     budget: ValidationBudget | None,
 ) -> int:
-    """Checks that a batch of `size` bytes decompresses and that `count` records fill it; returns
+    """Check that a batch of `size` bytes decompresses and that `count` records fill it; returns
     their newest timestamp, which the header may not have (Sarama up to 1.45.0 leaves it out).
 
     Consumers stop at a batch for which this does not hold. Raises InvalidRecordError,
@@ -89,7 +89,7 @@ def newest_timestamp(base_timestamp: int, deltas: list[int]) -> int:
 
 
 def check_number(count: int) -> None:
-    """Raises RecordTooLargeError for more records than are read individually."""
+    """Raise RecordTooLargeError for more records than are read individually."""
     if count > MAX_RECORDS_DECODED:
         raise RecordTooLargeError(
             f"a batch has {count} records; the broker checks each, up to {MAX_RECORDS_DECODED}"

@@ -97,7 +97,7 @@ def _add_run(
     with_keys: bool,
     only_keys: bool,
 ) -> int:
-    """Adds the records of one length that begin at `start`; returns how many.
+    """Add the records of one length that begin at `start`; returns how many.
 
     0 for records without a common length, and for long varints.
     """

@@ -121,7 +121,7 @@ def validate_records(
     now_ms: int,
     budget: ValidationBudget | None = None,
 ) -> ValidatedRecords:
-    """Validates batches from a producer or a coordinator, converts and recompresses if needed.
+    """Validate batches from a producer or a coordinator, convert and recompresse if needed.
 
     Independent of the log: may run in any thread. Does not change `records`; the result has another
     buffer after conversion or recompression. Raises RecordsError, and ValidationBudgetExceeded when
@@ -163,7 +163,7 @@ def _validate(
 def assign(
     validated: ValidatedRecords, *, leader_epoch: int, first_offset: int, now_ms: int
 ) -> Accepted:
-    """Assigns offsets from `first_offset` on, leader epoch and timestamps in place: LogAppendTime,
+    """Assign offsets from `first_offset` on, leader epoch and timestamps in place: LogAppendTime,
     or the newest timestamp of the records where the header has another one."""
     if validated.old is not None:
         return _assign_old(validated.old, first_offset)
@@ -205,7 +205,7 @@ def _assign_old(messages: OldMessages, first_offset: int) -> Accepted:
 
 
 def prepare_for_follower(records: bytearray | memoryview | bytes) -> Accepted:
-    """Validates batches from the leader, which have offsets. Drops an incomplete last batch.
+    """Validate batches from the leader, which have offsets. Drops an incomplete last batch.
 
     Raises CorruptRecordError, OffsetsOutOfOrder.
     """
@@ -299,7 +299,7 @@ def _check_records(
     now_ms: int,
     budget: ValidationBudget | None,
 ) -> int:
-    """Validates individual records as far as the settings require it; returns their newest
+    """Validate individual records as far as the settings require it; returns their newest
     timestamp."""
     _check_timestamp_type(header, header.record_count, config)
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
@@ -322,7 +322,7 @@ def _check_records(
 def _check_timestamp_type(
     header: BatchHeader | LegacyHeader, count: int, config: LogConfig
 ) -> None:
-    """Raises InvalidTimestampError for LogAppendTime, which a broker sets."""
+    """Raise InvalidTimestampError for LogAppendTime, which a broker sets."""
     if header.timestamp_type != LOG_APPEND_TIME_ID:
         return
     if config.message_timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP:
@@ -332,7 +332,7 @@ def _check_timestamp_type(
 
 
 def _check_walk(walk: Walk, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Raises InvalidTimestampError and InvalidRecordError for records against the settings."""
+    """Raise InvalidTimestampError and InvalidRecordError for records against the settings."""
     before_ms = config.message_timestamp_before_max_ms
     after_ms = config.message_timestamp_after_max_ms
     if config.message_timestamp_type != LOG_APPEND_TIME and min(before_ms, after_ms) != NO_LIMIT:
@@ -571,7 +571,7 @@ def compression_cost(config: LogConfig, codec: int) -> int:
 
 
 def check_size(size: int, codec: int, config: LogConfig) -> None:
-    """Raises RecordTooLargeError for a batch that is too large after compression."""
+    """Raise RecordTooLargeError for a batch that is too large after compression."""
     if size > config.max_message_bytes:
         raise RecordTooLargeError(
             f"a batch has {size} bytes with {codec_name(codec)} compression, more than"

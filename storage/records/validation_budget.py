@@ -34,7 +34,7 @@ class ValidationBudget:
         self.left = left
 
     def spend(self, cost: int) -> None:
-        """Subtracts `cost`. Raises ValidationBudgetExceeded when less is left."""
+        """Subtract `cost`. Raises ValidationBudgetExceeded when less is left."""
         if cost > self.left:
             raise ValidationBudgetExceeded
         self.left -= cost

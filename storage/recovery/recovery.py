@@ -101,7 +101,7 @@ class Opening(NamedTuple):
 def open_log(
     directory: PartitionDirectory, config: LogConfig, opening: Opening, deletions: Deletions
 ) -> Log:
-    """Opens the log in a directory that exists; creates one if it is empty. Raises OSError."""
+    """Open the log in a directory that exists; creates one if it is empty. Raises OSError."""
     return _Loader(directory, config, opening, deletions).load()
 
 
@@ -310,7 +310,7 @@ class _Loader:
             self.opening = self.opening._replace(recovery_point=point)
 
     def _repair_overlaps(self) -> None:
-        """Deletes empty segments that begin below the end of the records before them.
+        """Delete empty segments that begin below the end of the records before them.
 
         A roll that failed half-way may leave one. Lookups by offset would find it instead of the
         records. Also after a clean shutdown, where only the last segment is read: its records hide
@@ -358,7 +358,7 @@ class _Loader:
             logger.error("%s: Segment %d stays: %s", self.name, segment.base_offset, error)
 
     def _keep_end(self, segment: Segment, position: int, reason: Reason, detail: str) -> None:
-        """Copies what is behind `position`; durable when this returns. Raises OSError."""
+        """Copy what is behind `position`; durable when this returns. Raises OSError."""
         size = segment.log.size
         path = copy_end_aside(self.fs, segment.log, position, size, reason)
         note_part(self.directory, path, size - position, detail)
@@ -401,7 +401,7 @@ class _Loader:
         return is_below and self.config.has_remote_storage
 
     def _complete_epochs(self, local_start: int, end: int) -> None:
-        """Reads the epochs of the batches between `local_start` and the first epoch of the file.
+        """Read the epochs of the batches between `local_start` and the first epoch of the file.
 
         The file follows an advance of the log start at once, its checkpoint once a minute. After a
         crash in between these records are back, and without their epochs no segment of them can be
@@ -460,7 +460,7 @@ class _Loader:
     # --- recovery ----------------------------------------------------------------------------
 
     def _recover(self) -> int:
-        """Reads what may not have been flushed. Returns the log end offset."""
+        """Read what may not have been flushed. Returns the log end offset."""
         if self.may_have_gaps:
             self._remove_replaced()
         point = self.opening.recovery_point
@@ -572,7 +572,7 @@ class _Loader:
             return False
 
     def _truncate(self, segment: Segment, valid_bytes: int, end: int, behind: list[Segment]) -> int:
-        """Cuts off what is not valid in a segment, with all that is behind. Returns the log end.
+        """Cut off what is not valid in a segment, with all that is behind. Returns the log end.
 
         In this order: after another crash, recovery finds either the corrupt batch again, or no
         later segment.
@@ -617,7 +617,7 @@ class _Loader:
         return True
 
     def _remove_replaced(self) -> None:
-        """Removes segments that compaction merged into another if their removal was lost.
+        """Remove segments that compaction merged into another if their removal was lost.
 
         Deletes those that the checkpoint of the cleaner covers. Of the others one of both copies is
         set aside: the one without offsets of its own.
@@ -671,7 +671,7 @@ class _Loader:
         return 0, segment.base_offset
 
     def _recover_segment(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Reads from `position`, where `offset` begins. Returns (next offset, valid bytes)."""
+        """Read from `position`, where `offset` begins. Returns (next offset, valid bytes)."""
         logger.info("%s: Recovering unflushed segment %d", self.name, segment.base_offset)
         self._prepare(segment, position, offset)
         progress = self.opening.progress
@@ -693,7 +693,7 @@ class _Loader:
         return scan.next_offset, scan.position
 
     def _prepare(self, segment: Segment, position: int, offset: int) -> None:
-        """Removes index entries at and above `offset`, which the scan writes again."""
+        """Remove index entries at and above `offset`, which the scan writes again."""
         if position == 0:
             segment.reset_indexes()
             segment.txn_index.reset()

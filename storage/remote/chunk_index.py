@@ -130,7 +130,7 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def decode_sizes(data: bytes) -> list[int]:
-    """Raises ValueError."""
+    """Raise ValueError."""
     count = int.from_bytes(data[:4], "big")
     if count == 1 and len(data) == 8:
         return [int.from_bytes(data[4:], "big")]

@@ -42,7 +42,7 @@ def take_inventory(
     now_ms: int,
     min_age_ms: int = DEFAULT_MIN_AGE_MS,
 ) -> Inventory:
-    """Lists the store and finds the objects that belong to no segment of `live`.
+    """List the store and find the objects that belong to no segment of `live`.
 
     `live` must have all segments that are not deleted, also those whose copy or deletion has only
     begun, and must be read before this is called. A segment of which the state is
@@ -71,7 +71,7 @@ def take_inventory(
 
 
 def delete_orphans(storage: ObjectRemoteStorage, orphans: Collection[StoredObject]) -> None:
-    """Deletes them, manifests first. Raises RemoteStorageError; some may be deleted then."""
+    """Delete them, manifests first. Raises RemoteStorageError; some may be deleted then."""
     keys = [orphan.key for orphan in orphans]
     manifest = f".{ObjectKind.MANIFEST.value}"
     storage.store.delete(sorted(keys, key=lambda key: not key.endswith(manifest)))

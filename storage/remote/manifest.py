@@ -101,7 +101,7 @@ class SegmentManifest:
 
     @staticmethod
     def decode(data: bytes, key: str) -> SegmentManifest:
-        """Raises RemoteObjectCorruptError with the key. A manifest of an encrypted segment raises
+        """Raise RemoteObjectCorruptError with the key. A manifest of an encrypted segment raises
         it too: Ottla has no keys."""
         try:
             return _decode(data)

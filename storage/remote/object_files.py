@@ -138,7 +138,7 @@ class ObjectFiles:
         return self._open.get(key)
 
     def read_ahead(self, key: str, manifest: SegmentManifest, number: int) -> None:
-        """Verifies one chunk. Raises as `part`."""
+        """Verify one chunk. Raises as `part`."""
         opened = self._opened(key)
         if opened is not None:
             self._verify(key, opened, manifest, number)
@@ -150,7 +150,7 @@ class ObjectFiles:
         return opened is not None and opened.valid.has(chunk)
 
     def drop(self, key: str) -> None:
-        """Forgets an object that is deleted."""
+        """Forget an object that is deleted."""
         with self._lock:
             self._open.pop(key, None)
 

@@ -130,7 +130,7 @@ def to_text(value: UUID) -> str:
 
 
 def from_text(text: str) -> UUID:
-    """Raises ValueError unless the text is what Kafka writes for a UUID."""
+    """Raise ValueError unless the text is what Kafka writes for a UUID."""
     if len(text) != _TEXT_LENGTH:
         raise ValueError(f"{text!r} is no UUID: it needs {_TEXT_LENGTH} characters")
     try:

@@ -159,7 +159,7 @@ class ObjectRemoteStorage:
         return custom.encode(self._settings.custom_metadata_fields)
 
     def manifest(self, metadata: RemoteLogSegmentMetadata) -> SegmentManifest:
-        """Raises RemoteResourceNotFoundError and RemoteObjectCorruptError."""
+        """Raise RemoteResourceNotFoundError and RemoteObjectCorruptError."""
         key = self.keys.of(metadata).manifest
         manifest = self._manifests.get(key)
         if manifest is None:

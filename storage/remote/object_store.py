@@ -36,7 +36,7 @@ class StoredObject:
 
 class ObjectStore(Protocol):
     def put(self, key: str, content: Iterable[Buffer]) -> int:
-        """Stores an object, durable when this returns, and replaces one that is there. Returns its
+        """Store an object, durable when this returns, and replace one that is there. Returns its
         size. Readers see no part of an object: if `content` raises, there is none."""
 
     def get(self, key: str, limit: int) -> bytes:
@@ -56,7 +56,7 @@ class ObjectStore(Protocol):
         """All objects whose keys begin with the prefix, in any order."""
 
     def close(self) -> None:
-        """Ends connections. No method is called afterwards."""
+        """End connections. No method is called afterwards."""
 
 
 #: The name of the object after the key prefix; the cluster id follows. Clusters may share a store.
@@ -80,7 +80,7 @@ class StoreIdentity:
         self.key = f"{prefix}{NAME}{cluster_id}"
 
     def check(self) -> None:
-        """Raises StoreNotProvenError, or RemoteStorageError if the store fails."""
+        """Raise StoreNotProvenError, or RemoteStorageError if the store fails."""
         try:
             content = json.loads(self._store.get(self.key, _MAX_BYTES))
         except RemoteResourceNotFoundError:
@@ -98,6 +98,6 @@ class StoreIdentity:
         )
 
     def write(self) -> None:
-        """Makes this the store of the cluster. Raises RemoteStorageError."""
+        """Make this the store of the cluster. Raises RemoteStorageError."""
         content = {"version": _VERSION, "clusterId": self._cluster_id}
         self._store.put(self.key, [json.dumps(content).encode()])

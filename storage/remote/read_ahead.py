@@ -67,7 +67,7 @@ class ReadAhead:
             return new
 
     def start(self, key: str, number: int, load: Callable[[], object]) -> None:
-        """Calls `load` in a worker thread. The reader that needs the chunk gets its error."""
+        """Call `load` in a worker thread. The reader that needs the chunk gets its error."""
         with self._lock:
             if self._running >= self._at_once:
                 self._queue.append(((key, number), load))

@@ -98,7 +98,7 @@ class IndexSource:
     """The indexes of one segment, one after the other in the order of the format."""
 
     def __init__(self, fs: FileSystem, data: LogSegmentData) -> None:
-        """Reads all of them: the indexes of a segment have some MB. Raises RemoteStorageError."""
+        """Read all of them: the indexes of a segment have some MB. Raises RemoteStorageError."""
         files = {
             RemoteIndexType.OFFSET: data.offset_index,
             RemoteIndexType.TIMESTAMP: data.time_index,
@@ -145,7 +145,7 @@ class RateLimit:
         self._free_at = clock()
 
     def acquire(self, size: int) -> None:
-        """Returns when the bytes before these have had their time. The first part is free, so a
+        """Return when the bytes before these have had their time. The first part is free, so a
         part of a copy waits for at most its share of the limit."""
         with self._lock:
             now = self._clock()
