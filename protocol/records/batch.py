@@ -7,7 +7,7 @@ A batch is 61 bytes of header and then the records, compressed or not::
     max_timestamp int64 | producer_id int64 | producer_epoch int16 | base_sequence int32 |
     record_count int32
 
-The CRC covers everything from ``attributes`` to the end, so base offset, length and leader epoch
+The CRC covers everything from `attributes` to the end, so base offset, length and leader epoch
 can be rewritten by a broker without touching it. Nothing here copies or reads the records.
 """
 
@@ -122,20 +122,20 @@ _as_header = partial(tuple.__new__, BatchHeader)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """The sequence number ``increment`` records later."""
+    """The sequence number `increment` records later."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """The sequence number ``decrement`` records earlier."""
+    """The sequence number `decrement` records earlier."""
     return (sequence - decrement) & MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``; only these 61 bytes need to be in the buffer.
+    """The header at `position`; only these 61 bytes need to be in the buffer.
 
     Raises CorruptRecordError when they are not, when the magic is not 2, or when the length is
-    smaller than a header. Says nothing about the CRC: see ``check_crc``.
+    smaller than a header. Says nothing about the CRC: see `check_crc`.
     """
     if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
         raise CorruptRecordError(
@@ -156,7 +156,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_size(buffer: Buffer, position: int = 0) -> int:
-    """The whole size in bytes of the batch or message at ``position``, of any magic.
+    """The whole size in bytes of the batch or message at `position`, of any magic.
 
     Needs the first 12 bytes. The size may reach beyond the buffer.
     """
@@ -171,7 +171,7 @@ def read_size(buffer: Buffer, position: int = 0) -> int:
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
-    """The magic of the batch or message at ``position``: the byte is at the same place in all."""
+    """The magic of the batch or message at `position`: the byte is at the same place in all."""
     if position < 0 or len(buffer) - position <= MAGIC_POSITION:
         raise CorruptRecordError(f"no room for a magic byte in the entry at position {position}")
     return buffer[position + MAGIC_POSITION]

@@ -96,7 +96,7 @@ def assemble_batch(
     base_sequence: int = NO_SEQUENCE,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """A batch around records that are encoded, and compressed as set in ``attributes``, already."""
+    """A batch around records that are encoded, and compressed as set in `attributes`, already."""
     out = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(
         out,
@@ -136,9 +136,9 @@ def build_batch(
     timestamp_type: int = 0,
     log_append_time: int = NO_TIMESTAMP,
 ) -> bytes:
-    """One batch of ``(timestamp_ms, key, value, headers)`` records with consecutive offsets.
+    """One batch of `(timestamp_ms, key, value, headers)` records with consecutive offsets.
 
-    With ``timestamp_type=LOG_APPEND_TIME`` every reader sees ``log_append_time`` instead of the
+    With `timestamp_type=LOG_APPEND_TIME` every reader sees `log_append_time` instead of the
     records' own timestamps. Raises ValueError when there are no records.
     """
     payload = bytearray()
@@ -184,11 +184,11 @@ def rebuild_batch(
     level: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """The batch of ``header`` with only ``records`` left in it, as compaction writes it.
+    """The batch of `header` with only `records` left in it, as compaction writes it.
 
     Offsets stay as they are, and so do base offset, last offset, producer fields, leader epoch and
-    flags, so that sequence numbers can still be derived; ``records`` may be empty. ``codec``
-    defaults to the batch's own; without records there is none. ``delete_horizon_ms`` is stored in
+    flags, so that sequence numbers can still be derived; `records` may be empty. `codec`
+    defaults to the batch's own; without records there is none. `delete_horizon_ms` is stored in
     place of the base timestamp, as KIP-534 does; None keeps the one the batch has.
     """
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_MASK)

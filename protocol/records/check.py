@@ -50,8 +50,8 @@ class Walk(NamedTuple):
     is_in_order: bool  # offset deltas count up from 0
 
 
-#: ``(data, position, end, first, count, newest=-2)``: `check_records` without its columns, for few
-#: records, also of a bytearray or memoryview that goes on behind ``end``.
+#: `(data, position, end, first, count, newest=-2)`: `check_records` without its columns, for few
+#: records, also of a bytearray or memoryview that goes on behind `end`.
 check_each_record = compile_record_loop(
     parameters=", newest=-2",
     timestamp=read_timestamp(
@@ -85,7 +85,7 @@ else:
 
 
 def check_records(data: bytes, start: int, end: int, count: int) -> int:
-    """Raise InvalidRecordError unless ``count`` records fill ``data[start:end]`` exactly, and their
+    """Raise InvalidRecordError unless `count` records fill `data[start:end]` exactly, and their
     offset deltas count up from 0.
 
     Returns the largest timestamp delta, or -1 if all are negative.
@@ -119,8 +119,8 @@ def walk_records(data: bytes, count: int) -> Walk:
 def _run(
     data: bytes, start: int, end: int, index: int, count: int, newest: int
 ) -> tuple[int, int, int]:
-    """How many valid records of one length begin at ``start``, with ``index``, that length, and the
-    larger of ``newest`` and their largest timestamp delta, as it is encoded.
+    """How many valid records of one length begin at `start`, with `index`, that length, and the
+    larger of `newest` and their largest timestamp delta, as it is encoded.
 
     0 for records without a common length, and for all that is not usual: headers, long varints.
     """
@@ -170,7 +170,7 @@ def _run(
 
 
 def _newest_short(column: bytes, newest: int) -> int:
-    """The larger of ``newest`` and the largest timestamp delta of a column of single bytes."""
+    """The larger of `newest` and the largest timestamp delta of a column of single bytes."""
     last = column[-1]
     # Records nearly always come in the order of their timestamps: none is above the last one then.
     if last & 1 or column.translate(None, _ASCENDING[: 65 + (last >> 1)]):
@@ -182,7 +182,7 @@ def _newest_short(column: bytes, newest: int) -> int:
 
 
 def _newest_long(first: bytes, second: bytes, newest: int) -> int:
-    """``_newest_short`` for varints of two bytes."""
+    """`_newest_short` for varints of two bytes."""
     last, high = first[-1], second[-1]
     equal = len(second) - len(second.rstrip(second[-1:]))
     if (

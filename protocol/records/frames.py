@@ -181,10 +181,10 @@ def _cut_short() -> CorruptRecordError:
 
 
 def largest_content_bytes(data: Buffer) -> int:
-    """An upper bound of the decompressed size of all frames in ``data``.
+    """An upper bound of the decompressed size of all frames in `data`.
 
     Exact when the frames tell their content size. Raises CorruptRecordError when frames and blocks
-    do not add up to the length of ``data``. What is inside the blocks is not read.
+    do not add up to the length of `data`. What is inside the blocks is not read.
     """
     end = len(data)
     position = 0
@@ -207,7 +207,7 @@ def largest_content_bytes(data: Buffer) -> int:
 
 def _frame(data: Buffer, position: int, end: int) -> tuple[int, int]:
     """(position after the frame, largest content) of the frame whose descriptor is at
-    ``position``.
+    `position`.
     """
     descriptor = data[position]
     single_segment = descriptor & 0x20 != 0

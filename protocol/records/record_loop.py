@@ -11,7 +11,7 @@ which reads varints of one and two bytes, and lengths of three, inline.
 
 The loop checks bounds only once for each record: positions only ever move forward, so if a record
 ends exactly where its length says, everything inside it was inside it; and slices cannot reach
-beyond ``data``.
+beyond `data`.
 """
 
 from collections.abc import Callable
@@ -94,10 +94,10 @@ def loop(data, position, end, first, count{parameters}):
 
 
 def _varint(short: str, long: str, *, one: str = "", three: bool = False, null: str = "") -> str:
-    """Statements that read a varint, in its encoding, as ``number``, and handle it.
+    """Statements that read a varint, in its encoding, as `number`, and handle it.
 
-    ``short`` moves the position by ``{n}`` bytes; ``one`` replaces it for a single byte. ``long``
-    reads the longer ones. ``null`` handles a null length, before all others.
+    `short` moves the position by `{n}` bytes; `one` replaces it for a single byte. `long`
+    reads the longer ones. `null` handles a null length, before all others.
     """
     first = f"if number == 1:\n{indent(null, '    ')}\nelif" if null else "if"
     branches = [
@@ -115,7 +115,7 @@ def _varint(short: str, long: str, *, one: str = "", three: bool = False, null: 
 
 
 def append_signed(add: str, read: str) -> str:
-    """Statements that append a delta to a column; ``read`` is the function for long ones."""
+    """Statements that append a delta to a column; `read` is the function for long ones."""
     short = f"position += {{n}}\n{add}((number >> 1) ^ -(number & 1))"
     long = f"number, position = {read}(data, position)\n{add}(number)"
     return _varint(short, long, one=f"position += 1\n{add}(signed[number])")
@@ -148,12 +148,12 @@ def compile_record_loop(
     result: str,
     **names: object,
 ) -> Callable[..., Any]:
-    """Compile ``loop(data, position, end, first, count, ...)`` from statements for each field.
+    """Compile `loop(data, position, end, first, count, ...)` from statements for each field.
 
-    It visits the records from number ``first`` on, which begin at ``position``; all ``count``
-    records end at ``end``. In the statements ``position`` is behind what was read, ``number`` is
-    the last number in its encoding, ``doubled`` is twice the index of the record, ``doubled_end``
-    twice its end, and ``signed`` decodes a byte. ``names`` are the globals that they use. The loop
+    It visits the records from number `first` on, which begin at `position`; all `count`
+    records end at `end`. In the statements `position` is behind what was read, `number` is
+    the last number in its encoding, `doubled` is twice the index of the record, `doubled_end`
+    twice its end, and `signed` decodes a byte. `names` are the globals that they use. The loop
     raises InvalidRecordError, which names the record, for anything that does not fit.
     """
     parts = {
@@ -186,7 +186,7 @@ def compile_record_loop(
 
 
 def read_number(after: str) -> str:
-    """Statements that read a delta in its encoding, and ``after`` them."""
+    """Statements that read a delta in its encoding, and `after` them."""
     return _varint(*READ) + "\n" + after
 
 
@@ -206,7 +206,7 @@ def check_count(count: int, start: int, end: int) -> None:
 
 
 def read_headers(data: bytes, position: int, record_end: int) -> tuple[Headers, int]:
-    """(headers, position after them) of the record that ends at ``record_end``."""
+    """(headers, position after them) of the record that ends at `record_end`."""
     count, position = read_varint(data, position)
     if count < 0 or count * 2 > record_end - position:
         raise InvalidRecordError(f"it claims to have {count} headers")

@@ -15,7 +15,7 @@ from ottla.protocol.records.record_loop import (
 class Section(NamedTuple):
     """Columns of equal length, one element for each record.
 
-    ``headers`` is None when no record of the batch has any.
+    `headers` is None when no record of the batch has any.
     """
 
     offset_deltas: list[int]
@@ -52,7 +52,7 @@ if position + position != doubled_end:
 
 
 def decode_section(data: bytes, start: int, end: int, count: int) -> Section:
-    """The ``count`` records that fill ``data[start:end]`` exactly.
+    """The `count` records that fill `data[start:end]` exactly.
 
     Raises InvalidRecordError for anything that does not fit.
     """

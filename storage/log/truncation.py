@@ -32,7 +32,8 @@ from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
 
-# Segments that are removed in one turn: three files of each are renamed, 60 us together.
+# Segments that are removed in one turn: three files of each are renamed, 60 us together. Each part
+# also writes the recovery point and syncs it, which takes longer than all these renames.
 SEGMENTS_PER_TURN = 100
 
 
