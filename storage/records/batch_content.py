@@ -68,8 +68,9 @@ def check_content(
         newest: int = check_each_record(records, start, end, 0, count)
         data = None
     else:
+        content = memoryview(records)[start:end]
         # Reading single bytes of a memoryview takes longer than this copy.
-        data = decompress_content(codec, memoryview(records)[start:end], budget)
+        data = decompress_content(codec, content, budget) if codec else bytes(content)
         newest = check_records(data, 0, len(data), count)
     if 0 <= newest < _LARGE_TIMESTAMP and 0 <= base_timestamp < _LARGE_TIMESTAMP:
         return base_timestamp + newest
