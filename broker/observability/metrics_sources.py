@@ -312,7 +312,7 @@ class PartitionTotals:
             if partition.offline:
                 found["offline_replicas"] += 1
             if partition.log is not None:
-                found["log_bytes"] += partition.log.size_in_bytes
+                found["log_bytes"] += partition.log.local.size_in_bytes
             if not partition.is_leader:
                 continue
             in_sync = len(partition.isr)

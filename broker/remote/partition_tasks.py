@@ -98,7 +98,7 @@ class PartitionTasks:
         if not self._has_caught_up:
             await self._copying.metadata.catch_up(self.partition)
             self._has_caught_up = True
-            if not self._is_current_leader() or log.is_closed or self.replica.log is not log:
+            if not self._is_current_leader() or log.local.closed or self.replica.log is not log:
                 return None  # it took a while
         self._complete_epochs(log)
         await self._copier.run(log, self._is_current_leader)
@@ -152,7 +152,7 @@ class PartitionTasks:
         # What is on the local disk can be read without.
         first = min(found[0][1], log.local_log_start_offset, log.high_watermark)
         if start < first:
-            log.delete_records_before(first)
+            log.truncator.delete_records_before(first)
 
     def _advance_log_start(self, log: Log) -> None:
         """To the first record that is left, in remote storage or on the local disk.
@@ -187,18 +187,18 @@ class PartitionTasks:
                 first - 1,
                 first,
             )
-        log.delete_records_before(min(first, log.high_watermark))
+        log.truncator.delete_records_before(min(first, log.high_watermark))
 
     async def _run(self, task: str, run: Callable[[Log], Awaitable[float | None]]) -> float:
         settings, log = self._settings, self.replica.log
-        if self.ended or log is None or log.is_closed:
+        if self.ended or log is None or log.local.closed:
             return settings.task_interval_ms / 1000
         try:
             delay = await run(log)
         except (RemoteMetadataNotReadyError, WorkerPoolClosed):
             return _WAIT_SECONDS  # the broker starts, and the metadata manager logs; or it stops
         except (StorageError, OSError) as error:
-            if not log.is_closed and not self.ended:
+            if not log.local.closed and not self.ended:
                 self._problems.failed(self.partition, task, error)
             return self._vary(self._back_off_seconds(task))
         except Exception:

@@ -146,7 +146,7 @@ class SegmentCopier:
         offsets.highest_remote_offset = copied
         progress, count = self._progress, 0
         progress.copy_lag_bytes, progress.copy_lag_segments = copy_lag(log, copied)
-        while self.stopped is None and is_leader() and not log.is_closed:
+        while self.stopped is None and is_leader() and not log.local.closed:
             if not log.config.copies_to_remote:
                 break
             if self._quota.is_exceeded(self._remote.now_ms()):
@@ -157,7 +157,7 @@ class SegmentCopier:
             segment, end_offset = found
             await self._flush(log, end_offset)
             await self._remote.prove_store()
-            if not is_leader() or log.is_closed:
+            if not is_leader() or log.local.closed:
                 break
             await self._copy(log, segment, end_offset)
             count += 1
@@ -171,10 +171,10 @@ class SegmentCopier:
         leader would copy other records at the same offsets."""
         if log.recovery_point >= end_offset:
             return
-        flush = log.begin_flush()
+        flush = log.flusher.begin_flush()
         if flush is not None:
             await self._remote.workers.run(flush.run)
-            log.finish_flush(flush, self._remote.now_ms())
+            log.flusher.finish_flush(flush, self._remote.now_ms())
 
     async def _copy(self, log: Log, segment: Segment, end_offset: int) -> None:
         remote, truncations = self._remote, log.truncations

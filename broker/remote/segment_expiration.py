@@ -19,6 +19,7 @@ from ottla.storage.remote.metadata_records import (
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
 )
+from ottla.storage.remote.object_store import StoreNotProvenError
 from ottla.storage.remote.remote_storage import RemoteStorageError
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,
@@ -26,7 +27,6 @@ from ottla.storage.remote.segments import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
-from ottla.storage.remote.store_identity import StoreNotProvenError
 
 if TYPE_CHECKING:
     from ottla.broker.remote.segment_copier import RemoteSegments
@@ -71,7 +71,7 @@ class SegmentExpiration:
         history = await _of_history(segments, log)
         # A leader does not truncate: it was follower in between, and runs again.
         is_outdated = log.truncations != truncations
-        if is_outdated or not is_leader() or log.is_closed:
+        if is_outdated or not is_leader() or log.local.closed:
             return 0
         progress = self._progress
         progress.metadata_count = len(segments)
@@ -82,7 +82,7 @@ class SegmentExpiration:
         progress.delete_lag_bytes = sum(each.size_bytes for each in expired)
         if not segments:
             return 0
-        log.delete_records_before(min(log_start_offset, log.high_watermark))
+        log.truncator.delete_records_before(min(log_start_offset, log.high_watermark))
         if expired and log.offsets.durable_log_start < log.log_start_offset:
             # On disk before the objects go: after a crash the log would begin at offsets that are
             # nowhere.

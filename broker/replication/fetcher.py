@@ -235,7 +235,7 @@ class Fetcher:
         epoch, end = log.leader_epochs.latest_epoch, log.log_end_offset
         earliest, _ = await self._leader.offset(key, leader_epoch, EARLIEST)
         known = await self._leader.end_offset_for_epoch(key, leader_epoch, epoch)
-        if partition.leader_epoch != leader_epoch or partition.log is not log or log.is_closed:
+        if partition.leader_epoch != leader_epoch or partition.log is not log or log.local.closed:
             return
         if earliest <= offset and known[0] == epoch >= 0 and known[1] >= end:
             logger.warning(
@@ -455,7 +455,7 @@ class Fetcher:
         if (before := offsets.high_watermark) < data.high_watermark:
             offsets.update_high_watermark(min(data.high_watermark, end_offset))
         if offsets.log_start_offset < data.log_start_offset <= offsets.high_watermark:
-            log.delete_records_before(data.log_start_offset)
+            log.truncator.delete_records_before(data.log_start_offset)
         if offsets.high_watermark != before:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
@@ -474,7 +474,7 @@ class Fetcher:
         def has_changed() -> bool:
             # The files of a deleted log may be gone, which would look like a failed disk.
             is_same = partition.leader_epoch == leader_epoch and partition.log is log
-            return not is_same or log.is_closed or self._partitions.get(key) is not partition
+            return not is_same or log.local.closed or self._partitions.get(key) is not partition
 
         latest, _ = await self._leader.offset(key, leader_epoch, LATEST)
         if has_changed():
@@ -503,14 +503,16 @@ class Fetcher:
                 extra=partition.key._asdict(),
             )
             # That the leader has none of these records is one fact, retention is the other.
-            keep = not log.is_expired(self._now_ms())
+            keep = not log.retention.is_expired(self._now_ms())
             is_prepared = await self._truncation.prepare_full_truncation(
                 partition, log, keep_committed=keep
             )
             if is_prepared and not has_changed():
                 self._truncation.truncate_fully_and_start_at(log, earliest, keep_committed=keep)
         else:
-            log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
+            log.truncator.delete_records_before(
+                min(max(earliest, log.log_start_offset), log.high_watermark)
+            )
 
     def _build_ended(self, partition: Partition, error: Exception | None) -> None:
         """`error` is one that is not expected, or of the disk."""

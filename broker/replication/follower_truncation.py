@@ -68,7 +68,7 @@ class FollowerTruncation:
         meanwhile, or the log is deleted: another leader says where to truncate, or there is nothing
         to truncate. The same if the broker stops.
         """
-        offsets = log.truncation_parts(offset)
+        offsets = log.truncator.parts(offset)
         return await self._truncate_to_each(partition, log, offsets, keep_committed=True)
 
     async def _truncate_to_each(
@@ -76,7 +76,7 @@ class FollowerTruncation:
     ) -> bool:
         leader_epoch, turn = partition.leader_epoch, Turn()
         for number, offset in enumerate(offsets):
-            steps = log.prepare_truncation(offset, keep_committed=keep_committed)
+            steps = log.truncator.prepare(offset, keep_committed=keep_committed)
             with closing(steps):
                 for work in chain((None,) if number else (), steps):
                     if work is None:
@@ -85,11 +85,11 @@ class FollowerTruncation:
                         return False
                     is_same = partition.leader_epoch == leader_epoch and partition.log is log
                     # The files of a deleted log may be gone, which would look like a failed disk.
-                    if not is_same or log.is_closed:
+                    if not is_same or log.local.closed:
                         return False
             # Without a record to truncate there may still be an epoch to remove: that of a former
             # leader that never appended anything in it.
-            if log.truncate_to(offset, keep_committed=keep_committed):
+            if log.truncator.truncate_to(offset, keep_committed=keep_committed):
                 self._on_truncated(log)
         return True
 
@@ -128,7 +128,7 @@ class FollowerTruncation:
     ) -> bool:
         """Leaves so few segments that a turn can remove them all. False as for `truncate_to`."""
         # Segments below the log start stay until retention runs.
-        *parts, _ = log.truncation_parts(log.segments.first.base_offset)
+        *parts, _ = log.truncator.parts(log.segments.first.base_offset)
         return await self._truncate_to_each(partition, log, parts, keep_committed=keep_committed)
 
     def truncate_fully_and_start_at(
@@ -140,8 +140,8 @@ class FollowerTruncation:
         *,
         keep_committed: bool = True,
     ) -> None:
-        """`Log.truncate_fully_and_start_at`."""
-        log.truncate_fully_and_start_at(
+        """`LogTruncator.truncate_fully_and_start_at`."""
+        log.truncator.truncate_fully_and_start_at(
             offset, log_start_offset, state, keep_committed=keep_committed
         )
         self._on_truncated(log)

@@ -154,14 +154,14 @@ class LogDirMover:
             )
 
     def _truncate_copy(self, key: TopicPartition, future: Log) -> None:
-        future.truncate_to(self._untruncated[key])
+        future.truncator.truncate_to(self._untruncated[key])
         del self._untruncated[key]
 
     async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
         """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
         offset, turn = self._untruncated[key], Turn()
-        for part in future.truncation_parts(offset):
-            with closing(future.prepare_truncation(part)) as steps:
+        for part in future.truncator.parts(offset):
+            with closing(future.truncator.prepare(part)) as steps:
                 for work in chain(steps, (None,)):
                     if work is None:
                         await turn.pause()  # the removal of segments takes milliseconds
@@ -170,7 +170,7 @@ class LogDirMover:
                     is_same = self._log_manager.get_future(*key) is future
                     if not is_same or self._untruncated.get(key) != offset:
                         return
-            future.truncate_to(part)
+            future.truncator.truncate_to(part)
         del self._untruncated[key]
 
     def stop(self) -> None:
@@ -293,7 +293,7 @@ class LogDirMover:
             # Records were deleted up to the middle of a batch: the future log has the whole batch,
             # and gets the log start offset when it replaces the current log.
             start = min(error.first_offset, future.log_start_offset)
-            future.truncate_fully_and_start_at(error.first_offset, start)
+            future.truncator.truncate_fully_and_start_at(error.first_offset, start)
             future.append_as_follower(content, now_ms=now_ms)
 
     def _replace_current_log(self, key: TopicPartition, log: Log, future: Log) -> None:

@@ -402,13 +402,13 @@ class StrayCheck:
             current = self._logs.get(*key)
             if opened is None or (current is not None and current.log_end_offset):
                 if opened is not None:
-                    opened.release()
+                    opened.local.release()
                 return
             before = opened.path
             self._logs.take_back(opened, self._now_ms())
         except StorageError as error:
             if opened is not None:
-                opened.release()
+                opened.local.release()
             logger.error("Failed to take back the log of %s: %s", key, error)
             return
         logger.warning(

@@ -61,7 +61,8 @@ class TierStateMachine:
 
         Does nothing if the leader changes meanwhile. The requests to the leader and to the store
         have deadlines. Raises RemoteStorageError, CorruptFile, KafkaError, LeaderUnreachable and
-        the errors of `Log.truncate_fully_and_start_at`: the log is as it was then, or ends earlier.
+        the errors of `LogTruncator.truncate_fully_and_start_at`: the log is as it was then, or ends
+        earlier.
         """
         statistics = self._remote.statistics.topic(partition.topic)
         statistics.state_builds += 1

@@ -175,4 +175,6 @@ class ShareParts:
 
 def _delete_before(replica_manager: ReplicaManager, index: int, offset: int) -> None:
     """As DeleteRecords: followers learn the log start offset by their next fetch."""
-    replica_manager.partition(SHARE_STATE_TOPIC, index).leader_log().delete_records_before(offset)
+    replica_manager.partition(
+        SHARE_STATE_TOPIC, index
+    ).leader_log().truncator.delete_records_before(offset)

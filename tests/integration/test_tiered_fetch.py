@@ -85,7 +85,7 @@ def wait_until_tiered(broker: Broker, topic: str) -> None:
     def is_tiered() -> bool:
         logs = [log for log in broker.server.parts.logs.logs() if log.topic == topic]
         return len(logs) == PARTITIONS and all(
-            log.local_log_start_offset > 0 and log.size_in_bytes < most for log in logs
+            log.local_log_start_offset > 0 and log.local.size_in_bytes < most for log in logs
         )
 
     eventually(is_tiered, "the segments are not in remote storage only")

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ottla.storage.remote.store_identity import NAME
+from ottla.storage.remote.object_store import NAME
 from ottla.testing import Broker, Cluster
 from tests.doubles.eventually import eventually
 from tests.doubles.tiered_topics import (

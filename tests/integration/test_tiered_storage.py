@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.observability.console import history
-from ottla.storage.remote.kafka_uuid import to_text
+from ottla.storage.remote.object_keys import to_text
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from ottla.testing import Broker, Cluster
 from tests.doubles.command_line import CommandLine

@@ -102,7 +102,7 @@ class LogDirsHandlers:
             is_future = log is not current
             topic.partitions.append(
                 DescribeLogDirsPartition(
-                    log.partition, log.size_in_bytes, _offset_lag(log, current), is_future
+                    log.partition, log.local.size_in_bytes, _offset_lag(log, current), is_future
                 )
             )
         return list(topics.values())

@@ -81,7 +81,7 @@ class DeleteRecordsHandler:
         target = log.high_watermark if offset == _HIGH_WATERMARK else offset
         if target < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        log.delete_records_before(target)
+        log.truncator.delete_records_before(target)
         # Not for what waits there, but for what its next response has: the new log start, too.
         self._replica_manager.fetch_purgatory.check_and_complete(partition.key)
         result.low_watermark = partition.low_watermark()

@@ -338,7 +338,7 @@ def _shown_log(log: Log) -> object:
         "end": log.log_end_offset,
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
-        "size": log.size_in_bytes,
+        "size": log.local.size_in_bytes,
         "segments": len(log.segments),
         "epochs": log.leader_epochs.entries,
         "producers": [

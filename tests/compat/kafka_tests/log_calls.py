@@ -35,16 +35,16 @@ class LogCalls:
         return log.update_high_watermark(offset)
 
     def _start(self, log: Log, offset: int) -> bool:
-        return log.delete_records_before(offset)
+        return log.truncator.delete_records_before(offset)
 
     def _delete_old_segments(self, log: Log) -> int:
         before = len(log.segments)
-        for _ in log.delete_old_segments(self._parts.clock.now_ms()):
+        for _ in log.retention.delete_old_segments(self._parts.clock.now_ms()):
             pass
         return before - len(log.segments)
 
     def _truncate(self, log: Log, offset: int) -> bool:
-        return log.truncate_to(offset)
+        return log.truncator.truncate_to(offset)
 
     def _offsets_before(self, log: Log, timestamp: int, limit: int) -> list[int]:
         now_ms = self._parts.clock.now_ms()

@@ -19,7 +19,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.storage.remote import chunk_cache
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
-from ottla.storage.remote.store_identity import StoreIdentity
+from ottla.storage.remote.object_store import StoreIdentity
 from ottla.storage.remote.store_settings import parse_store_settings
 from tests.simulation.cluster.clients import IdempotentProducer, Producer
 from tests.simulation.cluster.consumers import TailReader

@@ -17,9 +17,9 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.remote.inventory import delete_orphans, take_inventory, verify_segment
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.object_store import NAME
 from ottla.storage.remote.remote_storage import NoRemoteIndexError, RemoteIndexType
 from ottla.storage.remote.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from ottla.storage.remote.store_identity import NAME
 from tests.doubles.async_client import AsyncClient
 from tests.simulation.cluster.consumers import batches_in
 from tests.simulation.cluster.settled import assignments, decoded_topic, not_deleted

@@ -146,7 +146,7 @@ async def test_a_log_start_inside_a_remote_segment_that_was_lost_comes_back(
     """DeleteRecords, and a kill before the log start is written. No epoch of the first offset is
     known, which made it unreadable for good."""
     scene.append(4)
-    scene.log.delete_records_before(3)
+    scene.log.truncator.delete_records_before(3)
     await scene.copy()
     scene.expire_locally()
     copied = set(scene.storage.objects)
@@ -185,7 +185,7 @@ async def test_what_the_metadata_do_not_have_is_skipped_only_if_it_cannot_be_the
         assert scene.log.log_start_offset == 0
         assert "t-0: offsets 0 to 5 are neither on the local disk nor in" in caplog.text
         assert scene.problems.count("expiration") == 1
-        scene.log.delete_records_before(6)  # as the line says
+        scene.log.truncator.delete_records_before(6)  # as the line says
         await tasks.expire()
         assert scene.problems.count("expiration") == 0
     else:
@@ -206,7 +206,7 @@ async def test_records_on_the_local_disk_are_not_taken_for_deleted(scene: Scene)
 
 async def test_a_segment_is_copied_after_the_log_start_inside_it_was_lost(scene: Scene) -> None:
     scene.append(4)
-    scene.log.delete_records_before(3)
+    scene.log.truncator.delete_records_before(3)
     scene.log.offsets.log_start_offset = 2  # it was 3, and epochs are known from there on
     await scene.tasks().copy()
     segments = scene.metadata.cache(PARTITION).segments()

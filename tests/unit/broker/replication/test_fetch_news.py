@@ -101,7 +101,7 @@ NEWS: dict[str, Callable[[Scene], object]] = {
     "another position": lambda scene: scene.move(fetch_offset=0),
     "the first fetch of a position": lambda scene: scene.move(),
     "another log start of the follower": lambda scene: scene.move(log_start_offset=1),
-    "a log start": lambda scene: scene.replicas.log().delete_records_before(1),
+    "a log start": lambda scene: scene.replicas.log().truncator.delete_records_before(1),
     "a leader epoch": lambda scene: scene.replicas.order(1, epoch=1, replicas=[1, FOLLOWER]),
     "another leader": lambda scene: scene.replicas.order(3, epoch=1, replicas=[1, FOLLOWER, 3]),
     "no log directory": lambda scene: setattr(scene.partition, "offline", True),
@@ -179,7 +179,7 @@ def test_after_its_time_it_reads_all() -> None:
     """Records that retention has deleted do not end the wait."""
     session = Session()
     responses = session.fetch()
-    session.replicas.log(1).delete_records_before(1)
+    session.replicas.log(1).truncator.delete_records_before(1)
     assert not responses
     session.replicas.timer.advance(501)
     ((data,),) = responses

@@ -226,7 +226,7 @@ def test_the_leaders_log_start_is_followed() -> None:
         pair.begin()
         pair.leading.append(5)
         await pair.leader.response(2)
-        pair.leading.log().delete_records_before(3)
+        pair.leading.log().truncator.delete_records_before(3)
         await pair.leader.response()
         assert pair.following.log().log_start_offset == 3
         assert await pair.position() == (5, 0, 3)
@@ -339,7 +339,7 @@ def test_a_follower_that_was_away_too_long_restarts() -> None:
         pair.leading.append(4)
         pair.leading.partition().followers[FOLLOWER].log_end_offset = 7
         pair.leading.log().update_high_watermark(7)
-        pair.leading.log().delete_records_before(6)
+        pair.leading.log().truncator.delete_records_before(6)
         await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         await pair.leader.response(2)  # ListOffsets: the end, the start
         log = pair.following.log()
@@ -438,7 +438,7 @@ def test_a_log_start_inside_a_batch_is_replicated() -> None:
         pair.leading.lead(replicas=BOTH, isr=[LEADER])
         pair.leading.append(10)
         pair.leading.log().update_high_watermark(10)
-        pair.leading.log().delete_records_before(5)
+        pair.leading.log().truncator.delete_records_before(5)
         followed = pair.following.follow(LEADER, isr=[LEADER], replicas=BOTH)
         pair.fetcher.add(followed)
         assert await pair.position() == (0, -1, 0)

@@ -92,7 +92,7 @@ def test_the_rest_of_a_response_is_dropped_after_a_change(change: str) -> None:
             if change == "removed":
                 pair.fetcher.remove(partition.key)
             elif change == "truncated":
-                pair.following.log().truncate_to(1)
+                pair.following.log().truncator.truncate_to(1)
             else:
                 pair.following.order(FOLLOWER, epoch=1, replicas=[LEADER, FOLLOWER])
 
@@ -146,7 +146,7 @@ async def test_a_move_drops_the_rest_of_a_chunk_after_a_truncation(offset: int) 
                 break
         assert future is not None
         truncated.append(future.log_end_offset)
-        scene.log.truncate_to(offset)
+        scene.log.truncator.truncate_to(offset)
         scene.mover.truncated(scene.log)
         for _ in range(6):
             append(scene.log, [(1, b"new", b"", [])])

@@ -215,7 +215,7 @@ def test_records_that_a_new_leader_truncated_are_not_acknowledged_by_a_later_flu
         count = 10
         lost = [scene.append() for _ in range(count)]
         scene.follow(OTHER, epoch=1, replicas=(BROKER, OTHER))
-        scene.log().truncate_to(0)
+        scene.log().truncator.truncate_to(0)
         scene.lead(epoch=2, replicas=(BROKER, OTHER))
         others = [scene.append() for _ in range(count)]
         await scene.finish()
@@ -299,12 +299,12 @@ def test_a_sync_after_a_failed_one_proves_nothing() -> None:
         appended = scene.append()
         await asyncio.sleep(0)
         log = scene.log()
-        other = log.begin_flush()
+        other = log.flusher.begin_flush()
         assert other is not None
         scene.files.fail("sync", errno.EIO, path_part=".log")
         other.run()
         with pytest.raises(LogDirectoryOffline):
-            log.finish_flush(other, 0)
+            log.flusher.finish_flush(other, 0)
         await scene.finish()
         assert appended.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert log.recovery_point == 0
@@ -429,7 +429,7 @@ def test_a_log_that_is_closed_or_a_pool_that_is_closed_ends_the_flush() -> None:
     async def body(scene: Scene) -> None:
         scene.lead()
         scene.append()
-        scene.log().release()
+        scene.log().local.release()
         await scene.finish()
         scene.lead(1)
 

@@ -162,7 +162,7 @@ def test_truncated_records_are_not_acknowledged_by_others_in_their_place() -> No
     lost = [replicas.append(acks=-1) for _ in range(count)]
     with steps_per_turn(2):
         replicas.follow(2, epoch=1, replicas=both, isr=both)
-        replicas.log().truncate_to(0)
+        replicas.log().truncator.truncate_to(0)
         replicas.lead(epoch=2, replicas=both, isr=both)
         others = [replicas.append(acks=-1) for _ in range(count)]
         partition.followers[2].record_fetch(count, 0, 1, 0)
@@ -325,7 +325,7 @@ def test_a_waiting_fetch_ends_when_its_partition_is_not_what_it_was(what: str) -
     elif what == "new leader":
         replicas.order(2, epoch=1, replicas=[1, 2])
     else:
-        replicas.log().truncate_to(1)
+        replicas.log().truncator.truncate_to(1)
         replicas.manager.complete_delayed_requests(partition)
     assert fetched.data().error_code != 0
 
@@ -418,7 +418,7 @@ def test_appends_are_counted_by_topic() -> None:
     statistics = replicas.manager.context.topics.get(TOPIC)
     replicas.append(3, producer_id=7, producer_epoch=0, base_sequence=0)
     size = statistics.received_bytes
-    assert size == replicas.log().size_in_bytes
+    assert size == replicas.log().local.size_in_bytes
     assert (statistics.received_messages, statistics.produces) == (3, 1)
     # The retry of a batch that is in the log already writes nothing.
     replicas.append(3, producer_id=7, producer_epoch=0, base_sequence=0)

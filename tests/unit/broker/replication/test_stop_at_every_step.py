@@ -74,10 +74,10 @@ def filled(fs: MemoryFileSystem, partitions: int, **settings: object) -> LogMana
         log = manager.get_or_create("t", partition, now_ms=NOW_MS)
         for _ in range(20):
             append(log, 2)
-        log.flush()
+        log.flusher.flush()
         append(log)  # is flushed when the log is closed
         if partition == 0:
-            log.flush()  # nothing is left to flush
+            log.flusher.flush()  # nothing is left to flush
     return manager
 
 

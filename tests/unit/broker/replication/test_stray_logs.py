@@ -480,7 +480,7 @@ class Interrupted(Back):
             assert partition.log is None or partition.log is logs.get(tuple(key)), key
         for key, log in logs.items():
             assert TopicPartition(*key) in partitions, key
-            assert not log.is_closed
+            assert not log.local.closed
             assert log.path == f"/disk/{log.name}"
 
 

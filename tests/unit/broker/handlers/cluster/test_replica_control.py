@@ -302,7 +302,7 @@ async def test_a_late_deletion_leaves_the_new_topic_alone() -> None:
     scene.strays.kept = set()
     (row,) = (await scene.control.stop_replica(request)).partition_errors
     assert row.error_code == 0
-    assert log.is_closed
+    assert log.local.closed
 
 
 def full_metadata(topics: int, controller_epoch: int = 1) -> UpdateMetadataRequest:

@@ -140,7 +140,7 @@ def test_a_batch_that_is_cut_off_behind_a_whole_one_is_ignored(version: int, siz
     path.lead()
     (row,) = rows(ask(path, request(BATCH + BATCH[:size]), version))
     assert (row.error_code, row.base_offset) == (0, 0)
-    assert path.log().size_in_bytes == len(BATCH)
+    assert path.log().local.size_in_bytes == len(BATCH)
 
 
 @pytest.mark.parametrize("version", [2, 3, NEWEST])

@@ -11,9 +11,9 @@ import pytest
 
 from ottla.storage.files.fs import Buffer
 from ottla.storage.remote.object_remote_storage import ObjectRemoteStorage
+from ottla.storage.remote.object_store import NAME, StoreNotProvenError
 from ottla.storage.remote.open_remote_storage import open_remote_storage
 from ottla.storage.remote.remote_storage import RemoteStorageError
-from ottla.storage.remote.store_identity import NAME, StoreNotProvenError
 from tests.doubles.remote_segments import segment_content, segment_files, segment_metadata
 
 CONTENT = segment_content(10_000)

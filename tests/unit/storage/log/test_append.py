@@ -1,4 +1,4 @@
-"""Appends that take the careful way: several batches, several producers, markers."""
+"""Appends off the fast path: batches, producers, markers, leader epochs and `flush.messages`."""
 
 import errno
 
@@ -37,7 +37,7 @@ def test_several_batches_are_one_append() -> None:
     )
     assert (info.first_offset, info.last_offset, info.max_timestamp) == (0, 4, NOW_MS + 51)
     assert [r.offset for r in fetched(log)] == [0, 1, 2, 3, 4]
-    assert [log.active_segment.offset_index.entry(n)[0] for n in range(1)] == [4]
+    assert [log.local.active.offset_index.entry(n)[0] for n in range(1)] == [4]
 
 
 def test_batches_of_one_append_are_checked_against_each_other() -> None:
@@ -72,7 +72,7 @@ def test_a_marker_for_a_producer_that_is_not_known() -> None:
     )
     assert info.first_offset == 0
     assert log.producer_state.producers[9].epoch == 3
-    assert log.active_segment.txn_index.entries() == []
+    assert log.local.active.txn_index.entries() == []
 
 
 def test_epochs_of_the_leader_are_noted_at_their_first_offset() -> None:
@@ -97,7 +97,7 @@ def test_no_epoch_is_no_epoch() -> None:
 def test_recompressed_batches_are_counted_as_written() -> None:
     log = new_log(compression_type="gzip")
     info = append(log, plain(50))
-    assert info.bytes == log.size_in_bytes < len(batch_of(plain(50)))
+    assert info.bytes == log.local.size_in_bytes < len(batch_of(plain(50)))
 
 
 def test_a_batch_without_producer_does_not_hide_those_behind_it() -> None:
@@ -173,3 +173,37 @@ def test_a_marker_needs_no_verification() -> None:
     abort = marker(7, committed=False)
     log.append(abort, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     assert log.log_end_offset == 1
+
+
+def test_a_new_leader_epoch_begins_where_its_first_batch_is() -> None:
+    log = new_log()
+    for epoch in (0, 0, 4):
+        log.append(batch_of(2), leader_epoch=epoch, now_ms=NOW_MS)
+    assert log.leader_epochs.entries == [(0, 0), (4, 4)]
+
+
+def test_an_unknown_leader_epoch_is_not_assigned() -> None:
+    log = new_log()
+    log.assign_epoch(-1, 0)
+    assert log.leader_epochs.entries == []
+
+
+def test_an_epoch_that_cannot_be_written_takes_the_directory_offline() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    fs.fail("open", errno.EIO, path_part="leader-epoch-checkpoint")
+    with pytest.raises(LogDirectoryOffline):
+        log.append(batch_of(), leader_epoch=1, now_ms=NOW_MS)
+    assert log.log_end_offset == 0
+
+
+def test_flush_messages_limits_what_is_not_on_disk() -> None:
+    log = new_log(flush_messages=4)
+    points = []
+    for _ in range(4):
+        append(log, 2)
+        points.append(log.recovery_point)
+    assert points == [0, 4, 4, 8]
+    both = batch_of(3) + batch_of(3)
+    log.append(both, leader_epoch=0, now_ms=NOW_MS)
+    assert log.recovery_point == 14

@@ -6,9 +6,9 @@ import pytest
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD
 from ottla.protocol.records.builder import build_batch, encode_record
+from ottla.protocol.records.check import walk_records
 from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.section import Section, decode_section
-from ottla.storage.records.record_walk import walk_records
 from tests.doubles.storage_logs import NOW_MS, NewRecord
 
 

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.steps import run_at_once
 from ottla.storage.cleaner.cleaner import Cleaner
@@ -19,6 +18,7 @@ from ottla.storage.log.segment import Segment
 from ottla.storage.records.validation_budget import ValidationBudget
 from tests.doubles.compactions import next_compaction
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.record_batches import iterate_batches
 from tests.doubles.storage_logs import (
     NOW_MS,
     NewRecord,
@@ -68,7 +68,7 @@ def test_a_slice_ends_with_its_segment_and_the_next_follows() -> None:
 
 def test_the_limit_ends_with_a_whole_batch() -> None:
     log = filled(segment_bytes=1 << 20)
-    size = log.size_in_bytes // 10
+    size = log.local.size_in_bytes // 10
     assert bases(log, 0, 3 * size) == [0, 2, 4]
     assert bases(log, 0, 3 * size + 1) == [0, 2, 4]
     assert bases(log, 0, 4 * size - 1) == [0, 2, 4]
@@ -158,7 +158,7 @@ def test_offsets_by_timestamp() -> None:
     assert log.offset_for_timestamp(NOW_MS + 91) == (NOW_MS + 91, 19, 0)
     assert log.offset_for_timestamp(NOW_MS + 92) is None
     assert log.max_timestamp_offset() == (NOW_MS + 91, 19, 0)
-    log.delete_records_before(5)
+    log.truncator.delete_records_before(5)
     assert log.offset_for_timestamp(0) == (NOW_MS + 21, 5, 0)
 
 
@@ -169,9 +169,9 @@ def test_timestamps_out_of_order_give_the_first_in_offset_order() -> None:
     assert log.offset_for_timestamp(20) == (50, 0, 0)
     assert log.offset_for_timestamp(60) == (90, 2, 0)
     assert log.max_timestamp_offset() == (90, 2, 0)
-    log.delete_records_before(3)
+    log.truncator.delete_records_before(3)
     assert log.max_timestamp_offset() == (90, 4, 0)
-    log.delete_records_before(5)
+    log.truncator.delete_records_before(5)
     assert log.max_timestamp_offset() == (20, 5, 0)
     assert log.offset_for_timestamp(21) is None
 
@@ -180,7 +180,7 @@ def test_the_newest_record_may_be_in_the_batch_where_the_log_begins() -> None:
     log = new_log()
     append(log, [(90, None, b"", []), (50, None, b"", [])])
     append(log, [(40, None, b"", [])])
-    log.delete_records_before(1)
+    log.truncator.delete_records_before(1)
     assert log.max_timestamp_offset() == (50, 1, 0)
 
 
@@ -190,7 +190,7 @@ def test_the_newest_record_is_found_by_the_index_also_where_the_log_begins() -> 
     log = new_log(fs)
     for number in range(200):
         append(log, [(NOW_MS + number, None, bytes(5000), [])])
-    log.delete_records_before(10)
+    log.truncator.delete_records_before(10)
     fs.calls.clear()
     assert log.max_timestamp_offset() == (NOW_MS + 199, 199, 0)
     assert sum(operation == "pread" for operation, _ in fs.calls) < 20
@@ -218,9 +218,9 @@ def test_damage_in_the_log_is_an_error_not_a_guess() -> None:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     for number in range(10):
         append(log, plain(2, NOW_MS + number * 10))
-    path = log.active_segment.log.path
+    path = log.local.active.log.path
     fs.overwrite(path, fs.content(path)[:150] + bytes(300) + fs.content(path)[450:])
-    log.active_segment.offset_index.reset()
+    log.local.active.offset_index.reset()
     for attempt in (
         lambda: log.read(5, 100, up_to=20),
         lambda: list(log.batches(0)),
@@ -250,7 +250,7 @@ def test_the_batch_that_was_just_written_needs_no_read() -> None:
     info = log.read(3, 1, up_to=4)
     assert info.slice is not None
     assert info.first_batch_base_offset == 2
-    assert info.slice.position + info.slice.length == log.active_segment.size
+    assert info.slice.position + info.slice.length == log.local.active.size
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -273,7 +273,7 @@ def test_the_last_batch_is_found_by_memory_as_by_its_header(
     for _ in range(60):
         change = random.random()
         if change < 0.1:
-            log.truncate_to(max(0, log.log_end_offset - random.randint(1, 9)))
+            log.truncator.truncate_to(max(0, log.log_end_offset - random.randint(1, 9)))
         elif change < 0.2:
             log.roll(NOW_MS)
         else:
@@ -312,7 +312,7 @@ def test_a_timestamp_that_is_left_in_a_header_only_is_not_found() -> None:
         idempotent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         append(log, records, **(idempotent if producer_id == 7 else {}))
     log.roll(NOW_MS)
-    log.flush()
+    log.flusher.flush()
     cleaner = Cleaner(manager.logs)
     compaction = next_compaction(cleaner, NOW_MS)
     assert compaction is not None
@@ -346,7 +346,7 @@ def paused(*, at: int = 1, **settings: object) -> tuple[LogManager, Log, Iterato
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     for number in range(12):
         append(log, [(NOW_MS + number, b"k%d" % (number % 3), bytes(10), [])])
-    log.flush()
+    log.flusher.flush()
     assert len(log.segments) > 4
     batches = log.batches(0)
     for _ in range(at):
@@ -361,7 +361,7 @@ def offsets_of(batches: Iterator[memoryview]) -> list[int]:
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_batches_go_on_after_retention_has_deleted_their_segments(at: int) -> None:
     manager, log, batches = paused(at=at)
-    log.delete_records_before(8)
+    log.truncator.delete_records_before(8)
     assert run_at_once(manager.cleanup(NOW_MS)) > 3
     assert manager.purge(NOW_MS + 10**9) > 0
     found = offsets_of(batches)
@@ -391,7 +391,7 @@ def test_batches_go_on_after_compaction_has_merged_their_segments(at: int) -> No
 
 def test_batches_end_with_an_error_when_the_log_is_truncated() -> None:
     manager, log, batches = paused()
-    log.truncate_to(1)
+    log.truncator.truncate_to(1)
     with pytest.raises(OffsetOutOfRange):
         next(batches)
     assert manager.offline_directories == []
