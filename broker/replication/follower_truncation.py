@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import WorkerPoolClosed
@@ -75,17 +74,27 @@ class FollowerTruncation:
         self, partition: Partition, log: Log, offsets: Iterable[int], *, keep_committed: bool
     ) -> bool:
         leader_epoch, turn = partition.leader_epoch, Turn()
+
+        def is_same() -> bool:
+            # The files of a deleted log may be gone, which would look like a failed disk.
+            return (
+                partition.leader_epoch == leader_epoch
+                and partition.log is log
+                and not log.local.closed
+            )
+
         for number, offset in enumerate(offsets):
-            steps = log.truncator.prepare(offset, keep_committed=keep_committed)
-            with closing(steps):
-                for work in chain((None,) if number else (), steps):
+            if number:
+                await turn.pause()  # the removal of segments takes milliseconds
+                if not is_same():
+                    return False
+            with closing(log.truncator.prepare(offset, keep_committed=keep_committed)) as steps:
+                for work in steps:
                     if work is None:
-                        await turn.pause()  # the removal of segments takes milliseconds
+                        await turn.share()
                     elif not await self._worked(work):
                         return False
-                    is_same = partition.leader_epoch == leader_epoch and partition.log is log
-                    # The files of a deleted log may be gone, which would look like a failed disk.
-                    if not is_same or log.local.closed:
+                    if not is_same():
                         return False
             # Without a record to truncate there may still be an epoch to remove: that of a former
             # leader that never appended anything in it.

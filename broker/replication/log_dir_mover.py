@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
@@ -160,16 +159,23 @@ class LogDirMover:
     async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
         """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
         offset, turn = self._untruncated[key], Turn()
+
+        def is_same() -> bool:
+            current = self._log_manager.get_future(*key)
+            return current is future and self._untruncated.get(key) == offset
+
         for part in future.truncator.parts(offset):
             with closing(future.truncator.prepare(part)) as steps:
-                for work in chain(steps, (None,)):
+                for work in steps:
                     if work is None:
-                        await turn.pause()  # the removal of segments takes milliseconds
+                        await turn.share()
                     else:
                         await self._workers.run(work)
-                    is_same = self._log_manager.get_future(*key) is future
-                    if not is_same or self._untruncated.get(key) != offset:
+                    if not is_same():
                         return
+            await turn.pause()  # the removal of segments takes milliseconds
+            if not is_same():
+                return
             future.truncator.truncate_to(part)
         del self._untruncated[key]
 
