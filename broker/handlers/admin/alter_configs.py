@@ -468,14 +468,14 @@ def _incremental_alter_configs_errors(
 ROUTES = (
     ApiRoute(
         ApiKey.ALTER_CONFIGS,
-        "alter",
+        ConfigAlterer.alter,
         check="alter_configs",
         errors=_alter_configs_errors,
         items=(Items("resources", "responses", key=RESOURCE, weigh=weigh_configs),),
     ),
     ApiRoute(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        "alter_incrementally",
+        ConfigAlterer.alter_incrementally,
         check="alter_configs",
         errors=_incremental_alter_configs_errors,
         items=(Items("resources", "responses", key=RESOURCE, weigh=weigh_configs),),

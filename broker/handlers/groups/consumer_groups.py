@@ -127,13 +127,19 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
         response.groups.append(described.DescribedGroup(code, message, group_id))
 
 
+_HEARTBEAT = ApiRoute(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHandlers.heartbeat, check="member", limits=MEMBER
+)
+_DESCRIBE = ApiRoute(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupHandlers.describe,
+    check="consumer_group_describe",
+    errors=_error_rows,
+    items=(Items("group_ids", "groups"),),
+)
 ROUTES = (
-    ApiRoute(ApiKey.CONSUMER_GROUP_HEARTBEAT, "heartbeat", check="member", limits=MEMBER),
-    ApiRoute(
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        "describe",
-        check="consumer_group_describe",
-        errors=_error_rows,
-        items=(Items("group_ids", "groups"),),
-    ),
+    _HEARTBEAT,
+    _DESCRIBE,
+    _HEARTBEAT._replace(handler=ConsumerGroupsNotEnabled.heartbeat),
+    _DESCRIBE._replace(handler=ConsumerGroupsNotEnabled.describe),
 )

@@ -156,15 +156,15 @@ def _delete_groups_errors(request: Any, response: Any, code: int, message: str |
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_GROUPS,
-        "describe_groups",
+        GroupAdminHandlers.describe_groups,
         check="describe_groups",
         errors=_describe_groups_errors,
         items=(Items("groups", "groups", key=itself),),
     ),
-    ApiRoute(ApiKey.LIST_GROUPS, "list_groups", check="list_groups"),
+    ApiRoute(ApiKey.LIST_GROUPS, GroupAdminHandlers.list_groups, check="list_groups"),
     ApiRoute(
         ApiKey.DELETE_GROUPS,
-        "delete_groups",
+        GroupAdminHandlers.delete_groups,
         check="delete_groups",
         errors=_delete_groups_errors,
         items=(Items("groups_names", "results", key=itself, each=False),),

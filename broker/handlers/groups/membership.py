@@ -115,8 +115,8 @@ class GroupMembershipHandlers:
 
 
 ROUTES = (
-    ApiRoute(ApiKey.JOIN_GROUP, "join_group", check="member"),
-    ApiRoute(ApiKey.HEARTBEAT, "heartbeat", check="member"),
-    ApiRoute(ApiKey.LEAVE_GROUP, "leave_group", check="member"),
-    ApiRoute(ApiKey.SYNC_GROUP, "sync_group", check="member", limits=MEMBER),
+    ApiRoute(ApiKey.JOIN_GROUP, GroupMembershipHandlers.join_group, check="member"),
+    ApiRoute(ApiKey.HEARTBEAT, GroupMembershipHandlers.heartbeat, check="member"),
+    ApiRoute(ApiKey.LEAVE_GROUP, GroupMembershipHandlers.leave_group, check="member"),
+    ApiRoute(ApiKey.SYNC_GROUP, GroupMembershipHandlers.sync_group, check="member", limits=MEMBER),
 )

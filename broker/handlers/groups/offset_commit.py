@@ -153,6 +153,10 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 ROUTES = (
     ApiRoute(
-        ApiKey.OFFSET_COMMIT, "handle", check="offset_commit", errors=_error_rows, items=(TOPICS,)
+        ApiKey.OFFSET_COMMIT,
+        OffsetCommitHandler.handle,
+        check="offset_commit",
+        errors=_error_rows,
+        items=(TOPICS,),
     ),
 )

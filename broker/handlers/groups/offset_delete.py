@@ -59,4 +59,8 @@ def _topics(rows: TopicRows[int]) -> list[OffsetDeleteResponseTopic]:
     ]
 
 
-ROUTES = (ApiRoute(ApiKey.OFFSET_DELETE, "handle", check="offset_delete", items=(TOPICS,)),)
+ROUTES = (
+    ApiRoute(
+        ApiKey.OFFSET_DELETE, OffsetDeleteHandler.handle, check="offset_delete", items=(TOPICS,)
+    ),
+)

@@ -185,7 +185,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.OFFSET_FETCH,
-        "handle",
+        OffsetFetchHandler.handle,
         check="offset_fetch",
         errors=_error_rows,
         items=(INDEXES, Items("groups", "groups", INDEXES)),

@@ -147,8 +147,13 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 
 ROUTES = (
-    ApiRoute(ApiKey.SHARE_GROUP_HEARTBEAT, "heartbeat", check="share_group_heartbeat"),
     ApiRoute(
-        ApiKey.SHARE_GROUP_DESCRIBE, "describe", check="share_group_describe", errors=_error_rows
+        ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHandlers.heartbeat, check="share_group_heartbeat"
+    ),
+    ApiRoute(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ShareGroupHandlers.describe,
+        check="share_group_describe",
+        errors=_error_rows,
     ),
 )

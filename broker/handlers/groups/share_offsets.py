@@ -229,8 +229,13 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 ROUTES = (
     ApiRoute(
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "describe", check="checked_by_row", errors=_error_rows
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ShareOffsetsHandlers.describe,
+        check="checked_by_row",
+        errors=_error_rows,
     ),
-    ApiRoute(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "alter", check="member"),
-    ApiRoute(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "delete", check="delete_share_offsets"),
+    ApiRoute(ApiKey.ALTER_SHARE_GROUP_OFFSETS, ShareOffsetsHandlers.alter, check="member"),
+    ApiRoute(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS, ShareOffsetsHandlers.delete, check="delete_share_offsets"
+    ),
 )

@@ -217,7 +217,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.FIND_COORDINATOR,
-        "handle",
+        FindCoordinatorHandler.handle,
         check="find_coordinator",
         errors=_error_rows,
         items=(Items("coordinator_keys", "coordinators"),),

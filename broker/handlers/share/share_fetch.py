@@ -314,4 +314,4 @@ def _failed(error: Exception) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
 
 
-ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, "handle", check="share_member"),)
+ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, ShareFetchHandler.handle, check="share_member"),)

@@ -156,31 +156,31 @@ def _error_rows(topic_row: Row, partition_row: Row) -> ErrorRows:
 ROUTES = (
     ApiRoute(
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        "initialize",
+        ShareStateHandlers.initialize,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(initializing.InitializeStateResult, initializing.PartitionResult),
     ),
     ApiRoute(
         ApiKey.READ_SHARE_GROUP_STATE,
-        "read",
+        ShareStateHandlers.read,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(reading.ReadStateResult, reading.PartitionResult),
     ),
     ApiRoute(
         ApiKey.WRITE_SHARE_GROUP_STATE,
-        "write",
+        ShareStateHandlers.write,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(writing.WriteStateResult, writing.PartitionResult),
     ),
     ApiRoute(
         ApiKey.DELETE_SHARE_GROUP_STATE,
-        "delete",
+        ShareStateHandlers.delete,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(deleting.DeleteStateResult, deleting.PartitionResult),
     ),
     ApiRoute(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        "summary",
+        ShareStateHandlers.summary,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(summarizing.ReadStateSummaryResult, summarizing.PartitionResult),
     ),

@@ -197,10 +197,14 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.ADD_PARTITIONS_TO_TXN,
-        "add_partitions_to_txn",
+        AddPartitionsToTxnHandlers.add_partitions_to_txn,
         check="add_partitions_to_txn",
         errors=_error_rows,
         limits=TRANSACTION,
     ),
-    ApiRoute(ApiKey.ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", check="add_offsets_to_txn"),
+    ApiRoute(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        AddPartitionsToTxnHandlers.add_offsets_to_txn,
+        check="add_offsets_to_txn",
+    ),
 )

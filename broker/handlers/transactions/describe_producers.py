@@ -92,7 +92,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_PRODUCERS,
-        "handle",
+        DescribeProducersHandler.handle,
         check="describe_producers",
         errors=_error_rows,
         items=(INDEXES,),

@@ -61,10 +61,14 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_TRANSACTIONS,
-        "describe_transactions",
+        TransactionQueryHandlers.describe_transactions,
         check="describe_transactions",
         errors=_error_rows,
         items=(Items("transactional_ids", "transaction_states"),),
     ),
-    ApiRoute(ApiKey.LIST_TRANSACTIONS, "list_transactions", check="list_transactions"),
+    ApiRoute(
+        ApiKey.LIST_TRANSACTIONS,
+        TransactionQueryHandlers.list_transactions,
+        check="list_transactions",
+    ),
 )

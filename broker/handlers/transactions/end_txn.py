@@ -33,4 +33,4 @@ class EndTxnHandler:
         return DEFERRED
 
 
-ROUTES = (ApiRoute(ApiKey.END_TXN, "handle", check="end_txn"),)
+ROUTES = (ApiRoute(ApiKey.END_TXN, EndTxnHandler.handle, check="end_txn"),)

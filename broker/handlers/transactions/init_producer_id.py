@@ -66,5 +66,10 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 
 ROUTES = (
-    ApiRoute(ApiKey.INIT_PRODUCER_ID, "handle", check="init_producer_id", errors=_error_rows),
+    ApiRoute(
+        ApiKey.INIT_PRODUCER_ID,
+        InitProducerIdHandler.handle,
+        check="init_producer_id",
+        errors=_error_rows,
+    ),
 )

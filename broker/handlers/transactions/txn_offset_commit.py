@@ -144,7 +144,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.TXN_OFFSET_COMMIT,
-        "handle",
+        TxnOffsetCommitHandler.handle,
         check="txn_offset_commit",
         errors=_error_rows,
         items=(TOPICS,),

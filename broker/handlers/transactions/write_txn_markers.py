@@ -64,7 +64,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.WRITE_TXN_MARKERS,
-        "handle",
+        WriteTxnMarkersHandler.handle,
         check="write_txn_markers",
         errors=_error_rows,
         limits=CONTROL,
