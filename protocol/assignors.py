@@ -9,8 +9,12 @@ from collections.abc import Callable, Mapping
 
 from ottla.protocol.consumer_protocol import Subscription
 from ottla.protocol.steps import Steps, run_at_once
-from ottla.protocol.sticky_assignment import assign_sticky
-from ottla.protocol.sticky_state import MemberState, read_cooperative_state, read_sticky_state
+from ottla.protocol.sticky_assignment import (
+    MemberState,
+    assign_sticky,
+    read_cooperative_state,
+    read_sticky_state,
+)
 from ottla.protocol.topics import TopicPartition
 
 PartitionCounts = Mapping[str, int]

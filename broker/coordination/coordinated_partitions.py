@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from ottla.broker.coordination.damaged_logs import DamagedLogReader
-from ottla.broker.coordination.ports import CoordinatorLog, Defer, partition_for_key
+from ottla.broker.coordination.ports import CoordinatorLog, Defer, WallClock, partition_for_key
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries
 from ottla.storage.errors import StorageError
 
 logger = logging.getLogger("ottla.coordinators")
+
 
 SLICE_SECONDS = 0.01  # how long a slice of loading may block the event loop
 # A load that failed is retried after this, and after twice as long each time that it fails again:
@@ -322,3 +324,56 @@ class CoordinatedPartitions(Generic[P]):
                 self._load(index)
 
         self._timer.schedule(delay_ms, retry)
+
+
+class DamagedLogReader:
+    """The batches of the partitions of one internal topic."""
+
+    def __init__(self, topic: str, log: CoordinatorLog, now_ms: WallClock) -> None:
+        self._topic = topic
+        self._log = log
+        self._now_ms = now_ms
+
+    def read_batches(
+        self, partition: int, from_offset: int, on_damage: Callable[[], None]
+    ) -> Iterator[memoryview]:
+        """As `CoordinatorLog.read_batches`, without what cannot be read.
+
+        Logs an error and calls `on_damage` for each part that is left out.
+        """
+        position = from_offset
+        last: memoryview | None = None
+        while True:
+            try:
+                for batch in self._log.read_batches(partition, position):
+                    last = batch
+                    yield batch
+            except RecordsError as problem:
+                if last is not None:
+                    position = max(position, _next_offset(last))
+                end = self._log.segment_end_offset(partition, position)
+                logger.error(
+                    "Error loading %s-%d: skipping offsets %d to %d, which cannot be read: %s",
+                    self._topic,
+                    partition,
+                    position,
+                    end - 1,
+                    problem,
+                    extra={"topic": self._topic, "partition": partition},
+                )
+                on_damage()
+                if end >= self._log.log_end_offset(partition):
+                    self._log.roll_segment(partition, self._now_ms())
+                if end <= position or end >= self._log.log_end_offset(partition):
+                    return
+                position = end
+            else:
+                return
+
+
+def _next_offset(batch: memoryview) -> int:
+    """The offset after a batch that was read."""
+    next_offset = 0
+    for _, header in iterate_entries(batch):
+        next_offset = header.next_offset
+    return next_offset

@@ -13,8 +13,7 @@ from ottla.broker.groups.classic.group import Group, GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.deleted_topics import DeletedTopics
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.log.records import group_key, offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.log.appender import GroupAppender, offset_error
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.log.records import offset_key, offset_value
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings

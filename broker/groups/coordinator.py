@@ -13,11 +13,10 @@ from ottla.broker.groups.classic.membership import GroupMembership
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.static_members import StaticMembers
 from ottla.broker.groups.commits import GroupCommits
+from ottla.broker.groups.deleted_topics import MissedDeletions
 from ottla.broker.groups.events import GroupEvents, events_text
 from ottla.broker.groups.log.appender import GroupAppender
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.missed_deletions import MissedDeletions
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.slices import SlicedJobs
@@ -27,8 +26,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
+    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
     from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
     from ottla.broker.share.persister import ShareStatePersister
 

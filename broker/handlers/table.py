@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     )
     from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
     from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-    from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
-    from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
-    from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
-    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
-    from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
+    from ottla.broker.handlers.groups.offsets import (
+        OffsetCommitHandler,
+        OffsetDeleteHandler,
+        OffsetFetchHandler,
+    )
+    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers, ShareOffsetsHandlers
     from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
     from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
     from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
@@ -61,13 +62,17 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
     from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
     from ottla.broker.handlers.share.share_state import ShareStateHandlers
-    from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
-    from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
-    from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
-    from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
-    from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
-    from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
-    from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
+    from ottla.broker.handlers.transactions.descriptions import (
+        DescribeProducersHandler,
+        TransactionQueryHandlers,
+    )
+    from ottla.broker.handlers.transactions.transactions import (
+        AddPartitionsToTxnHandlers,
+        EndTxnHandler,
+        InitProducerIdHandler,
+        TxnOffsetCommitHandler,
+        WriteTxnMarkersHandler,
+    )
 
 
 class Handlers(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.groups import assignor_names, rebalance_protocols
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
-from ottla.broker.coordination.znode_topics import existing_partitions
+from ottla.broker.coordination.znodes import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.held_responses import HeldResponses

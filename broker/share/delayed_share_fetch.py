@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.share.acquisition import AcquiredRecords, AcquireRequest
-from ottla.broker.share.log_reader import read, readable_bytes
+from ottla.broker.share.log_reader import RemoteShareRead, is_remote, read, readable_bytes
 from ottla.broker.share.persister import SharePartitionKey
-from ottla.broker.share.remote_share_read import RemoteShareRead, is_remote
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

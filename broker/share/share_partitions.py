@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.runtime.tasks import gather_in_slices, spawn
 from ottla.broker.share.log_reader import reset_offset
+from ottla.broker.share.metrics import ShareStatistics
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
@@ -21,7 +22,6 @@ from ottla.broker.share.persister import (
     StateBatch,
 )
 from ottla.broker.share.share_partition import Acknowledgement, SharePartition, Transition
-from ottla.broker.share.statistics import ShareStatistics
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorL
 from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+from ottla.broker.handlers.groups.offsets import OffsetFetchHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
-from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
+from ottla.broker.handlers.transactions.descriptions import TransactionQueryHandlers
 from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn

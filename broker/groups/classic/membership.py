@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ottla.broker.groups.classic.group import Group, GroupState, join_error, sync_error
-from ottla.broker.groups.classic.join_parameters import JoinParameters
-from ottla.broker.groups.classic.member import JoinCallback, Member, SyncCallback
+from ottla.broker.groups.classic.member import JoinCallback, JoinParameters, Member, SyncCallback
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.static_members import StaticMembers
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest

@@ -10,8 +10,7 @@ JoinGroup response waits for the record; when that cannot be stored, the old id 
 import logging
 
 from ottla.broker.groups.classic.group import Group, GroupState, join_error
-from ottla.broker.groups.classic.join_parameters import JoinParameters
-from ottla.broker.groups.classic.member import JoinCallback, Member
+from ottla.broker.groups.classic.member import JoinCallback, JoinParameters, Member
 from ottla.broker.groups.classic.rebalance import Rebalancer, StoreGroup
 from ottla.protocol.errors import error_name
 from ottla.protocol.messages.join_group import JoinGroupResponse

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.log.group_writer import Change, GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.log.records import offset_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode

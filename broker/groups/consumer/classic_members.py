@@ -8,8 +8,7 @@ SyncGroup response has the assignment that the coordinator computed.
 from collections.abc import Callable, Sequence
 
 from ottla.broker.groups.classic.group import join_error, sync_error
-from ottla.broker.groups.classic.join_parameters import JoinParameters
-from ottla.broker.groups.classic.member import JoinCallback, SyncCallback
+from ottla.broker.groups.classic.member import JoinCallback, JoinParameters, SyncCallback
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.broker.groups.consumer.checks import (
     RejectedRequest,
@@ -17,15 +16,15 @@ from ottla.broker.groups.consumer.checks import (
     new_member_id,
     unknown_member,
 )
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
 from ottla.broker.groups.consumer.membership import ConsumerMembership, guarded
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.member_timers import TimerKind
 from ottla.protocol.codec import read_stored_version
 from ottla.protocol.consumer_protocol import (

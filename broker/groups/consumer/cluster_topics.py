@@ -6,13 +6,13 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.consumer.topic_patterns import find_matching
 from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from typing import NamedTuple, Protocol
 
 MAX_PATTERNS = 1_000  # regular expressions with the topics that match; then the cache is cleared
 # Names that are matched when topics were created, of all patterns: 10 ms. With more to match each
@@ -104,3 +104,36 @@ class ClusterTopics:
             self._matched.clear()
         found = self._matched[pattern] = frozenset(matched)
         return found
+
+
+class TopicDescription(NamedTuple):
+    """A topic. `racks` has the racks of the replicas by partition, without the partitions of which
+    no rack is known."""
+
+    topic_id: bytes
+    name: str
+    partition_count: int
+    racks: dict[int, frozenset[str]]
+
+
+class TopicCatalog(Protocol):
+    """A consistent view of the cluster."""
+
+    @property
+    def version(self) -> object:
+        """Changes whenever the metadata may have changed."""
+        ...
+
+    def describe(self, name: str) -> TopicDescription | None:
+        """None for a topic that does not exist."""
+        ...
+
+    def name_of(self, topic_id: bytes) -> str | None: ...
+
+    def matching(self, pattern: str) -> frozenset[str]:
+        """The topics whose whole name a regular expression matches; none for an invalid one."""
+        ...
+
+    def matching_in_steps(self, pattern: str) -> Steps[frozenset[str]]:
+        """As `matching`; what matches at the end. Without a pause if that is known already."""
+        ...

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Literal
 
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import (
     NEVER_JOINED,
     NOTHING,
@@ -29,7 +30,6 @@ from ottla.broker.groups.consumer.records import (
     TargetAssignment,
     TargetEpoch,
 )
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
 

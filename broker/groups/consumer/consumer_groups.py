@@ -7,15 +7,15 @@ from ottla.broker.coordination.ports import Defer
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.consumer.admin import ConsumerAdmin
 from ottla.broker.groups.consumer.classic_members import ClassicMembers
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from ottla.broker.groups.consumer.membership import ConsumerMembership
 from ottla.broker.groups.consumer.migration import Migration
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.events import GroupEvents
 from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.group_writer import GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.slices import SlicedJobs

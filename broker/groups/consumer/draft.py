@@ -7,6 +7,7 @@ The group itself changes when the records are committed and replayed.
 from collections.abc import Callable, Generator, Iterable
 
 from ottla.broker.groups.classic.group import Group
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.member import ConsumerMember
 from ottla.broker.groups.consumer.records import (
@@ -21,7 +22,6 @@ from ottla.broker.groups.consumer.records import (
     encode_record,
 )
 from ottla.broker.groups.consumer.server_assignors import assign
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Change, Step
 
 Record = tuple[bytes, bytes | None]

@@ -17,6 +17,7 @@ from ottla.broker.groups.consumer.checks import (
     owned_partitions,
     unknown_member,
 )
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import (
@@ -25,14 +26,14 @@ from ottla.broker.groups.consumer.member import (
     NEVER_JOINED,
     Assignment,
     ConsumerMember,
+    MemberState,
+    overlaps,
 )
 from ottla.broker.groups.consumer.migration import Migration
-from ottla.broker.groups.consumer.reconciliation import FencedMember, reconcile
 from ottla.broker.groups.consumer.sessions import ConsumerSessions
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.consumer.topic_patterns import check_pattern
 from ottla.broker.groups.log.group_writer import Change, Drafting, GroupWriter, Step
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -388,3 +389,82 @@ def _assignment_message(assignment: Assignment) -> AssignmentMessage:
             for topic_id, indexes in assignment.items()
         ]
     )
+
+
+IsFree = Callable[[bytes, int], bool]
+"""Whether no other member owns a partition or has still to revoke it."""
+
+
+class FencedMember(Exception):
+    """The member has to abandon all its partitions and rejoin."""
+
+
+def reconcile(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    is_free: IsFree,
+    owned: Assignment | None,
+) -> ConsumerMember:
+    """The member after this step; the same object when nothing changes.
+
+    `owned` are the partitions in the request; None when the request does not list them.
+    """
+    if member.state is MemberState.STABLE:
+        if member.epoch == target_epoch:
+            return member
+        return _advance(member, member.epoch, target_epoch, target, is_free, owned)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _still_has(owned, member.revoking):
+            return member
+        # The next epoch; the target may have changed, so more partitions may have to be revoked.
+        return _advance(member, member.epoch + 1, target_epoch, target, is_free, owned)
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return _advance(member, member.epoch, target_epoch, target, is_free, owned)
+    if owned is None or owned:
+        raise FencedMember("The state of the member was written by a later version.")
+    return _advance(member, target_epoch, target_epoch, target, is_free, owned)
+
+
+def _advance(
+    member: ConsumerMember,
+    epoch: int,
+    target_epoch: int,
+    target: Assignment,
+    is_free: IsFree,
+    owned: Assignment | None,
+) -> ConsumerMember:
+    kept: Assignment = {}
+    revoked: Assignment = {}
+    added: Assignment = {}
+    waits = False
+    for topic_id in dict.fromkeys((*target, *member.assigned)):
+        wanted = target.get(topic_id, frozenset())
+        has = member.assigned.get(topic_id, frozenset())
+        missing = wanted - has
+        free = frozenset(index for index in missing if is_free(topic_id, index))
+        waits = waits or free != missing
+        for part, indexes in ((kept, has & wanted), (revoked, has - wanted), (added, free)):
+            if indexes:
+                part[topic_id] = indexes
+    if revoked and _still_has(owned, revoked):
+        return member.with_epoch(epoch)._replace(
+            state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoked
+        )
+    return member.with_epoch(target_epoch)._replace(
+        state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+        assigned=_union(kept, added),
+        revoking={},
+    )
+
+
+def _still_has(owned: Assignment | None, partitions: Assignment) -> bool:
+    """A member that does not list its partitions may own all of them."""
+    return owned is None or overlaps(owned, partitions)
+
+
+def _union(one: Assignment, other: Assignment) -> Assignment:
+    return {
+        topic_id: one.get(topic_id, frozenset()) | other.get(topic_id, frozenset())
+        for topic_id in dict.fromkeys((*one, *other))
+    }

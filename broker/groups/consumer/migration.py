@@ -13,6 +13,7 @@ from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.classic.member import Member
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import (
@@ -28,9 +29,8 @@ from ottla.broker.groups.consumer.records import (
     TargetEpoch,
     current_assignment,
 )
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.log.group_writer import Drafting
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.log.records import (
     group_key,
     group_value,

@@ -7,13 +7,13 @@ import struct
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import (
     Assignment,
     ClassicProtocols,
     ConsumerMember,
     MemberState,
 )
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.message import Message

@@ -7,12 +7,11 @@ equal numbers of partitions. Both ignore racks.
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.protocol.assignors import assign_range_in_steps
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.sticky_assignment import assign_sticky_in_steps
-from ottla.protocol.sticky_state import MemberState
+from ottla.protocol.sticky_assignment import MemberState, assign_sticky_in_steps
 from ottla.protocol.topics import TopicPartition
 
 UNIFORM = "uniform"

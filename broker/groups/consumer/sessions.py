@@ -5,14 +5,14 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ConsumerMember, MemberState
 from ottla.broker.groups.consumer.migration import Migration
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 from ottla.broker.groups.events import GroupEvent, GroupEvents
 from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.slices import SlicedJobs

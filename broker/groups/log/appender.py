@@ -16,10 +16,9 @@ from ottla.broker.coordination.ports import (
     Defer,
 )
 from ottla.broker.groups.classic.group import Group
-from ottla.broker.groups.log.partition import GroupPartition
-from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.loader import replay_record
+from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.log.records import group_key, group_value
-from ottla.broker.groups.log.replay import replay_record
 from ottla.broker.groups.offsets import AFTER_ALL
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode

@@ -21,8 +21,8 @@ from ottla.broker.coordination.ports import (
     WallClock,
 )
 from ottla.broker.groups.log.appender import GroupAppender
-from ottla.broker.groups.log.partitions import GroupPartitions
-from ottla.broker.groups.log.replay import replay_record
+from ottla.broker.groups.log.loader import replay_record
+from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.offsets import AFTER_ALL
 from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs
 from ottla.protocol.errors import ErrorCode

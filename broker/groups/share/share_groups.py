@@ -21,7 +21,6 @@ from ottla.broker.coordination.ports import IN_LOG_ERRORS
 from ottla.broker.groups.log.group_writer import member_error
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.share import records
-from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_record
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
 from ottla.broker.groups.share.state_partitions import StatePartitions
@@ -33,12 +32,13 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
     from ottla.broker.groups.log.appender import GroupAppender
-    from ottla.broker.groups.log.partition import GroupPartition
-    from ottla.broker.groups.log.partitions import GroupPartitions
+    from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+from collections.abc import Mapping
 
 logger = logging.getLogger("ottla.groups")
 
@@ -498,3 +498,37 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
         reason = "SubscribedTopicNames must be set in first request."
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+Assignment = dict[bytes, list[int]]
+
+_PER_STEP = 256
+
+
+def assign(
+    subscriptions: Mapping[str, frozenset[bytes]], partitions: Mapping[bytes, list[int]]
+) -> Steps[dict[str, Assignment]]:
+    """The partitions of each member, by topic id; in steps of about 0.1 ms.
+
+    `subscriptions` has the topics of each member, `partitions` those of each topic.
+    """
+    result: dict[str, Assignment] = {member: {} for member in subscriptions}
+    offset = done = 0
+    for topic_id in sorted(partitions):
+        members = sorted(each for each, topics in subscriptions.items() if topic_id in topics)
+        indexes = sorted(partitions[topic_id])
+        if not members or not indexes:
+            continue
+        for position in range(max(len(members), len(indexes))):
+            member = members[(position + offset) % len(members)]
+            result[member].setdefault(topic_id, []).append(indexes[position % len(indexes)])
+            done += 1
+            if not done % _PER_STEP:
+                yield
+        # The next topic begins with another member.
+        offset += len(indexes)
+        yield  # all members were read
+    for member, topics in result.items():
+        result[member] = {topic_id: sorted(rows) for topic_id, rows in topics.items()}
+        yield
+    return result

@@ -24,7 +24,7 @@ from ottla.broker.share.persister import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 
 logger = logging.getLogger("ottla.groups")
 

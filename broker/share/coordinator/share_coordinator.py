@@ -1,26 +1,34 @@
 """Keeps the durable state of share partitions in `__share_group_state`.
 
-Mirrors Kafka's `ShareCoordinatorService`. Records first: the state changes when the record of the
+Mirrors Kafka's `ShareCoordinatorService`. Write-ahead: the state changes when the record of the
 change is committed. Requests for one share partition wait for each other; writes that wait become
-one record.
+one record. With `share.coordinator.append.linger.ms`, the records of one partition of the topic
+wait for others and become one batch, as in Kafka's `CoordinatorRuntime`. The default is to append
+each at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-from ottla.broker.coordination.ports import MOVED_ERRORS, UNAVAILABLE_ERRORS, CoordinatorLog, Defer
+from ottla.broker.coordination.ports import (
+    MOVED_ERRORS,
+    UNAVAILABLE_ERRORS,
+    AppendResult,
+    CoordinatorLog,
+    Defer,
+)
+from ottla.broker.coordination.stored_records import StoredRecords
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.broker.runtime.tasks import spawn
-from ottla.broker.share.coordinator.appender import RecordAppender
-from ottla.broker.share.coordinator.partition import ShareStatePartition
 from ottla.broker.share.coordinator.records import (
     StateRecord,
+    read_record,
     snapshot_record,
     tombstone,
     update_record,
@@ -35,14 +43,18 @@ from ottla.broker.share.persister import (
     StateUpdate,
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.compression import NONE
+from ottla.protocol.records.record import Record
 from ottla.protocol.topics import SHARE_STATE_TOPIC
 from ottla.protocol.uuids import uuid_to_string
 
 if TYPE_CHECKING:
+    from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.share")
+
 
 _NO_LEADER_EPOCH = -1
 
@@ -355,3 +367,160 @@ def _response_code(code: int) -> int:
     if code in MOVED_ERRORS:
         return ErrorCode.NOT_COORDINATOR
     return code
+
+
+class ShareStatePartition:
+    """The states of one partition while this broker leads it."""
+
+    __slots__ = (
+        "end_offset",
+        "index",
+        "leader_epoch",
+        "pruned_offset",
+        "snapshot_offsets",
+        "states",
+        "stored",
+        "updates",
+    )
+
+    def __init__(self, index: int, leader_epoch: int) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.stored = StoredRecords(SHARE_STATE_TOPIC, index, "the state of share groups", logger)
+        self.states: dict[SharePartitionKey, ShareState] = {}
+        #: How many updates follow the last snapshot.
+        self.updates: dict[SharePartitionKey, int] = {}
+        #: The offset of the last snapshot: the records of the key before it are not needed.
+        self.snapshot_offsets: dict[SharePartitionKey, int] = {}
+        #: The offset after the last record that was replayed.
+        self.end_offset = 0
+        #: Up to where records were deleted by this leader.
+        self.pruned_offset = 0
+
+    @property
+    def needed_offset(self) -> int:
+        """The first record that a share partition needs; the end if there is none."""
+        return min(self.snapshot_offsets.values(), default=self.end_offset)
+
+    def cold_keys(self, before_ms: int) -> list[SharePartitionKey]:
+        """Keys without a snapshot since `before_ms` that keep records which no key needs.
+
+        Each key needs one record, so there is nothing to gain as long as the log has no more than
+        twice as many records from the snapshot on.
+        """
+        room = 2 * len(self.states)
+        return [
+            key
+            for key, offset in self.snapshot_offsets.items()
+            if self.end_offset - offset > room and self.states[key].write_timestamp_ms < before_ms
+        ]
+
+    def replay(self, record: StateRecord, offset: int) -> None:
+        """Replays a record, after an append and while loading."""
+        key = record.key
+        self.end_offset = max(self.end_offset, offset + 1)
+        if record.snapshot is not None:
+            self.states[key] = record.snapshot
+            self.updates[key] = 0
+            self.snapshot_offsets[key] = offset
+        elif record.update is not None:
+            state = self.states.get(key)
+            if state is not None:
+                self.states[key] = state.updated(record.update)
+                self.updates[key] += 1
+        else:
+            self.states.pop(key, None)
+            self.updates.pop(key, None)
+            self.snapshot_offsets.pop(key, None)
+
+    def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
+        return self.stored.replay(chunks, self._replay_stored)
+
+    def _replay_stored(self, stored: Record) -> None:
+        record = None if stored.key is None else read_record(stored.key, stored.value)
+        if record is not None:
+            self.replay(record, stored.offset)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.states and not self.stored.skipped
+
+    def describe(self) -> str:
+        return f"{len(self.states)} share partitions{self.stored.describe()}"
+
+
+# Of keys and values in one batch: half of the default of `max.message.bytes`.
+_MAX_BYTES = 1 << 19
+
+_Row = tuple[int, bytes, bytes | None, None]
+
+
+class _Waiting:
+    """Records of one partition that are not appended yet."""
+
+    __slots__ = ("results", "rows", "size")
+
+    def __init__(self) -> None:
+        self.rows: list[_Row] = []
+        self.results: list[AppendResult] = []
+        self.size = 0
+
+
+class RecordAppender:
+    """Loop thread only. A partition that this broker has lost meanwhile gets no records."""
+
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        clock: Clock,
+        codec: int,
+        is_active: Callable[[ShareStatePartition], bool],
+        timer: DelayQueue,
+        linger_ms: int,
+    ) -> None:
+        """With a linger time of 0 or less, records are appended at once."""
+        self._log = log
+        self._clock = clock
+        self._codec = codec
+        self._is_active = is_active
+        self._timer = timer
+        self._linger_ms = linger_ms
+        self._waiting: dict[ShareStatePartition, _Waiting] = {}
+
+    def append(
+        self,
+        partition: ShareStatePartition,
+        key: bytes,
+        value: bytes | None,
+        on_result: AppendResult,
+    ) -> None:
+        """`on_result` is called with the error code and the offset of the record."""
+        row = (self._clock.now_ms(), key, value, None)
+        if self._linger_ms <= 0:
+            self._log.append(partition.index, build_batch([row], codec=self._codec), on_result)
+            return
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            waiting = self._waiting[partition] = _Waiting()
+            mine = waiting
+            self._timer.schedule(self._linger_ms, lambda: self._append_waiting(partition, mine))
+        waiting.rows.append(row)
+        waiting.results.append(on_result)
+        waiting.size += len(key) + len(value or b"")
+        if waiting.size >= _MAX_BYTES:
+            self._append_waiting(partition, waiting)
+
+    def _append_waiting(self, partition: ShareStatePartition, waiting: _Waiting) -> None:
+        if self._waiting.get(partition) is not waiting:
+            return  # it was large enough before the end of its time
+        del self._waiting[partition]
+
+        def on_result(error_code: int, base_offset: int) -> None:
+            for index, each in enumerate(waiting.results):
+                each(error_code, base_offset + index)
+
+        if self._is_active(partition):
+            batch = build_batch(waiting.rows, codec=self._codec)
+            self._log.append(partition.index, batch, on_result)
+        else:
+            on_result(ErrorCode.NOT_COORDINATOR, -1)

@@ -12,7 +12,7 @@ from ottla.protocol.assignors import (
     assign_sticky_eager,
 )
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.sticky_state import encode_sticky_state
+from ottla.protocol.sticky_assignment import encode_sticky_state
 from ottla.protocol.topics import TopicPartition
 
 topics = st.sampled_from(["a", "b", "c", "d"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.groups.consumer.cluster_topics import TopicDescription
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
-from ottla.broker.groups.consumer.topic_catalog import TopicDescription
 from ottla.broker.groups.consumer.topic_patterns import find_matching
 from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode

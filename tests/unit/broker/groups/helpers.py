@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.commits import Committer, FetchedOffset
-from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import GroupSettings

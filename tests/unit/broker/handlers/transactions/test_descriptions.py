@@ -1,11 +1,14 @@
-"""DescribeProducers: the producers of partitions led here."""
+"""Describes transactions and producers."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
 
-from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
+from ottla.broker.handlers.transactions.descriptions import (
+    DescribeProducersHandler,
+    TransactionQueryHandlers,
+)
 from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
@@ -16,9 +19,34 @@ from ottla.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     TopicRequest,
 )
+from ottla.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from ottla.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from ottla.storage.producer.producer_entry import ProducerEntry
 from tests.doubles.replicas import TOPIC, Replicas
 from tests.doubles.request_context import Asked
+from tests.unit.broker.handlers.transactions.broker import Broker
+from tests.unit.broker.transactions.helpers import ID, T0
+
+
+def test_describing_transactions() -> None:
+    broker = Broker()
+    broker.setup.ongoing(T0)
+    handlers = TransactionQueryHandlers(broker.setup.queries)
+    asked = Asked(handlers.describe_transactions, DescribeTransactionsRequest([ID, "unknown"]), 0)
+    states = asked.response(DescribeTransactionsResponse).transaction_states
+    assert [state.error_code for state in states] == [0, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
+    for version in (0, 1):
+        request = ListTransactionsRequest(["Ongoing"], [], -1)
+        asked = Asked(handlers.list_transactions, request, version)
+        (state,) = asked.response(ListTransactionsResponse).transaction_states
+        assert state.transactional_id == ID
+
 
 PRODUCERS = 10_000
 
