@@ -23,8 +23,8 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from ottla.protocol.consumer_protocol import Subscription, group_by_topic
-from ottla.protocol.java_order import first_of_hash_set, hash_map_order_in_steps
-from ottla.protocol.steps import Steps, run_at_once
+from ottla.protocol.java_order import first_of_hash_set, hash_map_order
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 Assignments = dict[str, list[TopicPartition]]
@@ -37,14 +37,14 @@ _INT32 = Struct(">i")
 
 
 class MemberState(NamedTuple):
-    """``generation`` is None when the member did not tell one at all."""
+    """The partitions of a member; `generation` is None if the member did not send one."""
 
     partitions: Sequence[TopicPartition]
     generation: int | None
 
 
 def encode_sticky_state(partitions: list[TopicPartition], generation: int) -> bytes:
-    """The user data of a member of an eager sticky group."""
+    """Return the user data of a member of an eager sticky group."""
     grouped = group_by_topic(partitions)
     parts = [_INT32.pack(len(grouped))]
     for topic, numbers in grouped.items():
@@ -56,12 +56,12 @@ def encode_sticky_state(partitions: list[TopicPartition], generation: int) -> by
 
 
 def encode_cooperative_state(generation: int) -> bytes:
-    """The user data of a member of a cooperative sticky group."""
+    """Return the user data of a member of a cooperative sticky group."""
     return _INT32.pack(generation)
 
 
 def read_sticky_state(subscription: Subscription) -> MemberState:
-    """The content of the user data; nothing owned if it cannot be read."""
+    """Decode the user data; a member whose data is malformed owns nothing."""
     data = subscription.user_data
     if not data:
         return MemberState([], None)
@@ -95,7 +95,7 @@ def _read_partitions(data: bytes) -> tuple[list[TopicPartition], int]:
 
 
 def read_cooperative_state(subscription: Subscription) -> MemberState:
-    """What the subscription holds, or the user data of members older than its version 2."""
+    """Return the state in the subscription, or in the user data for versions before 2."""
     owned = subscription.owned_partitions
     if subscription.generation_id >= 0:
         return MemberState(owned, subscription.generation_id)
@@ -107,30 +107,25 @@ def read_cooperative_state(subscription: Subscription) -> MemberState:
     return MemberState(owned, _INT32.unpack_from(data, 0)[0])
 
 
-PARTITIONS_PER_STEP = 128
-
 _NONE: frozenset[TopicPartition] = frozenset()
 
 
 def _all_partitions(
     topics: Iterable[str], counts: Mapping[str, int], without: AbstractSet[TopicPartition] = _NONE
 ) -> Steps[list[TopicPartition]]:
-    """The partitions of the topics in their order, except some."""
+    """Return the partitions of the topics in order, except those in `without`."""
     found: list[TopicPartition] = []
-    seen = 0
     for topic in topics:
         for number in range(counts[topic]):
             partition = TopicPartition(topic, number)
             if partition not in without:
                 found.append(partition)
-            seen += 1
-            if not seen % PARTITIONS_PER_STEP:
-                yield
+            yield
     return found
 
 
 class _Movements:
-    """Where partitions went, to see that none of a topic goes both ways between two members."""
+    """The moves so far, so that no topic moves both ways between two members."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[tuple[str, str], dict[TopicPartition, None]]] = {}
@@ -153,7 +148,7 @@ class _Movements:
     def to_move_instead(
         self, partition: TopicPartition, source: str, target: str
     ) -> TopicPartition:
-        """A partition that went from ``target`` to ``source`` before, or else this one."""
+        """Return a partition that moved from `target` to `source` before, or else this one."""
         if partition in self._of:
             source = self._of[partition][0]
         back = self._by_topic.get(partition.topic, {}).get((target, source))
@@ -161,7 +156,7 @@ class _Movements:
 
 
 class _Balancing:
-    """One run of the algorithm; ``owned`` is changed and becomes the result."""
+    """One run of the algorithm; `owned` is changed and becomes the result."""
 
     def __init__(
         self,
@@ -184,7 +179,7 @@ class _Balancing:
         self.must_revoke = False
 
     def run(self, members: list[str]) -> Steps[Assignments]:
-        """The assignments; steps have about 0.1 ms, except for members with very much."""
+        """Return the assignments. A member with thousands of partitions makes a step longer."""
         for member in members:
             topics = [topic for topic in self.subscriptions[member].topics if topic in self.counts]
             self.topics_of[member] = topics
@@ -197,7 +192,7 @@ class _Balancing:
             yield
         topics = sorted(self.counts, key=lambda topic: (len(self.members_of[topic]), topic))
         self._all_partitions = yield from _all_partitions(topics, self.counts)
-        yield from self._drop_what_is_not_wanted_any_more()
+        yield from self._drop_unwanted()
         assigned: set[TopicPartition] = set()
         for found in self.assignments.values():
             assigned.update(found)
@@ -207,7 +202,7 @@ class _Balancing:
         yield from self._balance(free)
         return self.assignments
 
-    def _drop_what_is_not_wanted_any_more(self) -> Steps[None]:
+    def _drop_unwanted(self) -> Steps[None]:
         for member, found in self.assignments.items():
             wanted = [partition for partition in found if partition.topic in self.wants[member]]
             if len(wanted) != len(found):
@@ -258,7 +253,7 @@ class _Balancing:
         self.assignments.update(settled)
 
     def _set_aside_settled_members(self, contested: set[str]) -> Steps[Assignments]:
-        """Members that have all they can get, none of it wanted by others."""
+        """Return the members that have all they can get, none of it wanted by others."""
         settled: Assignments = {}
         for member, topics in self.topics_of.items():
             yield
@@ -311,7 +306,7 @@ class _Balancing:
         self._put_in(source)
 
     def _is_even(self) -> Steps[bool]:
-        """Whether no member could take a partition from a member with two more."""
+        """Return whether no member could take a partition from a member with two more."""
         if not self.by_load or self.by_load[0][0] >= self.by_load[-1][0] - 1:
             return True
         for load, member in self.by_load:
@@ -337,31 +332,19 @@ def _unevenness(assignments: Assignments) -> int:
     return sum(load * (2 * index - count + 1) for index, load in enumerate(loads))
 
 
-_MEMBERS_PER_STEP = 16
-
-
 def assign_sticky(
     counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
     states: Mapping[str, MemberState],
-) -> tuple[Assignments, Moving | None]:
-    """(assignments, partitions that change hands with their new owners).
-
-    The second is None where it was not worked out along the way. ``counts`` has the existing topics
-    that a member subscribes to.
-    """
-    return run_at_once(assign_sticky_in_steps(counts, subscriptions, states))
-
-
-def assign_sticky_in_steps(
-    counts: Mapping[str, int],
-    subscriptions: Mapping[str, Subscription],
-    states: Mapping[str, MemberState],
 ) -> Steps[tuple[Assignments, Moving | None]]:
-    """As `assign_sticky`."""
+    """Return the assignments, and the partitions that change hands with their new owners.
+
+    The second is None if the algorithm did not work it out on the way. `counts` has the existing
+    topics that a member subscribes to. The arguments must not change during a pause.
+    """
     if not subscriptions:
         return {}, {}
-    members = yield from hash_map_order_in_steps(subscriptions)
+    members = yield from hash_map_order(subscriptions)
     owned, claimed_twice = yield from _owned_partitions(members, counts, subscriptions, states)
     if (yield from _all_want_the_same(members, subscriptions)):
         return (yield from _assign_evenly(counts, owned, claimed_twice))
@@ -380,11 +363,10 @@ def _all_want_the_same(
 ) -> Steps[bool]:
     """Java's class forgets members without any topics here, and then assigns partitions to them."""
     wanted = set(subscriptions[members[0]].topics)
-    for number, member in enumerate(members, 1):
+    for member in members:
         if wanted != set(subscriptions[member].topics):
             return False
-        if not number % _MEMBERS_PER_STEP:
-            yield
+        yield
     return True
 
 
@@ -394,7 +376,7 @@ def _owned_partitions(
     subscriptions: Mapping[str, Subscription],
     states: Mapping[str, MemberState],
 ) -> Steps[tuple[Assignments, set[TopicPartition]]]:
-    """(what each member may keep, partitions that two of one generation claim).
+    """Return the partitions that each member may keep, and those that two of one generation claim.
 
     Of two members that claim a partition, the one of the later generation has it.
     """
@@ -429,7 +411,7 @@ def _owned_partitions(
 def _earlier_owners(
     members: list[str], states: Mapping[str, MemberState], latest: int
 ) -> Steps[dict[TopicPartition, str]]:
-    """Who had each partition in the latest of the generations that are over."""
+    """Return the owner of each partition in its latest generation before the current one."""
     owners: dict[TopicPartition, tuple[str, int]] = {}
     for member in members:
         generation = states[member].generation
@@ -478,16 +460,15 @@ def _assign_evenly(
     free = yield from _all_partitions(sorted(counts), counts, kept)
     moving: Moving = {}
     dealt = yield from _deal(free, assignments, shares)
-    for number, (partition, member) in enumerate(dealt, 1):
+    for partition, member in dealt:
         if given_up.get(partition, member) != member or partition in claimed_twice:
             moving[partition] = member
-        if not number % PARTITIONS_PER_STEP:
-            yield
+        yield
     return assignments, moving
 
 
 def _keep_limit(member: str, owned: int, shares: _Shares) -> int:
-    """How many of its partitions a member keeps; notes whether it can get more."""
+    """Return the number of partitions that a member keeps; note whether it can get more."""
     if owned < shares.least:
         shares.below.append(member)
         return owned
@@ -504,14 +485,13 @@ def _keep_limit(member: str, owned: int, shares: _Shares) -> int:
 def _deal(
     free: list[TopicPartition], assignments: Assignments, shares: _Shares
 ) -> Steps[list[tuple[TopicPartition, str]]]:
-    """Give the free partitions in turn to those who need most."""
+    """Deal the free partitions in turn to the members that need most."""
     shares.below.sort()
     may_get_one_more = deque(sorted(shares.may_get_one_more))
     dealt: list[tuple[TopicPartition, str]] = []
     turn = 0
-    for number, partition in enumerate(free, 1):
-        if not number % PARTITIONS_PER_STEP:
-            yield
+    for partition in free:
+        yield
         if turn >= len(shares.below):
             turn = 0
         if shares.below:
