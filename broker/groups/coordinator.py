@@ -19,22 +19,18 @@ from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, TurnQueue
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.groups.share.share_groups import ShareGroupLimits, ShareGroups
     from ottla.broker.share.persister import ShareStatePersister
 
 logger = logging.getLogger("ottla.groups")
-
-GROUPS_PER_STEP = 16  # up to 8 us each
-_MEMBERS_OF_A_GROUP = 2  # take as long
 
 
 class GroupCoordinator:
@@ -51,7 +47,7 @@ class GroupCoordinator:
         timer: DelayQueue,
         clock: Clock,
         defer: Defer,
-        catalog: TopicCatalog | None = None,
+        catalog: ClusterTopics | None = None,
         share_persister: ShareStatePersister | None = None,
         share_limits: ShareGroupLimits | None = None,
         on_share_state_replaced: Callable[[str], None] = lambda group_id: None,
@@ -77,9 +73,9 @@ class GroupCoordinator:
         self._timer = timer
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
-        self._jobs = SlicedJobs(defer)
+        self._jobs = TurnQueue(defer)
         # After a load, when a partition is unloaded, and responses to all members of a group.
-        self._group_jobs = SlicedJobs(defer, takes_turns=True)
+        self._group_jobs = TurnQueue(defer, alternates=True)
         codec = settings.offsets_topic_compression_codec
         appender = GroupAppender(log, self.partitions, clock, defer_appends or defer, codec)
         rebalancer = Rebalancer(
@@ -95,7 +91,11 @@ class GroupCoordinator:
 
             self.shares = ShareGroups(
                 share_limits or ShareGroupLimits(),
-                *(self.partitions, appender, timer, catalog, share_persister),
+                self.partitions,
+                appender,
+                timer,
+                catalog,
+                share_persister,
                 on_share_state_replaced,
             )
         self.membership = GroupMembership(
@@ -121,7 +121,7 @@ class GroupCoordinator:
         )
 
     def _build_consumer_groups(
-        self, appender: GroupAppender, catalog: TopicCatalog, defer: Defer
+        self, appender: GroupAppender, catalog: ClusterTopics, defer: Defer
     ) -> ConsumerGroups:
         # Imported late: most brokers serve no consumer groups.
         from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -216,8 +216,7 @@ class GroupCoordinator:
         self.missed_deletions.on_loaded(partition)
 
     def _start_sessions(self, partition: GroupPartition) -> Steps[None]:
-        """Starts the sessions of all members. A request in a pause starts that of its member."""
-        left = GROUPS_PER_STEP
+        """Start the sessions of all members. A request in a pause starts that of its member."""
         for group in list(partition.groups.values()):
             if not self.partitions.is_active(partition):
                 return
@@ -227,13 +226,10 @@ class GroupCoordinator:
                 yield from self._rebalancer.start_sessions(group)
             elif self.consumers is not None:
                 yield from self.consumers.sessions.start_sessions(group)
-            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
-            if left <= 0:
-                left = GROUPS_PER_STEP
-                yield
+            yield
 
     def _on_unloaded(self, partition: GroupPartition) -> None:
-        """Nothing changes a dead group any more, so what it still has is released in slices."""
+        """Mark all groups dead now. Nothing changes a dead group, so releasing them may pause."""
         now_ms = self._clock.now_ms()
         for group in partition.groups.values():
             if group.kind == "classic":
@@ -245,15 +241,11 @@ class GroupCoordinator:
         self._group_jobs.start(self._release(partition))
 
     def _release(self, partition: GroupPartition) -> Steps[None]:
-        left = GROUPS_PER_STEP
         while partition.groups:
             _, group = partition.groups.popitem()
             if group.kind == "classic":
                 yield from self._rebalancer.close(group, ErrorCode.NOT_COORDINATOR)
-            left -= 1 + len(group.members) // _MEMBERS_OF_A_GROUP
-            if left <= 0:
-                left = GROUPS_PER_STEP
-                yield
+            yield
         if self.consumers is not None:
             yield from self.consumers.sessions.timers.cancel_ended()
         if self.shares is not None:

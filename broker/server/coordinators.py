@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.held_responses import HeldResponses
@@ -240,7 +240,7 @@ def group_settings(
     )
 
 
-def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | None:
+def _catalog(config: BrokerConfig, metadata: MetadataCache) -> ClusterTopics | None:
     """The topics for groups of the newer protocols; None where they are not served."""
     protocols = rebalance_protocols(config.group_coordinator_rebalance_protocols)
     if not protocols & {"consumer", "share"}:

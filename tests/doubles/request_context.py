@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from ottla.broker.requests.request_channel import ANONYMOUS, DEFERRED, RequestContext
+from ottla.broker.requests.request_context import started
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
@@ -65,9 +66,7 @@ class Asked:
         sent = decoder(cls, version)(bytearray(encoder(cls, version)(request)), 0)[0]
         self._version = version
         self.context = self._context = FakeContext(request.API_KEY, version, client_id)
-        result = handler(cast(RequestContext, self._context), sent)
-        if isinstance(result, Coroutine):
-            result = _finish(result)
+        result = finished(handler(cast(RequestContext, self._context), sent))
         if result is not DEFERRED:
             self._context.respond(result)
 
@@ -81,10 +80,14 @@ class Asked:
         return decoder(cls, self._version)(encoder(cls, self._version)(response), 0)[0]
 
 
-def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that waits for nothing."""
+def finished(result: Any) -> Any:
+    """Return what a handler returns in the end. It waits for nothing but its next turn."""
+    result = started(result)
+    if not isinstance(result, Coroutine):
+        return result
     try:
-        coroutine.send(None)
+        while True:
+            if result.send(None) is not None:
+                raise AssertionError("the handler waits for something")
     except StopIteration as end:
         return end.value
-    raise AssertionError("the handler waits for something")

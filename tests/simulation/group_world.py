@@ -22,6 +22,7 @@ from ottla.broker.groups.log.records import GroupKey, read_group_value, read_key
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
@@ -371,7 +372,7 @@ class World:
     def _has_record(self) -> bool:
         for record in reversed(self.log.records(0)):
             if isinstance(read_key(record.key or b""), GroupKey) and record.value is not None:
-                return read_group_value(GROUP, record.value, 0).generation_id > 0
+                return run_at_once(read_group_value(GROUP, record.value, 0)).generation_id > 0
         return False
 
     def finish(self) -> None:

@@ -248,9 +248,9 @@ class Group:
     # REBALANCE_IN_PROGRESS.
 
     def await_join(self, member: Member, response_callback: JoinCallback) -> None:
-        self.invoke_join_callback(
-            member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-        )
+        if member.awaiting_join_callback is not None:
+            error = join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self.invoke_join_callback(member, error)
         member.awaiting_join_callback = response_callback
         self.num_members_awaiting_join += 1
 
@@ -264,7 +264,8 @@ class Group:
         return True
 
     def await_sync(self, member: Member, response_callback: SyncCallback) -> None:
-        self.invoke_sync_callback(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        if member.awaiting_sync_callback is not None:
+            self.invoke_sync_callback(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync_callback = response_callback
 
     def invoke_sync_callback(self, member: Member, response: SyncGroupResponse) -> bool:
@@ -275,21 +276,29 @@ class Group:
         response_callback(response)
         return True
 
-    def take_join_callbacks(self) -> list[tuple[Member, JoinCallback | None]]:
-        """All members in their order, with the callbacks of those that wait for a JoinGroup
-        response. They do not wait any more: the caller responds."""
-        taken = [(member, member.awaiting_join_callback) for member in self.members.values()]
+    def take_join_callbacks(self) -> list[tuple[Member, JoinCallback | None, str]]:
+        """Take the JoinGroup requests of all members; the caller responds.
+
+        Returns the members in order, each with its callback (None if it does not wait) and its id.
+        """
+        taken = [
+            (member, member.awaiting_join_callback, member.member_id)
+            for member in self.members.values()
+        ]
         for member in self.members.values():
             member.awaiting_join_callback = None
         self.num_members_awaiting_join = 0
         return taken
 
-    def take_sync_callbacks(self) -> list[tuple[Member, SyncCallback]]:
-        """The members that wait for a SyncGroup response, as above."""
-        taken = []
+    def take_sync_callbacks(self) -> list[tuple[Member, SyncCallback | None, bytes]]:
+        """Take the SyncGroup requests of the members that wait; the caller responds.
+
+        Returns these members, each with its callback and its assignment.
+        """
+        taken: list[tuple[Member, SyncCallback | None, bytes]] = []
         for member in self.members.values():
             if member.awaiting_sync_callback is not None:
-                taken.append((member, member.awaiting_sync_callback))
+                taken.append((member, member.awaiting_sync_callback, member.assignment))
                 member.awaiting_sync_callback = None
         return taken
 
@@ -301,7 +310,7 @@ class Group:
         return response
 
     def join_responses(self) -> Callable[[str], JoinGroupResponse]:
-        """Makes the response to a member id of this generation, whatever the group is by then."""
+        """Return a function that builds the response of this generation to a member id."""
         return self._join_responses(self.member_list())
 
     def _join_responses(
@@ -338,7 +347,7 @@ class Group:
         return self.sync_responses()(member.assignment)
 
     def sync_responses(self) -> Callable[[bytes], SyncGroupResponse]:
-        """Makes the response with an assignment, whatever the group is by then."""
+        """Return a function that builds the response of this generation with an assignment."""
         protocol_type, protocol_name = self.protocol_type, self.protocol_name
 
         def response_with(assignment: bytes) -> SyncGroupResponse:

@@ -27,6 +27,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.classic_members import ClassicMembers
+    from ottla.broker.groups.log.partition import AnyGroup
 
 logger = logging.getLogger("ottla.groups")
 
@@ -61,7 +62,7 @@ class GroupMembership:
     ) -> None:
         """Responds at once with an error, or when all members have joined."""
         member_id = request.member_id
-        error = self._partitions.check(request.group_id)
+        error, group = self._partitions.look_up(request.group_id)
         if error:
             response_callback(join_error(error, member_id))
             return
@@ -77,15 +78,25 @@ class GroupMembership:
         if self._consumer_group_members is not None and self._consumer_group_members.serves(
             request.group_id
         ):
-            as_classic = partial(self._join_classic, request.group_id, join, response_callback)
+            as_classic = partial(self._join_later, request.group_id, join, response_callback)
             self._consumer_group_members.join(request.group_id, join, response_callback, as_classic)
         else:
-            self._join_classic(request.group_id, join, response_callback)
+            self._join_classic(group, request.group_id, join, response_callback)
 
-    def _join_classic(
+    def _join_later(
         self, group_id: str, join: JoinParameters, response_callback: JoinCallback
     ) -> None:
+        """Join after requests that may have converted or deleted the group."""
         group = self._partitions.find(group_id)
+        self._join_classic(group, group_id, join, response_callback)
+
+    def _join_classic(
+        self,
+        group: AnyGroup | None,
+        group_id: str,
+        join: JoinParameters,
+        response_callback: JoinCallback,
+    ) -> None:
         if group is None:
             if join.member_id:
                 response_callback(join_error(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
@@ -256,12 +267,11 @@ class GroupMembership:
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
         """The error code of the heartbeat; restarts the session of the member."""
-        error = self._partitions.check(request.group_id)
+        error, group = self._partitions.look_up(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # no session expires before the group is loaded
         if error:
             return error
-        group = self._partitions.find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if group.kind != "classic":

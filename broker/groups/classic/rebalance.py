@@ -11,9 +11,9 @@ their assignments, when the record is committed; when it cannot be stored the gr
 A group has a join timer, a sync timer, and a session timer for each member. A session does not
 expire while its member waits for a JoinGroup or SyncGroup response: its client cannot heartbeat.
 
-Responses to all members of a large group are sent in slices. The group is in its new state before
-the first one, and each is what it was then: what a member requests in a pause, what expires and
-another rebalance find the group as if all had been sent.
+Responding to all members may pause between two of them. The group is in its new state before the
+first response, and each response is of that state. So the requests of members, timers and another
+rebalance find the group as if all responses had been sent.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordination.ports import WallClock
 from ottla.broker.groups.classic.group import Group, GroupState, join_error, sync_error
 from ottla.broker.groups.classic.member import JoinCallback, Member
 from ottla.broker.groups.events import GroupEvent, GroupEvents
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.listed import listed
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, TurnQueue
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
-from typing import TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 logger = logging.getLogger("ottla.groups")
 
 # A new member cannot heartbeat before the response to its first JoinGroup. If its client
 # disconnects meanwhile, the other members wait this long for it, as in Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-
-_MEMBERS_PER_STEP = 8  # up to 20 us to respond to one
 
 StoreGroup = Callable[[Group, dict[str, bytes], Callable[[int], None]], None]
 """Appends the group's record with these assignments; the callback gets the error code."""
@@ -61,9 +60,9 @@ class Rebalancer:
         clock: WallClock,
         store_group: StoreGroup,
         events: GroupEvents,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
-        """`jobs` sends what takes longer than a slice."""
+        """`jobs` runs work on all members of a group."""
         self._settings = settings
         self._timer = timer
         self._clock = clock
@@ -180,7 +179,8 @@ class Rebalancer:
         self._start_sync_timer(group)
         for member in group.members.values():
             member.is_new = False
-        self._respond(group, take_joins(group))
+        response_to = group.join_responses()
+        self._respond(group, group.take_join_callbacks(), response_to)
 
     @staticmethod
     def _on_empty_group_stored(group: Group, error_code: int) -> None:
@@ -270,32 +270,43 @@ class Rebalancer:
         group.transition_to(GroupState.STABLE, self._clock())
         self.rebalances_completed += 1
         self.record_event(group, "stable", reason=f"Stabilized with {len(group.members)} members")
-        self._respond(group, take_syncs(group))
+        self._respond(group, group.take_sync_callbacks(), group.sync_responses())
 
     def propagate_assignment_error(self, group: Group, error_code: int) -> None:
         """Completes pending SyncGroup requests with an error."""
         for member in group.members.values():
             member.assignment = b""
-        self._respond(group, take_sync_errors(group, error_code))
+        self._respond(group, group.take_sync_callbacks(), lambda _: sync_error(error_code))
 
     # Responses to all members.
 
-    def _respond(self, group: Group, delayed: list[DelayedResponse]) -> None:
-        """Restarts the sessions of these members and responds to them: a slice at once."""
-        for member, _ in delayed:
+    def _respond(
+        self,
+        group: Group,
+        waiting: list[tuple[Member, Callable[[R], None] | None, A]],
+        response_with: Callable[[A], R],
+    ) -> None:
+        """Restart the sessions of these members; respond to those with a callback."""
+        for member, _, _ in waiting:
             member.restarts_session = True
-        self._jobs.start(self._respond_in_steps(group, delayed))
+        self._jobs.start(self._responses(group, waiting, response_with))
 
-    def _respond_in_steps(self, group: Group, delayed: list[DelayedResponse]) -> Steps[None]:
-        delayed.reverse()  # taken from the end, so that each is released when it is sent
-        while delayed:
-            member, send = delayed.pop()
+    def _responses(
+        self,
+        group: Group,
+        waiting: list[tuple[Member, Callable[[R], None] | None, A]],
+        response_with: Callable[[A], R],
+    ) -> Steps[None]:
+        """Respond to one member after the other, whatever the group has become in a pause."""
+        waiting.reverse()  # taken from the end, so that each is released when it is sent
+        while waiting:
+            member, callback, given = waiting.pop()
             member.restarts_session = False
             if not group.is_dead and group.members.get(member.member_id) is member:
                 self.restart_session_timer(group, member)
-            if send is not None:
+            if callback is not None:
                 try:
-                    send()
+                    callback(response_with(given))
                 except Exception:
                     # A defect, and the other members still need their responses.
                     logger.exception(
@@ -303,8 +314,7 @@ class Rebalancer:
                         group.group_id,
                         extra={"group": group.group_id},
                     )
-            if not len(delayed) % _MEMBERS_PER_STEP:
-                yield
+            yield
 
     # Members that join, leave and fail.
 
@@ -384,43 +394,42 @@ class Rebalancer:
     # The group as a whole.
 
     def on_group_loaded(self, group: Group) -> None:
-        """A group was loaded: the sessions of its members start, a slice at once."""
+        """Start the sessions of the members of a group that was loaded."""
         self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: Group) -> Steps[None]:
-        """As `on_group_loaded`. In a pause members may join, leave and restart their sessions."""
-        for number, member in enumerate(list(group.members.values()), 1):
+        """As `on_group_loaded`. In a pause, members may join, leave and restart their sessions."""
+        for member in list(group.members.values()):
             if member.session_timer is None and group.members.get(member.member_id) is member:
                 self.restart_session_timer(group, member)
-            if not number % _MEMBERS_PER_STEP:
-                yield
-                if group.is_dead:
-                    return
+            yield
+            if group.is_dead:
+                return
         if len(group.members) > self._settings.group_max_size:
             self.maybe_prepare_rebalance(
                 group, "Freshly-loaded group is over capacity (group.max.size)"
             )
 
     def mark_dead(self, group: Group, error_code: int) -> None:
-        """The group is deleted or unloaded: completes pending requests and stops all timers."""
+        """Complete pending requests and stop all timers: the group is deleted or unloaded."""
         group.transition_to(GroupState.DEAD, self._clock())
         self._jobs.start(self.close(group, error_code))
 
     def close(self, group: Group, error_code: int) -> Steps[None]:
-        """Completes the pending requests of a dead group and stops all timers. In a pause these
-        may expire, which has no effect."""
-        for number, member in enumerate(list(group.members.values()), 1):
+        """Complete the pending requests of a dead group and stop all timers.
+
+        Timers that expire in a pause have no effect on a dead group.
+        """
+        for member in list(group.members.values()):
             if member.awaiting_join_callback is not None:
                 group.invoke_join_callback(member, join_error(error_code, member.member_id))
             if member.awaiting_sync_callback is not None:
                 group.invoke_sync_callback(member, sync_error(error_code))
             member.stop_session_timer()
-            if not number % _MEMBERS_PER_STEP:
-                yield
-        for number, member_id in enumerate(list(group.pending_members), 1):
+            yield
+        for member_id in list(group.pending_members):
             self.cancel_pending_member_timer(group, member_id)
-            if not number % _MEMBERS_PER_STEP:
-                yield
+            yield
         self._in_initial_delay.discard(group)
         self._stop_join_timer(group)
         self._stop_sync_timer(group)
@@ -451,47 +460,3 @@ class Rebalancer:
                 reason,
             ),
         )
-
-
-DelayedResponse = tuple[Member, Callable[[], None] | None]
-"""A member, and what sends its response; None when it does not wait for one."""
-
-A = TypeVar("A")
-R = TypeVar("R")
-
-
-def take_joins(group: Group) -> list[DelayedResponse]:
-    """The responses to JoinGroup in the current generation, for all members in their order."""
-    response_to = group.join_responses()
-    return [
-        (member, None if callback is None else _later(callback, response_to, member.member_id))
-        for member, callback in group.take_join_callbacks()
-    ]
-
-
-def take_syncs(group: Group) -> list[DelayedResponse]:
-    """The assignments, for the members that wait for one."""
-    response_with = group.sync_responses()
-    return [
-        (member, _later(callback, response_with, member.assignment))
-        for member, callback in group.take_sync_callbacks()
-    ]
-
-
-def take_sync_errors(group: Group, error_code: int) -> list[DelayedResponse]:
-    """The error, for the members that wait for an assignment."""
-    return [
-        (member, _later(callback, sync_error, error_code))
-        for member, callback in group.take_sync_callbacks()
-    ]
-
-
-def _later(
-    callback: Callable[[R], None], response_of: Callable[[A], R], argument: A
-) -> Callable[[], None]:
-    """Makes the response when it is sent: all at once would take longer than a slice."""
-    return partial(_send, callback, response_of, argument)
-
-
-def _send(callback: Callable[[R], None], response_of: Callable[[A], R], argument: A) -> None:
-    callback(response_of(argument))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
@@ -37,21 +37,19 @@ class ConsumerAdmin:
         settings: GroupSettings,
         partitions: GroupPartitions,
         writer: GroupWriter,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
         self._writer = writer
         self._catalog = catalog
 
-    def describe(self, group_id: str) -> DescribedGroup:
-        """Describes a group, its members, and their current and target assignments."""
-        return run_at_once(self.describe_in_steps(group_id))
+    def describe(self, group_id: str) -> Steps[DescribedGroup]:
+        """Describe a group, its members, and their current and target assignments.
 
-    def describe_in_steps(self, group_id: str) -> Steps[DescribedGroup]:
-        """As `describe`; all of it is of one moment, except names of topics that are deleted."""
-        error = self._partitions.check(group_id)
-        group = None if error else self._partitions.find(group_id)
+        All of it is of one moment, except that topics deleted in a pause are left out.
+        """
+        error, group = self._partitions.look_up(group_id)
         if not error and (group is None or group.kind != "consumer"):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if error or group is None or group.kind != "consumer":

@@ -16,7 +16,7 @@ from ottla.broker.groups.consumer.checks import (
     new_member_id,
     unknown_member,
 )
-from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
@@ -49,7 +49,7 @@ class ClassicMembers:
         self,
         partitions: GroupPartitions,
         writer: GroupWriter,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         migration: Migration,
         sessions: ConsumerSessions,
         membership: ConsumerMembership,

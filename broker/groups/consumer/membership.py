@@ -17,7 +17,7 @@ from ottla.broker.groups.consumer.checks import (
     owned_partitions,
     unknown_member,
 )
-from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import (
@@ -62,7 +62,7 @@ class ConsumerMembership:
         settings: GroupSettings,
         partitions: GroupPartitions,
         writer: GroupWriter,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         migration: Migration,
         sessions: ConsumerSessions,
     ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.coordination.ports import WallClock
-from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla.broker.groups.consumer.draft import GroupDraft
 from ottla.broker.groups.consumer.member import ConsumerMember, MemberState
@@ -15,14 +15,12 @@ from ottla.broker.groups.log.group_writer import Drafting, GroupWriter
 from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.member_timers import MemberTimers, TimerKind
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.protocol.errors import ErrorCode, error_name
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, TurnQueue
 
 logger = logging.getLogger("ottla.groups")
 
-_MEMBERS_PER_STEP = 32  # up to 5 us each
 
 RETRY_MS = 500  # after a failed append, until the removal of an expired member is retried
 
@@ -46,11 +44,11 @@ class ConsumerSessions:
         partitions: GroupPartitions,
         writer: GroupWriter,
         timer: DelayQueue,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         migration: Migration,
         events: GroupEvents,
         clock: WallClock,
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
         """`jobs` starts the timers of large groups."""
         self._settings = settings
@@ -131,7 +129,9 @@ class ConsumerSessions:
             if error_code:
                 logger.warning(
                     "[GroupId %s] Failed to remove member %s: %s. Retrying",
-                    *(group_id, member_id, error_name(error_code)),
+                    group_id,
+                    member_id,
+                    error_name(error_code),
                     extra={"group": group_id},
                 )
                 retry_later()
@@ -203,17 +203,18 @@ class ConsumerSessions:
             self._jobs.start(self.start_sessions(group))
 
     def start_sessions(self, group: ConsumerGroup) -> Steps[None]:
-        """Starts the timers of members that do not run. In a pause members may join and leave, and
-        a request starts those of its member."""
+        """Start the timers of members that have none running.
+
+        In a pause members may join and leave, and a request starts the timers of its member.
+        """
         group_id = group.group_id
-        for number, member_id in enumerate(list(group.members), 1):
+        for member_id in list(group.members):
             member = group.members.get(member_id)
             if member is not None:
                 self._start_unless_running(group_id, member)
-            if not number % _MEMBERS_PER_STEP:
-                yield
-                if group.is_dead or self._partitions.find(group_id) is not group:
-                    return
+            yield
+            if group.is_dead or self._partitions.find(group_id) is not group:
+                return
 
     def _start_unless_running(self, group_id: str, member: ConsumerMember) -> None:
         if not self.timers.is_running(TimerKind.SESSION, group_id, member.member_id):
@@ -235,7 +236,12 @@ class ConsumerSessions:
         self._events.add(
             group_id,
             GroupEvent(
-                *(self._clock(), kind, member.epoch, member.member_id, member.client_id),
-                *(member.client_host, reason),
+                self._clock(),
+                kind,
+                member.epoch,
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                reason,
             ),
         )

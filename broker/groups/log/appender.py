@@ -163,7 +163,7 @@ class GroupAppender:
         while partition.index in self._gathered:
             self._append_batch_of(partition.index)
         self._append(
-            *(partition, records, on_result, producer_id, producer_epoch, base_sequence, guard)
+            partition, records, on_result, producer_id, producer_epoch, base_sequence, guard
         )
 
     def _append(
@@ -216,16 +216,18 @@ class GroupAppender:
         `on_result` runs once, when all batches have completed, with an error of a batch that is not
         in the log, or else one of `IN_LOG_ERRORS` or 0.
         """
-        run_at_once(self.append_tombstones_in_steps(partition, _batches_of(keys), on_result))
+        run_at_once(self.append_tombstone_batches(partition, _batches_of(keys), on_result))
 
-    def append_tombstones_in_steps(
+    def append_tombstone_batches(
         self,
         partition: GroupPartition,
         batches: Iterable[list[bytes]],
         on_result: Callable[[int], None],
     ) -> Steps[None]:
-        """As `append_tombstones`, one batch in a step; an empty one is left out. In a pause nothing
-        else may be stored with these keys."""
+        """As `append_tombstones`, with a pause after a batch; empty ones are left out.
+
+        In a pause nothing else may be stored with these keys.
+        """
         left = 1  # until the last batch is known
         result: int = ErrorCode.NONE
 
@@ -263,7 +265,9 @@ class GroupAppender:
         if partition is None:
             on_result(ErrorCode.NOT_COORDINATOR)
             return
-        records = [(group_key(group.group_id), group_value(group, assignments))]
+        # At once: the group must not change before its record is appended.
+        value = run_at_once(group_value(group, assignments))
+        records = [(group_key(group.group_id), value)]
         self.append(partition, records, lambda error, _: on_result(_group_error(error)))
 
 

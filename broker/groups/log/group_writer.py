@@ -1,7 +1,7 @@
 """Serializes the changes of a consumer group: one starts when the one before is committed.
 
 A change is computed from committed state only, so a group has one uncommitted change at most. Other
-requests for the group are queued, also while a change of a large group is computed in slices.
+requests for the group are queued, also in the pauses of computing a change of a large group.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ottla.broker.groups.log.appender import GroupAppender
 from ottla.broker.groups.log.loader import replay_record
 from ottla.broker.groups.log.partition import GroupPartitions
 from ottla.broker.groups.offsets import AFTER_ALL
-from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import Steps, Turn, TurnQueue
 
 if TYPE_CHECKING:
     from ottla.broker.groups.classic.group import Group
@@ -47,26 +47,24 @@ class Change(NamedTuple):
     """Gets an error code for members. The records have been replayed when it is 0, and also when
     they were appended but not replicated within the timeout."""
     decoded: Sequence[GroupRecord | None] = ()
-    """What the records decode to, in their order, where that is known: to decode them takes longer
-    than all the rest of a replay."""
+    """The decoded records, where known: decoding is the longest part of a replay."""
     converted: ConsumerGroup | None = None
-    """Of a change to or from the classic protocol, the consumer group after the replay of all that
-    is decoded: it is the state that a replay one by one comes to."""
+    """The consumer group after the replay of all decoded records, for a change to or from the
+    classic protocol. Replaying them one by one has the same result."""
     classic: Group | None = None
-    """Of a change to the classic protocol, what its record, the only one that is not decoded,
-    decodes to."""
+    """The classic group of the only record that is not decoded, for a change to that protocol."""
     then: Step | None = None
-    """What continues this part of a change that is too large for one batch, when it is committed:
-    before other requests of the group, and in place of `on_result`."""
+    """The next part of a change that is too large for one batch. It runs when this part is
+    committed, before other requests of the group, and instead of `on_result`."""
 
 
-Drafting = Generator[None, None, Change | None]
-"""Computes a change in steps of about 0.1 ms, between which only other groups may change."""
+Drafting = Steps[Change | None]
+"""Computes a change. In a pause only other groups may change."""
 
 Step = Callable[[int], Change | Drafting | None]
-"""Gets an error code when this broker no longer coordinates the group, else 0. Returns the change
-to append; None when there is none and the response has been sent. It is called again, with an
-error code, when this broker ceases to coordinate the group while the change is computed."""
+"""Gets 0, or an error code when this broker no longer coordinates the group. Returns the change to
+append, or None when there is nothing to append and the response has been sent. It is called again,
+with an error code, when this broker ceases to coordinate the group in a pause."""
 
 
 class GroupWriter:
@@ -78,11 +76,11 @@ class GroupWriter:
         appender: GroupAppender,
         clock: WallClock,
         on_append_timed_out: Callable[[str], None],
-        jobs: SlicedJobs,
+        jobs: TurnQueue,
     ) -> None:
         """`on_append_timed_out` is called with a group id after a change that was replayed although
         its append timed out: its requests got an error, and members of it may have no timers.
-        `jobs` continues what takes longer than a slice."""
+        `jobs` continues changes that take longer than a turn."""
         self._partitions = partitions
         self._appender = appender
         self._clock = clock
@@ -108,16 +106,14 @@ class GroupWriter:
             waiting.append(step)
 
     def _run(self, group_id: str, waiting: deque[Step]) -> None:
-        """Runs the queued steps: a slice at once, whatever other groups do."""
-        work = self._run_waiting(group_id, waiting)
-        for _ in range(STEPS_PER_SLICE):
-            try:
-                next(work)
-            except StopIteration:
+        """Run the queued steps: a turn at once, whatever other groups do."""
+        work, turn = self._run_waiting(group_id, waiting), Turn()
+        for _ in work:
+            if turn.is_over:
+                self._jobs.start(work)
                 return
-        self._jobs.start(work)
 
-    def _run_waiting(self, group_id: str, waiting: deque[Step]) -> Generator[None, None, None]:
+    def _run_waiting(self, group_id: str, waiting: deque[Step]) -> Steps[None]:
         while waiting:
             change = yield from self._change_of(group_id, waiting.popleft())
             if change is not None and not self._write(group_id, change, waiting):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import WallClock
-from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.log.records import (
     GroupKey,
     OffsetKey,
@@ -19,7 +18,6 @@ from ottla.broker.groups.log.records import (
     read_key,
     read_offset_value,
 )
-from ottla.broker.groups.offsets import CommittedOffset
 from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -34,38 +32,35 @@ from ottla.protocol.records.control import ABORT, COMMIT, control_type
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.section import decode_section
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.records import GroupRecord
-    from ottla.broker.groups.share.records import ShareRecord
+    from ottla.broker.groups.log.partition import GroupPartition
 
 logger = logging.getLogger("ottla.groups")
 
-
-# Records between two yields: about a millisecond.
-RECORDS_PER_STEP = 256
 MAX_PREFIXES = 10_000  # a few megabytes
 _MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 _NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 class GroupLoader:
-    """Replays the log of one partition in steps, so that the caller can yield to other work.
+    """Replays the log of one partition, with pauses.
 
     Keys repeat, and only the last record of a key matters. So plain records are collected by their
     raw keys, and decoded and replayed at the end. The order does not matter, because the replay
     compares log offsets, except for a transaction marker: all records before it come first.
     """
 
-    def __init__(self, partition: ReplayedPartition, clock: WallClock) -> None:
+    def __init__(self, partition: GroupPartition, clock: WallClock) -> None:
         self._partition = partition
         self._clock = clock
         self._latest: dict[bytes | None, tuple[bytes | None, int]] = {}
         self._prefixes: dict[bytes, OffsetKey] = {}
 
     def run(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Replays the whole log; yields about every millisecond."""
+        """Replay the whole log; yield after each batch, and after each record that is replayed."""
         for chunk in chunks:
             try:
                 yield from self._collect(bytes(chunk))
@@ -78,7 +73,7 @@ class GroupLoader:
         latest = self._latest
         unpack = HEADER.unpack_from
         size = len(data)
-        position = taken = 0
+        position = 0
         while size - position > MAGIC_POSITION:
             is_plain = data[position + MAGIC_POSITION] == 2 and size - position > BATCH_OVERHEAD
             if is_plain:
@@ -92,15 +87,11 @@ class GroupLoader:
                 for key, value in zip(section.keys, section.values, strict=True):
                     latest[key] = (value, base_offset)
                 position = end
-                taken += count
             else:
                 end = self._find_end(data, position)
                 yield from self._replay_special(data[position:end])
                 position = end
-                taken += 1
-            if taken >= RECORDS_PER_STEP:
-                taken = 0
-                yield
+            yield
 
     @staticmethod
     def _find_end(data: bytes, position: int) -> int:
@@ -132,19 +123,17 @@ class GroupLoader:
         """Replays the collected records."""
         latest, self._latest = self._latest, {}
         of_consumer_groups = []
-        for number, (key, (value, at)) in enumerate(latest.items()):
+        for key, (value, at) in latest.items():
             if key is not None and is_of_consumer_group(key):
                 of_consumer_groups.append((key, value, at))
             else:
                 self._replay(key, value, at, None)
-            if number % RECORDS_PER_STEP == 0:
-                yield
+            yield
         # The subscription of a member is added before its assignment, and removed after it.
         of_consumer_groups.sort(key=_consumer_group_order)
-        for number, (key, value, at) in enumerate(of_consumer_groups):
+        for key, value, at in of_consumer_groups:
             self._replay(key, value, at, None)
-            if number % RECORDS_PER_STEP == 0:
-                yield
+            yield
 
     def _replay(
         self, key: bytes | None, value: bytes | None, at: int, producer_id: int | None
@@ -196,41 +185,13 @@ FIRST_SHARE_KEY = 10
 LAST_SHARE_KEY = 15
 
 
-class ReplayedPartition(Protocol):
-    """The groups of one partition of `__consumer_offsets`, as records change them."""
-
-    index: int
-    has_consumer_groups: bool
-    records_skipped: int
-
-    def replay_offset(
-        self,
-        group_id: str,
-        partition: TopicPartition,
-        value: CommittedOffset | None,
-        at: int,
-        producer_id: int | None = None,
-    ) -> None: ...
-
-    def replay_marker(self, producer_id: int, committed: bool) -> None: ...
-
-    def replay_group(self, group_id: str, loaded: Group | None) -> None: ...
-
-    def replay_consumer_group(self, record: GroupRecord) -> None: ...
-
-    @property
-    def has_share_groups(self) -> bool: ...
-
-    def replay_share_group(self, record: ShareRecord) -> None: ...
-
-
 def is_of_consumer_group(key: bytes) -> bool:
     """Whether it is the key of a record of a consumer group (KIP-848) or share group (KIP-932)."""
     return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_SHARE_KEY
 
 
 def replay_record(
-    partition: ReplayedPartition,
+    partition: GroupPartition,
     key: bytes,
     value: bytes | None,
     at: int,
@@ -255,7 +216,8 @@ def replay_record(
     elif isinstance(parsed, GroupKey):
         group_id = parsed.group_id
         partition.replay_group(
-            group_id, None if value is None else read_group_value(group_id, value, clock())
+            group_id,
+            None if value is None else run_at_once(read_group_value(group_id, value, clock())),
         )
     elif (
         len(key) > 1 and FIRST_SHARE_KEY <= key[1] <= LAST_SHARE_KEY and partition.has_share_groups

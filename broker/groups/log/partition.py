@@ -250,7 +250,7 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         )
 
     def check(self, group_id: str | None, *, allow_empty: bool = False) -> int:
-        """The error code when this broker cannot serve the group now, else 0.
+        """Return the error code if this broker cannot serve the group now, else 0.
 
         Offset and administrative requests accept the empty group id, which old consumers used.
         """
@@ -258,12 +258,22 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
             return ErrorCode.INVALID_GROUP_ID
         return self.status_of(group_id)
 
+    def look_up(
+        self, group_id: str | None, *, allow_empty: bool = False
+    ) -> tuple[int, AnyGroup | None]:
+        """Return the error code as `check` does, and the group if there is one."""
+        if group_id or (allow_empty and group_id is not None):
+            home = self.home_of(group_id)
+            if home is not None:
+                return ErrorCode.NONE, home.groups.get(group_id)
+        return self.check(group_id, allow_empty=allow_empty), None
+
     def find(self, group_id: str) -> AnyGroup | None:
         partition = self.home_of(group_id)
         return None if partition is None else partition.groups.get(group_id)
 
     def find_or_create(self, group_id: str) -> AnyGroup:
-        """Call it only after `check` returned 0, without an await in between."""
+        """Return the group, created if missing. `check` has returned 0 without a pause since."""
         partition = self.home_of(group_id)
         assert partition is not None, "the caller has checked it, without an await since"
         return partition.find_or_create(group_id)

@@ -32,7 +32,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.groups.log.appender import GroupAppender
     from ottla.broker.groups.log.partition import GroupPartition, GroupPartitions
     from ottla.broker.runtime.timer import DelayQueue
@@ -75,7 +75,7 @@ class ShareGroups:
         partitions: GroupPartitions,
         appender: GroupAppender,
         timer: DelayQueue,
-        catalog: TopicCatalog,
+        catalog: ClusterTopics,
         persister: ShareStatePersister,
         on_state_replaced: Callable[[str], None] = lambda group_id: None,
     ) -> None:

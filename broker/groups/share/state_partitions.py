@@ -24,7 +24,7 @@ from ottla.broker.share.persister import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.consumer.cluster_topics import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
 
 logger = logging.getLogger("ottla.groups")
 
@@ -37,7 +37,7 @@ _AT_ONCE = 64
 class StatePartitions:
     """Initializes, resets and deletes the state of share partitions."""
 
-    def __init__(self, persister: ShareStatePersister, catalog: TopicCatalog) -> None:
+    def __init__(self, persister: ShareStatePersister, catalog: ClusterTopics) -> None:
         self._persister = persister
         self._catalog = catalog
 

@@ -9,17 +9,16 @@ sends DescribeGroups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
-from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import consumer_group_describe as described
 from ottla.protocol.messages import consumer_group_heartbeat as heartbeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
     from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
@@ -58,8 +57,12 @@ class ConsumerGroupHandlers:
         def send_response(response: heartbeats.ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
                 self._request_errors.log(
-                    *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
-                    *(request.member_epoch, response.error_code),
+                    context,
+                    "ConsumerGroupHeartbeat",
+                    request.group_id,
+                    request.member_id,
+                    request.member_epoch,
+                    response.error_code,
                 )
             context.respond(response)
 
@@ -73,20 +76,15 @@ class ConsumerGroupHandlers:
         return DEFERRED
 
     def describe(
-        self, context: RequestContext, request: described.ConsumerGroupDescribeRequest
-    ) -> described.ConsumerGroupDescribeResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._describe(request))
-
-    def _describe(
-        self, request: described.ConsumerGroupDescribeRequest
+        self, _: RequestContext, request: described.ConsumerGroupDescribeRequest
     ) -> Steps[described.ConsumerGroupDescribeResponse]:
         groups = []
         for group_id in request.group_ids:
-            groups.append((yield from self._groups.admin.describe_in_steps(group_id)))
-        if request.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
+            group = yield from self._groups.admin.describe(group_id)
+            if request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+            groups.append(group)
+            yield
         return described.ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -103,8 +101,12 @@ class ConsumerGroupsNotEnabled:
         self, context: RequestContext, request: heartbeats.ConsumerGroupHeartbeatRequest
     ) -> heartbeats.ConsumerGroupHeartbeatResponse:
         self._request_errors.log(
-            *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
-            *(request.member_epoch, ErrorCode.UNSUPPORTED_VERSION),
+            context,
+            "ConsumerGroupHeartbeat",
+            request.group_id,
+            request.member_id,
+            request.member_epoch,
+            ErrorCode.UNSUPPORTED_VERSION,
         )
         return heartbeats.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 

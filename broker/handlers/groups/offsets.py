@@ -5,8 +5,10 @@ Version 0 of the first two keeps offsets in ZooKeeper, under `/consumers`, where
 of Kafka 0.8 look for them. OffsetFetch names several groups in version 8 and later.
 """
 
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Protocol, TypeVar
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.groups.commits import (
@@ -19,7 +21,6 @@ from ottla.broker.groups.commits import (
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
-from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
@@ -46,17 +47,14 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from ottla.protocol.steps import run_at_once
+from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.znodes import ZnodeConsumerOffsets
 
 # Java's Long.MAX_VALUE, with which clients say that offsets do not expire: what a record can hold.
 _LAST_TIMESTAMP = 2**63 - 1
-
-
-class ZnodeOffsetWriter(Protocol):
-    """Offsets in the znode tree, `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
-
-    async def set(self, group_id: str, partition: TopicPartition, offset: int) -> None: ...
 
 
 class OffsetCommitHandler:
@@ -66,7 +64,7 @@ class OffsetCommitHandler:
         self,
         commits: GroupCommits,
         topics: Topics,
-        znode_offsets: ZnodeOffsetWriter,
+        znode_offsets: ZnodeConsumerOffsets,
         now_ms: Callable[[], int],
         request_errors: GroupRequestErrorLog,
         max_metadata_length: int = 4_096,
@@ -85,7 +83,7 @@ class OffsetCommitHandler:
         rows: TopicRows[int] = TopicRows()
         known = self._known_offsets(request, rows)
         if not known:
-            return _response(rows)
+            return _commit_response(rows)
         if context.header.api_version == 0:
             return self._commit_to_znodes(request, known, rows)
 
@@ -95,10 +93,14 @@ class OffsetCommitHandler:
                 add(partition, error)
                 if error:
                     self._request_errors.log(
-                        *(context, "OffsetCommit", request.group_id, request.member_id),
-                        *(request.generation_id_or_member_epoch, error),
+                        context,
+                        "OffsetCommit",
+                        request.group_id,
+                        request.member_id,
+                        request.generation_id_or_member_epoch,
+                        error,
                     )
-            context.respond(_response(rows))
+            context.respond(_commit_response(rows))
 
         self._commits.commit(
             Committer(
@@ -125,7 +127,7 @@ class OffsetCommitHandler:
             else:
                 await self._znode_offsets.set(request.group_id, partition, value.offset)
                 rows.add(partition, ErrorCode.NONE)
-        return _response(rows)
+        return _commit_response(rows)
 
     def _known_offsets(
         self, request: OffsetCommitRequest, unknown: TopicRows[int]
@@ -158,7 +160,7 @@ class OffsetCommitHandler:
         return known
 
 
-def _response(rows: TopicRows[int]) -> OffsetCommitResponse:
+def _commit_response(rows: TopicRows[int]) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
     topics = response.topics
     for name, partitions in rows.items():
@@ -167,23 +169,14 @@ def _response(rows: TopicRows[int]) -> OffsetCommitResponse:
     return response
 
 
-# A row costs 12 us to read, build and encode: a response of these takes 12 ms at once.
-MAX_OFFSETS_AT_ONCE = 1_000
-_ROWS_PER_STEP = 64
 Topic = TypeVar("Topic", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
-
-
-class ZnodeOffsetReader(Protocol):
-    """Offsets in the znode tree, `/consumers/GROUP/offsets/TOPIC/PARTITION`."""
-
-    async def get(self, group_id: str, partition: TopicPartition) -> int | None: ...
 
 
 class OffsetFetchHandler:
     """Reads from the group coordinator and builds the response of each version."""
 
     def __init__(
-        self, commits: GroupCommits, topics: Topics, znode_offsets: ZnodeOffsetReader
+        self, commits: GroupCommits, topics: Topics, znode_offsets: ZnodeConsumerOffsets
     ) -> None:
         self._commits = commits
         self._topics = topics
@@ -191,25 +184,19 @@ class OffsetFetchHandler:
 
     def handle(
         self, context: RequestContext, request: OffsetFetchRequest
-    ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse | Deferred]:
+    ) -> Steps[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
         version = context.header.api_version
         if version == 0:
             return self._fetch_from_znodes(request)
         if version >= 8:
-            steps = self._fetch_groups(request)
-            of_all = [group.group_id for group in request.groups if group.topics is None]
-        else:
-            steps = self._fetch_before_v8(request, version)
-            of_all = [request.group_id] if request.topics is None else []
-        if of_all and sum(map(self._commits.count_offsets, of_all)) > MAX_OFFSETS_AT_ONCE:
-            return respond_in_slices(context, steps)
-        return run_at_once(steps)
+            return self._fetch_groups(request)
+        return self._fetch_before_v8(request, version)
 
     def _fetch_before_v8(
         self, request: OffsetFetchRequest, version: int
-    ) -> Generator[None, None, OffsetFetchResponse]:
+    ) -> Steps[OffsetFetchResponse]:
         partitions = _partitions_of(request.topics)
-        error, found = yield from self._commits.fetch_in_steps(
+        error, found = yield from self._commits.fetch(
             request.group_id,
             partitions,
             require_stable=request.require_stable,
@@ -223,9 +210,7 @@ class OffsetFetchHandler:
         failed = {partition: FetchedOffset(error, NO_OFFSET) for partition in partitions or ()}
         return OffsetFetchResponse(topics=(yield from _topics_before_v8(failed)))
 
-    def _fetch_groups(
-        self, request: OffsetFetchRequest
-    ) -> Generator[None, None, OffsetFetchResponse]:
+    def _fetch_groups(self, request: OffsetFetchRequest) -> Steps[OffsetFetchResponse]:
         response = OffsetFetchResponse()
         for group in request.groups:
             row = yield from self._fetch_group(group, request.require_stable)
@@ -234,8 +219,8 @@ class OffsetFetchHandler:
 
     def _fetch_group(
         self, group: OffsetFetchRequestGroup, require_stable: bool
-    ) -> Generator[None, None, OffsetFetchResponseGroup]:
-        error, found = yield from self._commits.fetch_in_steps(
+    ) -> Steps[OffsetFetchResponseGroup]:
+        error, found = yield from self._commits.fetch(
             group.group_id,
             _partitions_of(group.topics),
             require_stable=require_stable,
@@ -267,7 +252,7 @@ class OffsetFetchHandler:
 def _partitions_of(
     topics: list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None,
 ) -> list[TopicPartition] | None:
-    """The requested partitions; None stands for all that the group has committed."""
+    """Return the requested partitions; None stands for all committed ones."""
     if topics is None:
         return None
     return [
@@ -277,7 +262,7 @@ def _partitions_of(
 
 def _topics_before_v8(
     found: dict[TopicPartition, FetchedOffset],
-) -> Generator[None, None, list[OffsetFetchResponseTopic]]:
+) -> Steps[list[OffsetFetchResponseTopic]]:
     return _topics_of(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
 
 
@@ -285,12 +270,10 @@ def _topics_of(
     found: dict[TopicPartition, FetchedOffset],
     new_topic: Callable[[str], Topic],
     new_row: Callable[..., Any],
-) -> Generator[None, None, list[Topic]]:
-    """The rows by topic; versions 8 and later have types of their own with the same fields."""
+) -> Steps[list[Topic]]:
+    """Return the rows by topic; version 8 and later have types of their own with these fields."""
     topics: dict[str, Topic] = {}
-    for number, (partition, fetched) in enumerate(found.items(), 1):
-        if number % _ROWS_PER_STEP == 0:
-            yield
+    for partition, fetched in found.items():
         topic = topics.get(partition.topic)
         if topic is None:
             topic = topics[partition.topic] = new_topic(partition.topic)
@@ -304,6 +287,7 @@ def _topics_of(
                 error_code=fetched.error_code,
             )
         )
+        yield
     return list(topics.values())
 
 
@@ -332,13 +316,13 @@ class OffsetDeleteHandler:
                 return
             for partition, error in results.items():
                 rows.add(partition, error)
-            context.respond(OffsetDeleteResponse(topics=_topics(rows)))
+            context.respond(OffsetDeleteResponse(topics=_delete_topics(rows)))
 
         self._admin.delete_offsets(request.group_id, known, send_response)
         return DEFERRED
 
 
-def _topics(rows: TopicRows[int]) -> list[OffsetDeleteResponseTopic]:
+def _delete_topics(rows: TopicRows[int]) -> list[OffsetDeleteResponseTopic]:
     return [
         OffsetDeleteResponseTopic(
             name=name,

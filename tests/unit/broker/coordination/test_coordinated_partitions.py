@@ -12,6 +12,7 @@ from ottla.broker.groups.log.partition import GroupPartition
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import MAGIC_POSITION, read_header
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import ResourceExhausted
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -39,7 +40,10 @@ def test_a_log_that_cannot_be_read_is_never_served(caplog: pytest.LogCaptureFixt
     setup.commit({T0: 1})
     repair = fail_reads(setup, OSError("no such disk"))
     setup.elect(1)
-    assert setup.coordinator.commits.fetch(GROUP, None)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (
+        run_at_once(setup.coordinator.commits.fetch(GROUP, None))[0]
+        == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
     assert "Failed to load __consumer_offsets-0" in caplog.text
     assert setup.coordinator.partitions.load_failures == 1
     repair()

@@ -6,13 +6,13 @@ from collections.abc import Collection
 import pytest
 
 from ottla.broker.groups.commits import Committer
-from ottla.broker.groups.deleted_topics import RETRY_MS
+from ottla.broker.groups.deleted_topics import OFFSETS_PER_BATCH, RETRY_MS
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
+from tests.unit.broker.groups.conftest import STEPS_PER_TURN
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
 from tests.unit.broker.groups.test_admin import U0, end_transaction, tombstones
 
@@ -60,14 +60,15 @@ def test_what_another_coordinator_removes_is_not_retried() -> None:
     assert tombstones(setup) == []
 
 
-def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:
+@pytest.mark.usefixtures("short_turns")
+def test_the_offsets_of_many_groups_are_removed_in_turns() -> None:
     setup = Setup()
-    groups = [f"group-{number}" for number in range(STEPS_PER_SLICE * 3)]
+    groups = [f"group-{number}" for number in range(STEPS_PER_TURN * 3)]
     for group_id in groups:
         setup.commit({T0: 1, U0: 2}, group_id=group_id)
     setup.coordinator.admin.on_partitions_deleted([T0])
     assert len(setup.deferred) == 1
-    assert len(tombstones(setup)) == STEPS_PER_SLICE
+    assert len(tombstones(setup)) == STEPS_PER_TURN // 2  # a batch and a group are a step each
     # The topic was created again, and this group has read from it.
     setup.commit({T0: 7}, group_id=groups[-1])
     setup.run_deferred()
@@ -75,23 +76,26 @@ def test_the_offsets_of_many_groups_are_removed_in_slices() -> None:
     assert {setup.offset(U0, group_id) for group_id in groups} == {2}
 
 
+@pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("meanwhile", ["", "commits again", "resigns"])
-def test_many_offsets_of_a_group_are_removed_in_slices(meanwhile: str) -> None:
+def test_many_offsets_of_a_group_are_removed_in_turns(meanwhile: str) -> None:
     setup = Setup()
-    deleted = [TopicPartition("many", index) for index in range(64 * (STEPS_PER_SLICE + 1))]
+    deleted = [
+        TopicPartition("many", index) for index in range(OFFSETS_PER_BATCH * (STEPS_PER_TURN + 1))
+    ]
     for each in deleted:
         setup.commit({each: 1})
     setup.commit({U0: 2})
     setup.coordinator.admin.on_partitions_deleted(deleted)
     assert len(setup.deferred) == 1
-    assert len(tombstones(setup)) == 64 * STEPS_PER_SLICE
+    assert len(tombstones(setup)) == OFFSETS_PER_BATCH * STEPS_PER_TURN
     if meanwhile == "commits again":  # the topic was created again
         setup.commit({deleted[0]: 7, deleted[-1]: 7})
     elif meanwhile == "resigns":
         setup.coordinator.on_resigned(0, 1)
     setup.run_deferred()
     if meanwhile == "resigns":
-        assert len(tombstones(setup)) == 64 * STEPS_PER_SLICE
+        assert len(tombstones(setup)) == OFFSETS_PER_BATCH * STEPS_PER_TURN
         return
     left = {U0: 2}
     if meanwhile:
@@ -135,14 +139,15 @@ def test_a_commit_of_the_same_turn_is_before_the_deletion_of_its_topic() -> None
     assert setup.offset() == -1
 
 
-def test_groups_that_moved_away_between_slices_are_left_alone() -> None:
+@pytest.mark.usefixtures("short_turns")
+def test_groups_that_moved_away_in_a_pause_are_left_alone() -> None:
     setup = Setup()
-    for number in range(STEPS_PER_SLICE + 1):
+    for number in range(STEPS_PER_TURN):
         setup.commit({T0: 1}, group_id=f"group-{number}")
     setup.coordinator.admin.on_partitions_deleted([T0])
     setup.coordinator.on_resigned(0, 1)
     setup.run_deferred()
-    assert len(tombstones(setup)) == STEPS_PER_SLICE
+    assert len(tombstones(setup)) == STEPS_PER_TURN // 2
 
 
 class Topics:

@@ -1,4 +1,4 @@
-"""What time does to a group: delays, sessions, members that do not come back."""
+"""Delays, sessions, missing members, and what happens while all members get responses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import pytest
 
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.steps import run_at_once
+from tests.unit.broker.groups.conftest import STEPS_PER_TURN
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
 
@@ -250,7 +251,9 @@ def test_a_shut_down_coordinator_refuses() -> None:
     setup = Setup()
     setup.coordinator.shutdown()
     assert setup.join().value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert setup.coordinator.admin.list_groups()[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (
+        run_at_once(setup.coordinator.admin.list_groups())[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
 
 
 # What a member keeps, and what the history says.
@@ -417,7 +420,7 @@ def test_members_without_an_assignment_are_logged(caplog: pytest.LogCaptureFixtu
     assert f"Setting empty assignments for members {leader} of group g" in caplog.text
 
 
-MEMBERS = 3 * 8 * STEPS_PER_SLICE
+MEMBERS = 3 * STEPS_PER_TURN
 DELAY_MS = 3_000
 SESSION_MS = 10_000
 Join = PendingResponse[JoinGroupResponse]
@@ -457,6 +460,7 @@ def assert_first_generation(joins: list[Join]) -> None:
     assert all((join.value.error_code, join.value.generation_id) == (0, 1) for join in joins)
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_the_members_that_wait_get_the_generation_in_their_order() -> None:
     setup, joins = joining()
     assert [join.is_pending for join in joins] == sorted(join.is_pending for join in joins)
@@ -469,6 +473,7 @@ def test_the_members_that_wait_get_the_generation_in_their_order() -> None:
     assert [row.member_id for row in joins[0].value.members] == ids_of(joins)
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_member_that_leaves_in_a_pause_gets_what_it_has_joined() -> None:
     setup, joins = joining()
     last = list(setup.group().members)[-1]
@@ -483,6 +488,7 @@ def test_a_member_that_leaves_in_a_pause_gets_what_it_has_joined() -> None:
     assert len(again[0].value.members) == MEMBERS - 1
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_rebalance_that_begins_in_a_pause_waits_for_all_members() -> None:
     setup, joins = joining()
     new = setup.join(protocols=(("other", b""), ("range", b"\0\0\0\0\0\0")))
@@ -499,6 +505,7 @@ def test_a_rebalance_that_begins_in_a_pause_waits_for_all_members() -> None:
     assert {join.value.generation_id for join in (*again, new)} == {2}
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_member_that_rejoins_in_a_pause_gets_the_generation_twice() -> None:
     setup, joins = joining()
     last = list(setup.group().members)[-1]
@@ -509,6 +516,7 @@ def test_a_member_that_rejoins_in_a_pause_gets_the_generation_twice() -> None:
     assert_first_generation(joins)
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_no_session_expires_before_the_response() -> None:
     setup, joins = joining()
     setup.timer.advance(SESSION_MS - 1)
@@ -526,6 +534,7 @@ def test_no_session_expires_before_the_response() -> None:
     assert setup.group().members == {}
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_the_assignment_that_is_stored_in_a_pause_is_given() -> None:
     setup, joins = joining()
     leader = joins[0].value
@@ -539,6 +548,7 @@ def test_the_assignment_that_is_stored_in_a_pause_is_given() -> None:
     assert setup.sync(ids[-1], 1).value.assignment == ids[-1].encode()
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_static_member_that_comes_back_in_a_pause() -> None:
     setup, joins = joining(are_static=True)
     old_id = list(setup.group().members)[-1]
@@ -555,6 +565,7 @@ def test_a_static_member_that_comes_back_in_a_pause() -> None:
     assert new.value.member_id != old_id
 
 
+@pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_coordinator_that_resigns_in_a_pause(is_back: bool) -> None:
     setup, joins = joining()
@@ -571,6 +582,7 @@ def test_a_coordinator_that_resigns_in_a_pause(is_back: bool) -> None:
     assert setup.log.appends == 0
 
 
+@pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("state", ["joining", "syncing"])
 def test_a_coordinator_that_stops_in_a_pause_responds(state: str) -> None:
     setup, joins = joining()
@@ -580,6 +592,7 @@ def test_a_coordinator_that_stops_in_a_pause_responds(state: str) -> None:
     assert done(syncs) == len(syncs)
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_assignments_are_sent_in_slices() -> None:
     setup, joins = joining()
     syncs = syncing(setup, joins)
@@ -592,6 +605,7 @@ def test_assignments_are_sent_in_slices() -> None:
         assert (sync.value.error_code, sync.value.assignment) == (0, member_id.encode())
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_rebalance_that_begins_before_all_have_their_assignments() -> None:
     setup, joins = joining()
     syncs = syncing(setup, joins)
@@ -604,6 +618,7 @@ def test_a_rebalance_that_begins_before_all_have_their_assignments() -> None:
     assert {join.value.generation_id for join in again} == {2}
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_rebalance_ends_the_wait_for_assignments() -> None:
     setup, joins = joining()
     setup.run_deferred()
@@ -621,6 +636,7 @@ def test_a_rebalance_ends_the_wait_for_assignments() -> None:
     assert {join.value.generation_id for join in (*others, again)} == {2}
 
 
+@pytest.mark.usefixtures("short_turns")
 def test_a_response_that_fails_does_not_stop_the_others() -> None:
     setup = Setup(group_initial_rebalance_delay_ms=DELAY_MS)
     broken = setup.join()

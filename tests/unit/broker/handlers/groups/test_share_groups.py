@@ -24,6 +24,7 @@ from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from ottla.protocol.steps import run_at_once
 from tests.doubles.request_context import FakeContext
 from tests.unit.broker.groups.share.test_share_groups import TOPIC, Scene
 
@@ -91,12 +92,15 @@ async def test_share_groups_are_listed_and_deleted() -> None:
     await scene.beat("a")
     made = GroupAdminHandlers(scene.coordinator.admin, scene.groups)
     context = cast(RequestContext, FakeContext(16, 5))
-    listed = made.list_groups(context, ListGroupsRequest(types_filter=["Share"])).groups
+    request = ListGroupsRequest(types_filter=["Share"])
+    listed = run_at_once(made.list_groups(context, request)).groups
     assert [(row.group_id, row.group_state, row.group_type) for row in listed] == [
         ("g", "Stable", "share")
     ]
-    assert not made.list_groups(context, ListGroupsRequest(types_filter=["classic"])).groups
-    assert not made.list_groups(context, ListGroupsRequest(states_filter=["Empty"])).groups
+    request = ListGroupsRequest(types_filter=["classic"])
+    assert not run_at_once(made.list_groups(context, request)).groups
+    request = ListGroupsRequest(states_filter=["Empty"])
+    assert not run_at_once(made.list_groups(context, request)).groups
     await scene.beat("a", -1)
     deleting = FakeContext(42, 2)
     made.delete_groups(cast(RequestContext, deleting), DeleteGroupsRequest(["g", "?"]))
