@@ -141,7 +141,12 @@ class Acquisition:
         deadline_ms = self._request.now_ms + self._limits.lock_duration_ms
         for first, last in self._divided(first_offset, last_offset):
             batch = InFlightBatch(
-                *(first, last, RecordState.ACQUIRED, 1, self._request.member_id, deadline_ms)
+                first,
+                last,
+                RecordState.ACQUIRED,
+                1,
+                self._request.member_id,
+                deadline_ms,
             )
             self._window.add(batch)
             self._took(batch)

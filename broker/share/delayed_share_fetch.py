@@ -155,7 +155,10 @@ class DelayedShareFetch(DelayedOperation):
             return b"", []
         acquired = state.acquire(
             AcquireRequest(
-                *(params.member_id, max_records, params.batch_size, params.is_record_limit),
+                params.member_id,
+                max_records,
+                params.batch_size,
+                params.is_record_limit,
                 self._clock.now_ms(),
             ),
             offset,

@@ -145,8 +145,12 @@ class InFlightBatches:
     def _cut(self, batch: InFlightBatch, offset: int) -> InFlightBatch:
         """Ends the batch below `offset`; returns the new batch that begins there."""
         rest = InFlightBatch(
-            *(offset, batch.last_offset, batch.state, batch.delivery_count),
-            *(batch.member_id, batch.deadline_ms),
+            offset,
+            batch.last_offset,
+            batch.state,
+            batch.delivery_count,
+            batch.member_id,
+            batch.deadline_ms,
         )
         rest.size_at_acquisition = batch.size_at_acquisition
         if batch.is_terminal:

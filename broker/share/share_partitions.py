@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.runtime.tasks import gather_in_slices, spawn
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.broker.share.log_reader import reset_offset
 from ottla.broker.share.metrics import ShareStatistics
 from ottla.broker.share.persister import (
@@ -290,7 +290,7 @@ class SharePartitions:
                 state.limits = limits
                 transition = state.release(member_id)
                 stores.append(self._store_released(hosted, state, transition, member_id))
-        return gather_in_slices(stores, _STORES_AT_ONCE)
+        return gather_limited(stores, _STORES_AT_ONCE)
 
     async def _store_released(
         self,

@@ -5,19 +5,19 @@ PrepareAbort is always completed: its markers are sent until every partition has
 coordinator or the next one.
 """
 
-import logging
-from collections.abc import Callable, Generator
-from functools import partial
-from typing import Protocol
+from __future__ import annotations
 
-from ottla.broker.cluster.producer_ids import IdReply
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.coordination.ports import MOVED_ERRORS, UNAVAILABLE_ERRORS, CoordinatorLog, Defer
 from ottla.broker.runtime.clock import Clock
-from ottla.broker.runtime.slices import SlicedJobs
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
-from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender, MarkerTransport
+from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.records import transaction_key, transaction_value
 from ottla.broker.transactions.settings import TransactionSettings
@@ -35,7 +35,12 @@ from ottla.broker.transactions.state import (
 from ottla.broker.transactions.upkeep import TransactionUpkeep
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.records.builder import build_batch
+from ottla.protocol.steps import Steps, TurnQueue
 from ottla.protocol.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.producer_ids import ProducerIdManager
+    from ottla.broker.transactions.marker_writer import BrokerMarkerTransport
 
 logger = logging.getLogger("ottla.transactions")
 
@@ -43,12 +48,6 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 ErrorCallback = Callable[[int], None]
 InitProducerIdCallback = Callable[[int, Producer], None]
-
-
-class ProducerIds(Protocol):
-    """The source of unused producer ids."""
-
-    def take(self, response_callback: IdReply) -> None: ...
 
 
 class TransactionCoordinator:
@@ -61,8 +60,8 @@ class TransactionCoordinator:
         timer: DelayQueue,
         clock: Clock,
         defer: Defer,
-        producer_ids: ProducerIds,
-        transport: MarkerTransport,
+        producer_ids: ProducerIdManager,
+        transport: BrokerMarkerTransport,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -82,8 +81,8 @@ class TransactionCoordinator:
             self._on_loaded,
             self._on_unloaded,
         )
-        self._marker_jobs = SlicedJobs(defer)
-        self._jobs = SlicedJobs(defer)  # which are not urgent
+        self._marker_jobs = TurnQueue(defer)
+        self._jobs = TurnQueue(defer)  # which are not urgent
         self.upkeep = TransactionUpkeep(
             settings, self.partitions, log, clock, self._jobs, self._abort_timed_out
         )
@@ -147,7 +146,7 @@ class TransactionCoordinator:
 
     def _start_markers(
         self, state_partition: TransactionPartition, completing: list[Transaction]
-    ) -> Generator[None, None, None]:
+    ) -> Steps[None]:
         for transaction in completing:
             if not self.partitions.is_active(state_partition):
                 return

@@ -284,7 +284,9 @@ class Migration:
 def _snapshot(group: Group) -> object:
     """What an upgrade reads of the group, to compare."""
     return (
-        *(group.state, group.generation_id, group.protocol_name),
+        group.state,
+        group.generation_id,
+        group.protocol_name,
         [
             (member, member.member_id, member.protocols, member.assignment)
             for member in group.members.values()

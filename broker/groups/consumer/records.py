@@ -123,8 +123,13 @@ GroupRecord = (
 
 def current_assignment(group_id: str, member: ConsumerMember) -> CurrentAssignment:
     return CurrentAssignment(
-        *(group_id, member.member_id, member.state, member.epoch, member.previous_epoch),
-        *(member.assigned, member.revoking),
+        group_id,
+        member.member_id,
+        member.state,
+        member.epoch,
+        member.previous_epoch,
+        member.assigned,
+        member.revoking,
     )
 
 

@@ -25,11 +25,10 @@ from ottla.broker.groups.share.records import ShareRecord, Topics, tombstone_rec
 from ottla.broker.groups.share.share_group import ShareGroup, ShareMember
 from ottla.broker.groups.share.state_partitions import StatePartitions
 from ottla.broker.runtime.keyed_locks import KeyedLocks
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.share.persister import SharePartitionKey, ShareStatePersister, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
@@ -45,7 +44,6 @@ logger = logging.getLogger("ottla.groups")
 LEAVE_EPOCH = -1
 ASSIGNOR = "simple"
 KIND = "share"
-_MEMBERS_PER_STEP = 32  # 4 us each
 
 
 class ShareGroupLimits(NamedTuple):
@@ -152,7 +150,7 @@ class ShareGroups:
             if is_changed or not group.is_settled(version):
                 names = topics | _subscribed(group)
                 await self._initialize(partition, group, names)
-                changes += await run_in_slices(
+                changes += await run_in_turns(
                     self._assigned(group, {member_id: topics}, is_changed)
                 )
                 if not changes and self._states.are_initialized(group, names):
@@ -265,7 +263,7 @@ class ShareGroups:
         rest.epoch, rest.initialized = group.epoch, group.initialized
         rest.members = {name: each for name, each in group.members.items() if name != member_id}
         rest.targets = {name: each for name, each in group.targets.items() if name != member_id}
-        changes += await run_in_slices(self._assigned(rest, {}, True))
+        changes += await run_in_turns(self._assigned(rest, {}, True))
         await self._store(partition, group_id, changes)
         self.timers.stop(TimerKind.SESSION, group_id, member_id)
 
@@ -281,7 +279,8 @@ class ShareGroups:
     def _expire(self, group_id: str, member_id: str) -> None:
         logger.info(
             "Member %s of share group %s: session expired, the member is removed",
-            *(member_id, group_id),
+            member_id,
+            group_id,
             extra={"group": group_id},
         )
         home = self._partitions.home_of(group_id)
@@ -300,7 +299,7 @@ class ShareGroups:
             self._watch_unwatched(group_id)  # retried, unless another broker coordinates it
 
     def _watch_unwatched(self, group_id: str) -> None:
-        """Starts the sessions of members of a group here that have none."""
+        """Start the sessions of the members of a group here that have none."""
         partition = self._partitions.home_of(group_id)
         group = None if partition is None else (partition.share_groups or {}).get(group_id)
         for member_id in () if group is None else group.members:
@@ -308,19 +307,17 @@ class ShareGroups:
                 self._watch(group_id, member_id)
 
     def start_sessions(self, partition: GroupPartition) -> Steps[None]:
-        """The sessions of all members start when this broker becomes their coordinator. A request
-        in a pause starts that of its member."""
-        left = _MEMBERS_PER_STEP
+        """Start the sessions of all members: this broker has become their coordinator.
+
+        A request in a pause starts the session of its member.
+        """
         for group in list((partition.share_groups or {}).values()):
             for member_id in list(group.members):
                 if member_id in group.members and not self._is_watched(group.group_id, member_id):
                     self._watch(group.group_id, member_id)
-                left -= 1
-                if left <= 0:
-                    left = _MEMBERS_PER_STEP
-                    yield
-                    if not self._partitions.is_active(partition):
-                        return
+                yield
+                if not self._partitions.is_active(partition):
+                    return
 
     def on_unloaded(self, partition: GroupPartition) -> None:
         """This broker no longer coordinates these groups; the caller cancels their timers."""
@@ -502,18 +499,19 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
 
 Assignment = dict[bytes, list[int]]
 
-_PER_STEP = 256
-
 
 def assign(
     subscriptions: Mapping[str, frozenset[bytes]], partitions: Mapping[bytes, list[int]]
 ) -> Steps[dict[str, Assignment]]:
-    """The partitions of each member, by topic id; in steps of about 0.1 ms.
+    """Return the partitions of each member, by topic id.
 
-    `subscriptions` has the topics of each member, `partitions` those of each topic.
+    `subscriptions` has the topics of each member, `partitions` the partitions of each topic. Every
+    partition has a member, every member that can have one has a partition, and the members are
+    spread evenly, as in Kafka's `SimpleAssignor`. The result follows from the sorted names, so that
+    each coordinator computes the same.
     """
     result: dict[str, Assignment] = {member: {} for member in subscriptions}
-    offset = done = 0
+    offset = 0
     for topic_id in sorted(partitions):
         members = sorted(each for each, topics in subscriptions.items() if topic_id in topics)
         indexes = sorted(partitions[topic_id])
@@ -522,9 +520,7 @@ def assign(
         for position in range(max(len(members), len(indexes))):
             member = members[(position + offset) % len(members)]
             result[member].setdefault(topic_id, []).append(indexes[position % len(indexes)])
-            done += 1
-            if not done % _PER_STEP:
-                yield
+            yield
         # The next topic begins with another member.
         offset += len(indexes)
         yield  # all members were read

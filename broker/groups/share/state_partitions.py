@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.groups.share import records
 from ottla.broker.groups.share.records import ShareRecord, Topics
 from ottla.broker.groups.share.share_group import ShareGroup
-from ottla.broker.runtime.tasks import gather_in_slices
+from ottla.broker.runtime.tasks import gather_limited
 from ottla.broker.share.persister import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
@@ -99,7 +99,7 @@ class StatePartitions:
 
         try:
             async with asyncio.timeout(INITIALIZE_TIMEOUT_S):
-                await gather_in_slices([initialize(key) for key in missing], _AT_ONCE)
+                await gather_limited([initialize(key) for key in missing], _AT_ONCE)
         except TimeoutError:
             problems.append("timeout")
         if problems:
@@ -154,6 +154,6 @@ class StatePartitions:
             except KafkaError as error:
                 errors.append(error)
 
-        await gather_in_slices([run(call) for call in calls], _AT_ONCE)
+        await gather_limited([run(call) for call in calls], _AT_ONCE)
         if errors:
             raise errors[0]

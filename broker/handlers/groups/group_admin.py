@@ -8,7 +8,7 @@ from ottla.broker.groups.admin import GroupAdmin
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import gather_in_slices, spawn
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -96,7 +96,7 @@ class GroupAdminHandlers:
             except Exception as error:
                 done[name] = error_code(error)
 
-        await gather_in_slices([delete(name) for name in of_share], _DELETIONS_AT_ONCE)
+        await gather_limited([delete(name) for name in of_share], _DELETIONS_AT_ONCE)
         self._delete(context, dict.fromkeys(name for name in names if name not in done), done)
 
     def _delete(

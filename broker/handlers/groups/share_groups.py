@@ -24,7 +24,7 @@ from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.broker.runtime.tasks import gather_in_slices, spawn
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.broker.share.persister import SharePartitionKey, StateSummary
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -201,7 +201,7 @@ class ShareOffsetsHandlers:
             except Exception as error:
                 row.error_code, row.error_message = error_code(error), error_message(error)
             response.groups.append(row)
-        await gather_in_slices(reads, _READS_AT_ONCE)
+        await gather_limited(reads, _READS_AT_ONCE)
         context.respond(response)
 
     def _describe(

@@ -183,12 +183,19 @@ class ShareFetchHandler:
             return
         max_bytes = min(request.max_bytes, self._max_bytes)
         params = ShareFetchParams(
-            *(*call.key, request.max_wait_ms, min(request.min_bytes, max_bytes), max_bytes),
-            *(request.max_records, max(1, request.batch_size)),
+            *call.key,
+            request.max_wait_ms,
+            min(request.min_bytes, max_bytes),
+            max_bytes,
+            request.max_records,
+            max(1, request.batch_size),
             request.share_acquire_mode == _RECORD_LIMIT,
         )
         operation = DelayedShareFetch(
-            *(params, items, self._shares, self._clock),
+            params,
+            items,
+            self._shares,
+            self._clock,
             lambda: self._is_awaited(call, session),
             lambda results: self._fetched(call, results + failed),
         )
@@ -276,7 +283,13 @@ class _Call:
     """One request on its way."""
 
     __slots__ = (
-        *("acknowledged", "context", "is_acknowledging", "key", "request", "results", "session"),
+        "acknowledged",
+        "context",
+        "is_acknowledging",
+        "key",
+        "request",
+        "results",
+        "session",
     )
 
     def __init__(

@@ -7,12 +7,10 @@ transactions that this broker coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.long_responses import respond_in_slices, respond_when_built
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.transactions.queries import TransactionQueries
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -29,16 +27,11 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from ottla.protocol.steps import run_at_once
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.protocol.steps import Steps
     from ottla.storage.log.log import Log
-
-
-# A row costs 5 us to build and encode: a response of these takes 5 ms at once.
-MAX_TRANSACTIONS_AT_ONCE = 1_000
 
 
 class TransactionQueryHandlers:
@@ -48,29 +41,22 @@ class TransactionQueryHandlers:
         self._queries = queries
 
     def describe_transactions(
-        self, context: RequestContext, request: DescribeTransactionsRequest
-    ) -> DescribeTransactionsResponse:
-        return DescribeTransactionsResponse(
-            transaction_states=[
-                self._queries.describe(transactional_id)
-                for transactional_id in request.transactional_ids
-            ]
-        )
+        self, _: RequestContext, request: DescribeTransactionsRequest
+    ) -> Steps[DescribeTransactionsResponse]:
+        response = DescribeTransactionsResponse()
+        for transactional_id in request.transactional_ids:
+            response.transaction_states.append(self._queries.describe(transactional_id))
+            yield
+        return response
 
     def list_transactions(
-        self, context: RequestContext, request: ListTransactionsRequest
-    ) -> ListTransactionsResponse | Coroutine[Any, Any, Deferred]:
-        steps = self._queries.list_in_steps(
+        self, _: RequestContext, request: ListTransactionsRequest
+    ) -> Steps[ListTransactionsResponse]:
+        return self._queries.list_transactions(
             frozenset(request.state_filters),
             frozenset(request.producer_id_filters),
             request.duration_filter,
         )
-        if self._queries.transaction_count > MAX_TRANSACTIONS_AT_ONCE:
-            return respond_in_slices(context, steps)
-        return run_at_once(steps)
-
-
-_ROWS_PER_STEP = 64
 
 
 class DescribeProducersHandler:
@@ -80,11 +66,8 @@ class DescribeProducersHandler:
         self._replica_manager = replica_manager
 
     def handle(
-        self, context: RequestContext, request: DescribeProducersRequest
-    ) -> DescribeProducersResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._describe(request))
-
-    def _describe(self, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+        self, _: RequestContext, request: DescribeProducersRequest
+    ) -> Steps[DescribeProducersResponse]:
         response = DescribeProducersResponse()
         for topic in request.topics:
             # One row for an index that is requested again and again: it may have many producers.
@@ -109,9 +92,7 @@ class DescribeProducersHandler:
 
 def _producers(log: Log) -> Steps[list[ProducerState]]:
     found = []
-    for number, entry in enumerate(list(log.producer_state.producers.values()), 1):
-        if number % _ROWS_PER_STEP == 0:
-            yield
+    for entry in list(log.producer_state.producers.values()):
         found.append(
             ProducerState(
                 entry.producer_id,
@@ -122,4 +103,5 @@ def _producers(log: Log) -> Steps[list[ProducerState]]:
                 entry.transaction_first_offset,
             )
         )
+        yield
     return found

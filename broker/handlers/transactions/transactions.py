@@ -10,8 +10,7 @@
 - TxnOffsetCommit (28), versions 0 to 4: commits offsets in a transaction.
 """
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
@@ -25,10 +24,8 @@ from ottla.broker.handlers.common.transaction_request_errors import (
 )
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.countdown import countdown
-from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.broker.transactions.marker_writer import MarkerWriter
-from ottla.broker.transactions.markers import MAX_PARTITIONS_PER_REQUEST
 from ottla.broker.transactions.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.errors import ErrorCode
@@ -53,6 +50,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
 
 # The first version of InitProducerId whose clients know PRODUCER_FENCED.
@@ -83,8 +81,11 @@ class InitProducerIdHandler:
         def send_response(error: int, producer: Producer) -> None:
             if error:
                 self._request_errors.log(
-                    *(context, "InitProducerId", request.transactional_id),
-                    *(expected or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH), error),
+                    context,
+                    "InitProducerId",
+                    request.transactional_id,
+                    expected or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH),
+                    error,
                 )
             context.respond(
                 InitProducerIdResponse(
@@ -307,8 +308,12 @@ class TxnOffsetCommitHandler:
         def send_response(results: dict[TopicPartition, int]) -> None:
             for partition, error in results.items():
                 self._request_errors.log(
-                    *(context, "TxnOffsetCommit", request.group_id, request.member_id),
-                    *(request.generation_id, error),
+                    context,
+                    "TxnOffsetCommit",
+                    request.group_id,
+                    request.member_id,
+                    request.generation_id,
+                    error,
                 )
                 is_loading = error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 if is_loading and version < LOADING_KNOWN_SINCE:
@@ -390,19 +395,6 @@ class WriteTxnMarkersHandler:
     def __init__(self, marker_writer: MarkerWriter) -> None:
         self._marker_writer = marker_writer
 
-    def handle(
-        self, context: RequestContext, request: WriteTxnMarkersRequest
-    ) -> Deferred | Coroutine[Any, Any, Deferred]:
-        partitions = sum(
-            len(topic.partition_indexes) for marker in request.markers for topic in marker.topics
-        )
-        if partitions > MAX_PARTITIONS_PER_REQUEST:
-            return self._handle_in_slices(context, request)
-        self._marker_writer.write(request, context.respond)
-        return DEFERRED
-
-    async def _handle_in_slices(
-        self, context: RequestContext, request: WriteTxnMarkersRequest
-    ) -> Deferred:
-        await run_in_slices(self._marker_writer.write_in_steps(request, context.respond))
+    def handle(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Deferred]:
+        yield from self._marker_writer.write(request, context.respond)
         return DEFERRED

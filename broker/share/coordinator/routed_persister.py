@@ -133,7 +133,10 @@ class RoutedPersister:
         """See `ShareStatePersister.summary`; before the topic exists nothing has a state."""
         if self._partition(key) is None:
             return StateSummary(
-                *(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE_COUNT)
+                0,
+                0,
+                UNINITIALIZED_START_OFFSET,
+                UNKNOWN_DELIVERY_COMPLETE_COUNT,
             )
         return await self._call(
             key,

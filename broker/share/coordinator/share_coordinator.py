@@ -115,7 +115,11 @@ class ShareCoordinator:
             lambda partition: None,
         )
         self._appender = RecordAppender(
-            *(log, clock, settings.codec, self.partitions.is_active, timer),
+            log,
+            clock,
+            settings.codec,
+            self.partitions.is_active,
+            timer,
             settings.append_linger_ms,
         )
         # Writes that wait for a request of their key: one for each request of a member.
@@ -203,8 +207,11 @@ class ShareCoordinator:
                 if leader_epoch < state.leader_epoch:
                     raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
                 update = StateUpdate(
-                    *(state.state_epoch, leader_epoch, state.start_offset),
-                    *(state.delivery_complete_count, ()),
+                    state.state_epoch,
+                    leader_epoch,
+                    state.start_offset,
+                    state.delivery_complete_count,
+                    (),
                 )
                 await self._append_update(partition, key, state, update)
             return PersistedState(state.state_epoch, state.start_offset, state.batches)
@@ -257,10 +264,15 @@ class ShareCoordinator:
         _, state = self._find(key)
         if state is None:
             return StateSummary(
-                *(0, 0, UNINITIALIZED_START_OFFSET, UNKNOWN_DELIVERY_COMPLETE_COUNT)
+                0,
+                0,
+                UNINITIALIZED_START_OFFSET,
+                UNKNOWN_DELIVERY_COMPLETE_COUNT,
             )
         return StateSummary(
-            *(state.state_epoch, state.leader_epoch, state.start_offset),
+            state.state_epoch,
+            state.leader_epoch,
+            state.start_offset,
             state.delivery_complete_count,
         )
 

@@ -49,8 +49,14 @@ def first_state(
 ) -> ShareState:
     """The state of a share partition that is initialized."""
     return ShareState(
-        *(snapshot_epoch, state_epoch, 0, start_offset, UNKNOWN_DELIVERY_COMPLETE_COUNT),
-        *(now_ms, now_ms, ()),
+        snapshot_epoch,
+        state_epoch,
+        0,
+        start_offset,
+        UNKNOWN_DELIVERY_COMPLETE_COUNT,
+        now_ms,
+        now_ms,
+        (),
     )
 
 

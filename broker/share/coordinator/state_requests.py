@@ -41,7 +41,10 @@ def read(key: SharePartitionKey, leader_epoch: int) -> reading.ReadShareGroupSta
 
 def write(key: SharePartitionKey, update: StateUpdate) -> writing.WriteShareGroupStateRequest:
     row = writing.PartitionData(
-        *(key.partition, update.state_epoch, update.leader_epoch, update.start_offset),
+        key.partition,
+        update.state_epoch,
+        update.leader_epoch,
+        update.start_offset,
         update.delivery_complete_count,
         [writing.StateBatch(*batch) for batch in update.batches],
     )

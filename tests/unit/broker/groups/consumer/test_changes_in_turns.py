@@ -247,7 +247,8 @@ def test_a_part_of_the_offsets_cannot_be_deleted(resigns: bool) -> None:
     if resigns:  # another coordinator may have changed the group when it is loaded again
         setup.coordinator.on_resigned(0, 1)
         setup.coordinator.on_elected(0, 2)
-        setup.deferred.append(setup.deferred.pop(0))  # the deletion continues after the load
+        while not setup.coordinator.partitions.active:
+            setup.deferred.pop()()  # loads, before the deletion continues
     else:
         setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
     setup.run_deferred()

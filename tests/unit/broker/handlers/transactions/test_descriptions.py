@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, cast
-
 from ottla.broker.handlers.transactions.descriptions import (
     DescribeProducersHandler,
     TransactionQueryHandlers,
 )
-from ottla.broker.requests.request_context import DEFERRED, HandlerEntry, RequestContext, Route
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
-from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.headers import RequestHeader, decode_response
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -28,6 +21,7 @@ from ottla.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from ottla.storage.producer.producer_entry import ProducerEntry
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC, Replicas
 from tests.doubles.request_context import Asked
 from tests.unit.broker.handlers.transactions.broker import Broker
@@ -48,9 +42,6 @@ def test_describing_transactions() -> None:
         assert state.transactional_id == ID
 
 
-PRODUCERS = 10_000
-
-
 class Scene(Replicas):
     def __init__(self, producers: int) -> None:
         super().__init__()
@@ -60,16 +51,6 @@ class Scene(Replicas):
         assert log is not None
         for producer_id in range(producers):
             log.producer_state.producers[producer_id] = ProducerEntry(producer_id)
-
-
-class Peer:
-    closed = False
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def send_response(self, context: RequestContext, parts: list[Any]) -> None:
-        self.sent.append(parts)
 
 
 def test_each_partition_has_a_row_with_its_producers() -> None:
@@ -83,23 +64,9 @@ def test_each_partition_has_a_row_with_its_producers() -> None:
     assert ids == [[0, 1, 2], [], [0, 1, 2]]
 
 
-async def test_others_run_while_a_response_with_very_many_producers_is_made() -> None:
-    scene = Scene(PRODUCERS)
+def test_many_producers_are_described_in_turns() -> None:
+    scene = Scene(5)
     request = DescribeProducersRequest([TopicRequest(TOPIC, [0])])
-    route = Route(HandlerEntry(61, "DescribeProducers", 0, 0, scene.handler.handle))
-    header = RequestHeader(61, 0, 1, "client")
-    peer = Peer()
-    context = RequestContext(header, request, cast("Any", peer), route)
-    result = scene.handler.handle(context, request)
-    assert asyncio.iscoroutine(result)
-    work = spawn(result, name="response")
-    turns = 0
-    while not work.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert work.result() is DEFERRED
-    assert turns > PRODUCERS // 64 // STEPS_PER_SLICE
-    frame = b"".join(peer.sent[0])[4:]
-    _, response = decode_response(frame, 61, 0)
-    assert isinstance(response, DescribeProducersResponse)
-    assert len(response.topics[0].partitions[0].active_producers) == PRODUCERS
+    with steps_per_turn(1):
+        asked = Asked(scene.handler.handle, request, 0).response(DescribeProducersResponse)
+    assert len(asked.topics[0].partitions[0].active_producers) == 5
