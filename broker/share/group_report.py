@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.share.metrics import ACKNOWLEDGE_TYPES
 from ottla.broker.share.persister import RecordState
@@ -22,7 +22,7 @@ from ottla.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+    from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.share.share_partition import SharePartition
     from ottla.broker.share.share_partitions import HostedPartition, SharePartitions
@@ -91,18 +91,11 @@ Send = Callable[[int, "Message"], Awaitable["Message"]]
 """Sends a request to a broker; raises after a deadline, and when the broker cannot be reached."""
 
 
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
-
-
 class LatestOffsets:
     """Reads the local log or sends ListOffsets to the leader."""
 
     def __init__(
-        self, broker_id: int, metadata: Metadata, replica_manager: ReplicaManager, send: Send
+        self, broker_id: int, metadata: MetadataCache, replica_manager: ReplicaManager, send: Send
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata

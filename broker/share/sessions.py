@@ -7,11 +7,12 @@ the connection that opened it: when that is closed, the session ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.requests.request_context import RequestConnection
     from ottla.broker.share.share_partitions import SharePartitions
 
 INITIAL_EPOCH = 0
@@ -31,18 +32,14 @@ class SharedPartition(NamedTuple):
     partition: int
 
 
-class Connection(Protocol):
-    """What a session needs of the connection that opened it."""
-
-    closed: bool
-
-
 class ShareSession:
     """The partitions are in the order in which they are fetched next."""
 
     __slots__ = ("connection", "epoch", "partitions")
 
-    def __init__(self, connection: Connection, partitions: Iterable[SharedPartition]) -> None:
+    def __init__(
+        self, connection: RequestConnection, partitions: Iterable[SharedPartition]
+    ) -> None:
         self.connection = connection
         self.epoch = 1
         self.partitions: dict[SharedPartition, None] = dict.fromkeys(partitions)
@@ -70,7 +67,7 @@ class ShareSessions:
         self,
         key: SessionKey,
         epoch: int,
-        connection: Connection,
+        connection: RequestConnection,
         added: Iterable[SharedPartition],
         forgotten: Iterable[SharedPartition],
     ) -> ShareSession | None:

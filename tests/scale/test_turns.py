@@ -260,7 +260,7 @@ async def test_the_assignment_of_a_large_group(
     await begin(meter)
     for member_id in ("first", "second"):
         response = await in_turns(join(member_id))
-        assert await run_in_turns(setup) > 50
+        assert await run_in_turns(setup) > 10
         assert response.value.error_code == 0
     assert setup.consumer_group.assignment_epoch == 3
 
@@ -364,7 +364,7 @@ async def test_a_large_group_is_converted_and_back(meter: TurnMeter) -> None:
     await begin(meter)
     for epoch in (0, -1):  # joins, and leaves
         response = await in_turns(beat(epoch))
-        assert await run_in_turns(setup) > 50
+        assert await run_in_turns(setup) > 10
         assert response.value.error_code == 0
     assert list(setup.group().members) == ids
 
@@ -391,9 +391,9 @@ async def test_members_of_consumer_groups_are_watched_until_the_coordinator_resi
 
     await begin(meter)
     await in_turns(load())
-    assert await run_in_turns(setup) > 50
+    assert await run_in_turns(setup) > 10
     await in_turns(resign())
-    assert await run_in_turns(setup) > 50
+    assert await run_in_turns(setup) > 10
 
 
 class Peer:

@@ -20,7 +20,7 @@ from ottla.broker.groups.commits import (
 )
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.topic_rows import TopicRows, split_known
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
@@ -51,6 +51,7 @@ from ottla.protocol.steps import Steps, run_at_once
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.coordination.znodes import ZnodeConsumerOffsets
 
 # Java's Long.MAX_VALUE, with which clients say that offsets do not expire: what a record can hold.
@@ -63,7 +64,7 @@ class OffsetCommitHandler:
     def __init__(
         self,
         commits: GroupCommits,
-        topics: Topics,
+        topics: MetadataCache,
         znode_offsets: ZnodeConsumerOffsets,
         now_ms: Callable[[], int],
         request_errors: GroupRequestErrorLog,
@@ -176,7 +177,7 @@ class OffsetFetchHandler:
     """Reads from the group coordinator and builds the response of each version."""
 
     def __init__(
-        self, commits: GroupCommits, topics: Topics, znode_offsets: ZnodeConsumerOffsets
+        self, commits: GroupCommits, topics: MetadataCache, znode_offsets: ZnodeConsumerOffsets
     ) -> None:
         self._commits = commits
         self._topics = topics
@@ -294,7 +295,7 @@ def _topics_of(
 class OffsetDeleteHandler:
     """Checks that the partitions exist and builds the response."""
 
-    def __init__(self, admin: GroupAdmin, topics: Topics) -> None:
+    def __init__(self, admin: GroupAdmin, topics: MetadataCache) -> None:
         self._admin = admin
         self._topics = topics
 

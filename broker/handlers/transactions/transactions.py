@@ -10,13 +10,16 @@
 - TxnOffsetCommit (28), versions 0 to 4: commits offsets in a transaction.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.topic_rows import TopicRows, split_known
 from ottla.broker.handlers.common.transaction_request_errors import (
     PRODUCER_FENCED_SINCE,
     TransactionRequestErrorLog,
@@ -52,6 +55,9 @@ from ottla.protocol.messages.txn_offset_commit import (
 from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.steps import Steps
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
 
 # The first version of InitProducerId whose clients know PRODUCER_FENCED.
 _INIT_FENCED_SINCE = 4
@@ -112,7 +118,7 @@ class AddPartitionsToTxnHandlers:
     def __init__(
         self,
         coordinator: TransactionCoordinator,
-        topics: Topics,
+        topics: MetadataCache,
         group_partition_for: Callable[[str], int],
         request_errors: TransactionRequestErrorLog,
     ) -> None:
@@ -263,7 +269,7 @@ class TxnOffsetCommitHandler:
         self,
         commits: GroupCommits,
         verifier: TransactionVerifier,
-        topics: Topics,
+        topics: MetadataCache,
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
         request_errors: GroupRequestErrorLog,
