@@ -95,8 +95,10 @@ class Rebalancer:
         self.record_event(group, "rebalancing", reason=reason)
         group.transition_to(GroupState.PREPARING_REBALANCE, self._clock())
         if not was_empty:
-            self._start_join_timer(group, group.rebalance_timeout_ms)
-            self.try_complete_join(group)
+            if group.has_all_members_joined:
+                self._on_complete_join(group)
+            else:
+                self._start_join_timer(group, group.rebalance_timeout_ms)
             return
         delay_ms = self._settings.group_initial_rebalance_delay_ms
         if delay_ms <= 0:
