@@ -52,7 +52,7 @@ class CoordinatedPartition(Protocol):
     def is_empty(self) -> bool: ...
 
     def describe(self) -> str:
-        """A summary of the state for the log line when it was loaded or unloaded."""
+        """Return a summary of the state for the log line when it was loaded or unloaded."""
         ...
 
 
@@ -115,14 +115,14 @@ class CoordinatedPartitions(Generic[P]):
         return ErrorCode.NOT_COORDINATOR
 
     def home_of(self, key: str) -> P | None:
-        """The active partition of `key`, None when it is not active (any more)."""
+        """Return the active partition of `key`, None when it is not active (any more)."""
         return self._active.get(self.partition_for(key))
 
     def get_active(self, index: int) -> P | None:
         return self._active.get(index)
 
     def is_active(self, partition: P) -> bool:
-        """Whether this broker has led the partition ever since it was loaded."""
+        """Return whether this broker has led the partition ever since it was loaded."""
         return self._active.get(partition.index) is partition
 
     @property
@@ -215,7 +215,7 @@ class CoordinatedPartitions(Generic[P]):
             self._on_unloaded(partition)
 
     def stop(self) -> None:
-        """Unloads all partitions; requests get COORDINATOR_NOT_AVAILABLE from now on."""
+        """Unload all partitions; later requests get COORDINATOR_NOT_AVAILABLE."""
         self._is_running = False
         self._queue.clear()
         self._current = None

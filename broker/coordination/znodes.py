@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def existing_partitions(store: ZnodeStore, topic: str) -> frozenset[int]:
-    """The partitions of a topic; none when it does not exist or is to be deleted.
+    """Return the partitions of a topic; none when it does not exist or is to be deleted.
 
     Raises StoreError when the tree cannot be read, MalformedZnode when the znode cannot be decoded.
     """
@@ -33,7 +33,7 @@ class ZnodeConsumerOffsets:
         self._store = store
 
     async def get(self, group_id: str, partition: TopicPartition) -> int | None:
-        """The committed offset, or None."""
+        """Return the committed offset, or None."""
         path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
         try:
             data, _ = await self._store.get(path)
@@ -42,6 +42,6 @@ class ZnodeConsumerOffsets:
         return znodes_admin.decode_consumer_offset(path, data)
 
     async def set(self, group_id: str, partition: TopicPartition, offset: int) -> None:
-        """Commits an offset; it is durable when this returns."""
+        """Commit an offset; it is durable when this returns."""
         path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
         await set_or_create(self._store, path, znodes_admin.encode_consumer_offset(offset))

@@ -64,7 +64,7 @@ class GroupAdmin:
     # DescribeGroups and ListGroups.
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Describes a classic group; members have metadata and assignments only in Stable."""
+        """Describe a classic group; members have metadata and assignments only in Stable."""
         error, group = self._partitions.look_up(group_id, allow_empty=True)
         if error:
             return DescribedGroup(error_code=error, group_id=group_id)
@@ -122,7 +122,7 @@ class GroupAdmin:
     def delete_groups(
         self, group_ids: Iterable[str], response_callback: Callable[[dict[str, int]], None]
     ) -> None:
-        """Deletes groups without members; responds with an error code for each."""
+        """Delete groups without members; respond with an error code for each."""
         results: dict[str, int] = {}
         eligible: list[AnyGroup] = []
         for group_id in group_ids:
@@ -149,7 +149,7 @@ class GroupAdmin:
             )
 
     def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
-        """Marks the group dead, appends tombstones, removes it when they are in the log."""
+        """Mark the group dead, append tombstones, remove it when they are in the log."""
         if group.kind == "consumer":
             assert self._consumer_admin is not None, "consumer groups exist only with it"
             self._consumer_admin.delete(group.group_id, reason, on_result)
@@ -201,7 +201,7 @@ class GroupAdmin:
         partitions: Iterable[TopicPartition],
         response_callback: Callable[[int, dict[TopicPartition, int]], None],
     ) -> None:
-        """Deletes offsets; responds with the error of the group, or one for each partition."""
+        """Delete offsets; respond with the error of the group, or one for each partition."""
         error, group = self._partitions.look_up(group_id)
         if not error and (group is None or group.is_dead):
             error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -233,7 +233,7 @@ class GroupAdmin:
         reason: str,
         on_result: Callable[[int], None],
     ) -> None:
-        """Appends tombstones for offsets, and deletes a classic group that has nothing left."""
+        """Append tombstones for offsets, and delete a classic group that has nothing left."""
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
         known = [partition for partition in partitions if group.offsets.values_of(partition)]
@@ -273,7 +273,7 @@ class GroupAdmin:
     # Expiration.
 
     def expire(self, now_ms: int) -> None:
-        """Removes expired offsets, and groups without members and offsets."""
+        """Remove expired offsets, and groups without members and offsets."""
         if not self._is_expiring:
             self._is_expiring = True
             self._jobs.start(self._expire_groups(now_ms))

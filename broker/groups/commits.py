@@ -73,7 +73,7 @@ class GroupCommits:
     def commit(
         self, committer: Committer, offsets: Offsets, response_callback: CommitCallback
     ) -> None:
-        """Commits outside of a transaction; responds with an error code for each partition."""
+        """Commit outside of a transaction; respond with an error code for each partition."""
         group_id = committer.group_id
         group_partition = self._partitions.home_of(group_id)
         if group_partition is None or not self._partitions.is_running:
@@ -119,7 +119,7 @@ class GroupCommits:
         response_callback: CommitCallback,
         guard: Verification | None = None,
     ) -> None:
-        """Commits in a transaction: the offsets become visible when it is committed."""
+        """Commit in a transaction: the offsets become visible when it is committed."""
         group_id = committer.group_id
         error = self._partitions.check(group_id)
         group_partition = self._partitions.home_of(group_id)
@@ -142,13 +142,13 @@ class GroupCommits:
         )
 
     def check(self, group_id: str) -> int:
-        """The error code when this group is not served here now, else 0."""
+        """Return the error code when this group is not served here now, else 0."""
         return self._partitions.check(group_id)
 
     def begin_verification(
         self, group_id: str, producer_id: int, producer_epoch: int
     ) -> Verification | None:
-        """The guard to pass to the commit after the transaction coordinator has verified it.
+        """Return the guard to pass to the commit after the transaction coordinator has verified it.
 
         None when no verification is needed: the transaction is ongoing in the group's partition.
         """
@@ -210,7 +210,7 @@ class GroupCommits:
         )
 
     def _with_large_metadata(self, offsets: Offsets) -> dict[TopicPartition, int]:
-        """The partitions whose metadata are too large, with their error code."""
+        """Return the partitions whose metadata are too large, with their error code."""
         refused: dict[TopicPartition, int] = {}
         for partition, value in offsets.items():
             if value.metadata and java_length(value.metadata) > self._max_metadata:

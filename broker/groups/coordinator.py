@@ -139,13 +139,13 @@ class GroupCoordinator:
         )
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Starts to expire offsets; `partition_count` is that of an existing offsets topic."""
+        """Start to expire offsets; `partition_count` is that of an existing offsets topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         self._schedule_expiry()
 
     def shutdown(self) -> None:
-        """Completes pending requests with NOT_COORDINATOR and stops all timers."""
+        """Complete pending requests with NOT_COORDINATOR and stop all timers."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         self._jobs.stop()
@@ -165,14 +165,14 @@ class GroupCoordinator:
         return tuple(dict.fromkeys((*(state.value for state in GroupState), *of_consumer_groups)))
 
     def history(self, group_id: str) -> str:
-        """The events of a group as `events_text` returns them; KafkaError on another broker."""
+        """Return the `events_text` of a group. Raises KafkaError on another broker."""
         error = self.partitions.check(group_id, allow_empty=True)
         if error:
             raise KafkaError(error)
         return events_text(self.events.of(group_id))
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that has the records of a group."""
+        """Return the partition of `__consumer_offsets` that has the records of a group."""
         return self.partitions.partition_for(group_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -195,7 +195,7 @@ class GroupCoordinator:
             active.replay_marker(producer_id, committed)
 
     def tick(self, now_ms: int) -> None:
-        """Expires offsets and empty groups."""
+        """Expire offsets and empty groups."""
         self.admin.expire(now_ms)
 
     def _schedule_expiry(self) -> None:

@@ -116,7 +116,7 @@ class DeletedTopics:
             self._retry(deletion, group_id)
 
     def _group(self, deletion: _Deletion, group_id: str) -> AnyGroup | None:
-        """The group, as long as this broker has it."""
+        """Return the group, as long as this broker has it."""
         if not self._partitions.is_active(deletion.group_partition):
             return None
         return deletion.group_partition.groups.get(group_id)
@@ -170,7 +170,7 @@ class MissedDeletions:
         is_known: Callable[[str], bool],
         existing_topics: Callable[[], Awaitable[Collection[str]]],
     ) -> None:
-        """Removes the offsets of topics that neither the metadata have (`is_known`) nor ZooKeeper.
+        """Remove the offsets of topics that neither the metadata have (`is_known`) nor ZooKeeper.
 
         To be called every 15 seconds or so. A partition is compared at the second call after it
         was loaded: the server of ZooKeeper that responds may be behind by some seconds, and the

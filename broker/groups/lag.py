@@ -59,8 +59,10 @@ class LogEndHistory:
         self.until_ms.append(now_ms)
 
     def written_ms(self, offset: int) -> int:
-        """The approximate append time of the record at `offset`: after the last sample at or before
-        that offset, and before the first sample beyond it."""
+        """Return the approximate append time of the record at `offset`.
+
+        It is after the last sample at or before that offset, and before the first sample beyond it.
+        """
         index = bisect_right(self.offsets, offset)
         if index == len(self.offsets):
             return self.until_ms[-1]
@@ -84,13 +86,13 @@ class LagReader:
         self.lags = Lags({}, {})
 
     def read(self) -> Lags:
-        """The lag of every committed offset of a partition that this broker leads."""
+        """Return the lag of every committed offset of a partition that this broker leads."""
         for _ in self.steps():
             pass
         return self.lags
 
     def steps(self) -> Iterator[None]:
-        """Computes `lags`; other work may be done between two steps."""
+        """Compute `lags`; other work may be done between two steps."""
         now_ms = self._now_ms()
         ends: dict[TopicPartition, int | None] = {}
         records: dict[tuple[str, ...], float] = {}

@@ -36,7 +36,7 @@ class MemberTimers:
     def start(
         self, kind: TimerKind, group_id: str, member_id: str, delay_ms: int, act: Callable[[], None]
     ) -> None:
-        """Starts a timer; replaces the running one of this kind."""
+        """Start a timer; replace the running one of this kind."""
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = {}
@@ -63,7 +63,7 @@ class MemberTimers:
             self.stop(kind, group_id, member_id)
 
     def end(self, group_id: str) -> None:
-        """Stops all timers of a group: those that expire from now on do nothing, and
+        """Stop all timers of a group: those that expire from now on do nothing, and
         `cancel_ended` cancels them."""
         group = self._groups.pop(group_id, None)
         if group is not None:

@@ -51,7 +51,7 @@ class ClusterSupport:
         self._logged: list[int] = []
 
     async def check(self) -> None:
-        """Raises KafkaError: UNSUPPORTED_VERSION if a live broker has no share groups,
+        """Raise KafkaError: UNSUPPORTED_VERSION if a live broker has no share groups,
         COORDINATOR_NOT_AVAILABLE if a broker that is new here cannot be reached."""
         brokers = self._metadata.snapshot.brokers
         for broker_id in [each for each in self._known if each not in brokers]:

@@ -38,7 +38,7 @@ class ShareFetchItem(NamedTuple):
 
 
 class ShareFetchResult(NamedTuple):
-    """What one partition has: acquired records, or an error."""
+    """The acquired records of one partition, or its error."""
 
     item: ShareFetchItem
     error_code: int

@@ -103,7 +103,7 @@ class LatestOffsets:
         self._send = send
 
     async def find(self, where: TopicPartition) -> int | None:
-        """The high watermark; None if the partition has no leader or that cannot be reached."""
+        """Return the high watermark; None if the leader is missing or unreachable."""
         snapshot = self._metadata.snapshot
         found = snapshot.partition(*where)
         if found is None or found.leader not in snapshot.brokers:

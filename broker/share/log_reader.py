@@ -34,7 +34,7 @@ class Fetched(NamedTuple):
     aborted: list[tuple[int, int]]
 
     def of_acquired(self, acquired: list[AcquiredRecords]) -> bytes:
-        """The record batches from the first to the last acquired record."""
+        """Return the record batches from the first to the last acquired record."""
         first, last = acquired[0].first_offset, acquired[-1].last_offset
         start, end = 0, len(self.records)
         for batch, position in zip(self.batches, self.positions, strict=True):
@@ -51,7 +51,7 @@ def isolation(is_read_committed: bool) -> int:
 
 
 def readable_bytes(log: Log, offset: int, max_bytes: int, is_read_committed: bool) -> int:
-    """How many bytes can be read at `offset`, up to `max_bytes`."""
+    """Return how many bytes can be read at `offset`, up to `max_bytes`."""
     bound = read_bound(log, isolation(is_read_committed))
     if bound <= offset:
         return 0
@@ -84,7 +84,7 @@ def read(
 def fetched_of(
     records: bytes, offset: int, aborted: Iterable[tuple[int, int]] | None, most_records: int
 ) -> Fetched:
-    """The batches of what was read at `offset`, to the one that has the last of `most_records`.
+    """Return the batches read at `offset`, up to the last of `most_records`.
 
     They are counted from the first batch, as compaction may have removed what is before it. A
     member acquires a few hundred records, and the headers of a megabyte may be those of thousands.
@@ -121,7 +121,7 @@ def reset_offset(log: Log, reset: OffsetReset, now_ms: int) -> int:
 
 
 def is_remote(log: Log, offset: int) -> bool:
-    """Whether the records at `offset` are in remote storage only."""
+    """Return whether the records at `offset` are in remote storage only."""
     return log.log_start_offset <= offset < log.local_log_start_offset
 
 
@@ -141,7 +141,7 @@ class RemoteShareRead:
     def is_ready(
         self, reader: RemoteLogReader, log: Log, offset: int, max_bytes: int, committed: bool
     ) -> bool:
-        """Whether `take` has records or an error. Begins to read if nothing is read yet.
+        """Return whether `take` has records or an error. Begins to read if nothing is read yet.
 
         Nothing begins while `remote.log.manager.fetch.max.bytes.per.second` is exceeded.
         """
@@ -160,7 +160,7 @@ class RemoteShareRead:
         return self._error is not None or (self._read is not None and self._read.is_done)
 
     def take(self, log: Log, offset: int, most_records: int) -> Fetched | None:
-        """What was read of this partition at this offset; None if nothing was.
+        """Return the records read of this partition at this offset, or None.
 
         Raises KafkaError, which clients retry.
         """

@@ -90,7 +90,7 @@ class TransactionCoordinator:
     # Start, shutdown and leadership.
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Starts the periodic checks; `partition_count` is that of an existing topic."""
+        """Start the periodic checks; `partition_count` is that of an existing topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         settings = self._settings
@@ -124,7 +124,7 @@ class TransactionCoordinator:
         self.markers.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that has the records of a transactional id."""
+        """Return the partition of `__transaction_state` of a transactional id."""
         return self.partitions.partition_for(transactional_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
@@ -165,7 +165,7 @@ class TransactionCoordinator:
         expected: Producer | None,
         response_callback: InitProducerIdCallback,
     ) -> None:
-        """A producer id for an idempotent (no transactional id) or transactional producer.
+        """Return a producer id for an idempotent (no transactional id) or transactional producer.
 
         `expected` is the producer's current id and epoch, when it requests an epoch bump (KIP-360).
         """
@@ -188,7 +188,7 @@ class TransactionCoordinator:
         fresh_id: int | None,
         response_callback: InitProducerIdCallback,
     ) -> None:
-        """Runs a second time, with `fresh_id`, when a new producer id is needed."""
+        """Run a second time, with `fresh_id`, when a new producer id is needed."""
         error = self.partitions.status_of(transactional_id)
         state_partition = self.partitions.home_of(transactional_id)
         if error or state_partition is None:
@@ -257,7 +257,7 @@ class TransactionCoordinator:
         partitions: frozenset[TopicPartition],
         response_callback: ErrorCallback,
     ) -> None:
-        """Adds partitions to the transaction of the producer, which starts one if needed."""
+        """Add partitions to the transaction of the producer, which starts one if needed."""
         try:
             state_partition, transaction = self._find(transactional_id)
             value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
@@ -275,7 +275,7 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: frozenset[TopicPartition],
     ) -> dict[TopicPartition, int]:
-        """The errors of partitions that are not in the ongoing transaction; changes nothing."""
+        """Return the errors of partitions that are not in the ongoing transaction."""
         try:
             _, transaction = self._find(transactional_id)
             return transaction.verify_partitions(producer, partitions)
@@ -289,7 +289,7 @@ class TransactionCoordinator:
         committed: bool,
         response_callback: ErrorCallback,
     ) -> None:
-        """Commits or aborts. Responds when PrepareCommit or PrepareAbort is committed to the log;
+        """Commit or abort. Responds when PrepareCommit or PrepareAbort is committed to the log;
         then the markers are sent."""
         try:
             state_partition, transaction = self._find(transactional_id)
@@ -321,7 +321,7 @@ class TransactionCoordinator:
         value: TransactionValue,
         response_callback: ErrorCallback,
     ) -> None:
-        """Appends PrepareCommit or PrepareAbort, responds, and starts to send the markers."""
+        """Append PrepareCommit or PrepareAbort, respond, and start to send the markers."""
 
         def on_prepared(error: int) -> None:
             response_callback(error)
@@ -376,7 +376,7 @@ class TransactionCoordinator:
         value: TransactionValue,
         on_result: ErrorCallback,
     ) -> None:
-        """Appends a value; when it is committed, replays it and calls `on_result` with 0."""
+        """Append a value; when it is committed, replay it and call `on_result` with 0."""
         transaction.prepare_transition(value)
         batch = build_batch(
             [

@@ -88,7 +88,7 @@ class MarkerSender:
         return len(self._pending)
 
     def start(self, state_partition: TransactionPartition, transaction: Transaction) -> None:
-        """Sends the markers of a transaction in PrepareCommit or PrepareAbort."""
+        """Send the markers of a transaction in PrepareCommit or PrepareAbort."""
         pending = PendingMarkers(state_partition, transaction)
         self._pending[pending.key] = pending
         self._dispatch([(pending, list(pending.remaining))])
@@ -108,7 +108,7 @@ class MarkerSender:
             self._retry_timer = None
 
     def _dispatch(self, work: Iterable[tuple[PendingMarkers, list[TopicPartition]]]) -> None:
-        """Queues markers for the current leaders of the partitions."""
+        """Queue markers for the current leaders of the partitions."""
         brokers = set()
         unknown = []
         for pending, partitions in work:

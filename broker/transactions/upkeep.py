@@ -47,15 +47,15 @@ class TransactionUpkeep:
         self._in_progress: set[str] = set()
 
     def abort_timed_out(self) -> None:
-        """Aborts transactions that exceeded the transaction timeout of their producer."""
+        """Abort transactions that exceeded the transaction timeout of their producer."""
         self._start("abort", self._abort_timed_out())
 
     def remove_expired(self) -> None:
-        """Removes transactional ids that were not used for transactional.id.expiration.ms."""
+        """Remove transactional ids that were not used for transactional.id.expiration.ms."""
         self._start("expire", self._remove_expired())
 
     def _start(self, name: str, steps: Steps[None]) -> None:
-        """Runs a job unless the one before of this name is in progress."""
+        """Run a job unless the one before of this name is in progress."""
         if name not in self._in_progress:
             self._in_progress.add(name)
             self._jobs.start(self._run(name, steps))

@@ -118,7 +118,7 @@ class TransactionVerifier:
 
 
 def _for_client(errors: Errors, knows_abortable: bool) -> Errors:
-    """The failed partitions, with error codes that producers know."""
+    """Return the failed partitions, with error codes that producers know."""
     translated = {
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.TRANSACTION_ABORTABLE

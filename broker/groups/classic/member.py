@@ -67,14 +67,14 @@ class Member:
         self.session_timer: TimerTask | None = None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """The metadata of the member for one of its protocols."""
+        """Return the metadata of the member for one of its protocols."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         raise KeyError(protocol_name)
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The first of its protocols among the candidates; there is always one."""
+        """Return the first of its protocols among the candidates; there is always one."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stop_session_timer(self) -> None:
@@ -130,7 +130,7 @@ class JoinParameters:
 
 
 def _distinct(request: JoinGroupRequest) -> Protocols:
-    """The protocols in order, without those named twice, which cannot be selected."""
+    """Return the protocols in order, without those named twice, which cannot be selected."""
     names = [protocol.name for protocol in request.protocols]
     return tuple(
         (protocol.name, protocol.metadata)

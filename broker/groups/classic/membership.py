@@ -60,7 +60,7 @@ class GroupMembership:
         client_host: str,
         response_callback: JoinCallback,
     ) -> None:
-        """Responds at once with an error, or when all members have joined."""
+        """Respond at once with an error, or when all members have joined."""
         member_id = request.member_id
         error, group = self._partitions.look_up(request.group_id)
         if error:
@@ -188,7 +188,7 @@ class GroupMembership:
     def _check_member(
         self, group: Group, member_id: str, instance_id: str | None, operation: str
     ) -> int:
-        """The error code unless this id is a member, and the current one of its instance id."""
+        """Return an error code unless this id is the current one of a member."""
         error = group.check_member(member_id, instance_id)
         if error == ErrorCode.FENCED_INSTANCE_ID:
             logger.info(
@@ -206,7 +206,7 @@ class GroupMembership:
     # SyncGroup.
 
     def sync(self, request: SyncGroupRequest, response_callback: SyncCallback) -> None:
-        """Responds at once, or when the assignment of the leader is committed."""
+        """Respond at once, or when the assignment of the leader is committed."""
         error = self._partitions.check(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance in progress was lost with the former coordinator. Older clients do not
@@ -266,7 +266,7 @@ class GroupMembership:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code of the heartbeat; restarts the session of the member."""
+        """Return the error code of the heartbeat; restart the session of the member."""
         error, group = self._partitions.look_up(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # no session expires before the group is loaded
@@ -300,7 +300,7 @@ class GroupMembership:
         members: Sequence[MemberIdentity],
         response_callback: Callable[[LeaveGroupResponse], None],
     ) -> None:
-        """Removes members; each has an error code of its own."""
+        """Remove members; each has an error code of its own."""
         error = self._partitions.check(group_id)
         if error:
             response_callback(LeaveGroupResponse(error_code=error))

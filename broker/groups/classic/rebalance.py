@@ -79,7 +79,7 @@ class Rebalancer:
     # Starting a rebalance.
 
     def prepare_rebalance(self, group: Group, reason: str) -> None:
-        """Moves the group to PreparingRebalance: its members have to rejoin."""
+        """Move the group to PreparingRebalance: its members have to rejoin."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.propagate_assignment_error(group, ErrorCode.REBALANCE_IN_PROGRESS)
         self._stop_sync_timer(group)
@@ -109,7 +109,7 @@ class Rebalancer:
             )
 
     def maybe_prepare_rebalance(self, group: Group, reason: str) -> None:
-        """Starts a rebalance unless the group is in PreparingRebalance already, or dead."""
+        """Start a rebalance unless the group is in PreparingRebalance already, or dead."""
         if group.can_rebalance:
             self.prepare_rebalance(group, reason)
 
@@ -133,7 +133,7 @@ class Rebalancer:
     # PreparingRebalance.
 
     def try_complete_join(self, group: Group) -> None:
-        """Completes the joins when all members have rejoined, unless in the initial delay."""
+        """Complete the joins when all members have rejoined, unless in the initial delay."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group not in self._in_initial_delay
@@ -225,7 +225,7 @@ class Rebalancer:
         )
 
     def store_assignment(self, group: Group, given: dict[str, bytes]) -> None:
-        """Appends the assignment of the leader; members that it left out get an empty one."""
+        """Append the assignment of the leader; members that it left out get an empty one."""
         logger.info(
             "Assignment received from leader %s for group %s for generation %d. The group has %d "
             "members",
@@ -275,7 +275,7 @@ class Rebalancer:
         self._respond(group, group.take_sync_callbacks(), group.sync_responses())
 
     def propagate_assignment_error(self, group: Group, error_code: int) -> None:
-        """Completes pending SyncGroup requests with an error."""
+        """Complete pending SyncGroup requests with an error."""
         for member in group.members.values():
             member.assignment = b""
         self._respond(group, group.take_sync_callbacks(), lambda _: sync_error(error_code))
@@ -323,7 +323,7 @@ class Rebalancer:
     def restart_session_timer(
         self, group: Group, member: Member, timeout_ms: int | None = None
     ) -> None:
-        """Restarts the session of a member that sent a request."""
+        """Restart the session of a member that sent a request."""
         member.stop_session_timer()
         member.session_timer = self._timer.schedule(
             member.session_timeout_ms if timeout_ms is None else timeout_ms,
@@ -355,7 +355,7 @@ class Rebalancer:
     def add_member(
         self, group: Group, member: Member, response_callback: JoinCallback, reason: str
     ) -> None:
-        """Adds a member, whose JoinGroup response is sent when the rebalance completes."""
+        """Add a member, whose JoinGroup response is sent when the rebalance completes."""
         member.is_new = True
         if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
             group.new_member_added = True
@@ -377,7 +377,7 @@ class Rebalancer:
             self.maybe_prepare_rebalance(group, reason)
 
     def add_pending_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
-        """Keeps an id sent with MEMBER_ID_REQUIRED for one session timeout."""
+        """Keep an id sent with MEMBER_ID_REQUIRED for one session timeout."""
         group.pending_members.add(member_id)
         self._pending_timers[group, member_id] = self._timer.schedule(
             session_timeout_ms, partial(self.remove_pending_member, group, member_id)
@@ -449,7 +449,7 @@ class Rebalancer:
     def record_event(
         self, group: AnyGroup, kind: str, member: Member | None = None, reason: str = ""
     ) -> None:
-        """Adds to the history that `ottla groups events` shows."""
+        """Add to the history that `ottla groups events` shows."""
         self._events.add(
             group.group_id,
             GroupEvent(

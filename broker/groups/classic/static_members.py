@@ -81,7 +81,7 @@ class StaticMembers:
         old_leader_id: str,
         version: int,
     ) -> None:
-        """Stores the group with the new id, then responds with the current generation."""
+        """Store the group with the new id, then respond with the current generation."""
 
         new_member_id = member.member_id
 

@@ -93,7 +93,7 @@ class ConsumerAdmin:
         )
 
     def delete(self, group_id: str, reason: str, on_result: Callable[[int], None]) -> None:
-        """Appends tombstones for a group without members and for its offsets. Other requests of the
+        """Append tombstones for a group without members and for its offsets. Other requests of the
         group wait until all are committed."""
         left: list[TopicPartition] = []
         home = self._partitions.home_of(group_id)
@@ -132,7 +132,7 @@ class ConsumerAdmin:
     def expired_offsets(
         self, group: ConsumerGroup, partitions: Collection[TopicPartition], now_ms: int
     ) -> list[TopicPartition]:
-        """Those whose offset has expired and to whose topic no member is subscribed."""
+        """Return the partitions with an expired offset and no subscription to the topic."""
         return group.offsets.expired(
             now_ms,
             self._settings.offsets_retention_ms,

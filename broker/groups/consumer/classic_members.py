@@ -62,7 +62,7 @@ class ClassicMembers:
         self._membership = membership
 
     def serves(self, group_id: str) -> bool:
-        """Whether requests for this group are handled here."""
+        """Return whether requests for this group are handled here."""
         return self._find(group_id) is not None or self._writer.is_busy(group_id)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
@@ -214,7 +214,7 @@ class ClassicMembers:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code of the heartbeat; restarts the session of the member."""
+        """Return the error code of the heartbeat; restart the session of the member."""
         group = self._find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -301,7 +301,7 @@ class ClassicMembers:
 
 
 def _subscription(join: JoinParameters) -> Subscription:
-    """The subscription in the metadata of the preferred protocol."""
+    """Return the subscription in the metadata of the preferred protocol."""
     try:
         return decode_subscription(join.protocols[0][1])
     except ProtocolError:
@@ -313,7 +313,7 @@ def _subscription(join: JoinParameters) -> Subscription:
 def _joining(
     draft: GroupDraft, member_id: str, instance_id: str | None, is_unknown: bool
 ) -> ConsumerMember:
-    """The member that joins: a known one, a new one, or a static member that rejoins."""
+    """Return the member that joins: a known one, a new one, or a static member that rejoins."""
     group = draft.group
     if instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)

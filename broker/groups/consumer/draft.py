@@ -51,11 +51,11 @@ class GroupDraft:
         self.decoded.append(record)
 
     def put_tombstone(self, key: bytes) -> None:
-        """Deletes a record that is not one of the consumer group, such as an offset."""
+        """Delete a record that is not one of the consumer group, such as an offset."""
         self.put_raw(key, None)
 
     def put_raw(self, key: bytes, value: bytes | None) -> None:
-        """Puts a record that is not one of the consumer group."""
+        """Put a record that is not one of the consumer group."""
         self.records.append((key, value))
         self.decoded.append(None)
 
@@ -67,15 +67,18 @@ class GroupDraft:
         classic: Group | None = None,
         then: Step | None = None,
     ) -> Change:
-        """What to append. `converts`: to or from the classic protocol; `classic` is the group of
-        that protocol that comes out of it. `then` continues a change of which this is a part."""
+        """Return the change to append.
+
+        `converts`: to or from the classic protocol; `classic` is the resulting group of that
+        protocol. `then` continues a change of which this is a part.
+        """
         converted = self.group if converts else None
         return Change(self.records, on_result, self.decoded, converted, classic, then)
 
     # Members.
 
     def put_subscription(self, before: ConsumerMember, after: ConsumerMember) -> bool:
-        """Puts the member's metadata if it changed; true when its subscription did."""
+        """Put the member's metadata if it changed; return whether its subscription did."""
         if after == before and after.member_id in self.group.members:
             return False
         self.put(MemberSubscription(self.group.group_id, after.member_id, after))

@@ -81,7 +81,7 @@ class ConsumerMembership:
         client_host: str,
         response_callback: HeartbeatCallback,
     ) -> None:
-        """Responds when the change, if there is one, is committed."""
+        """Respond when the change, if there is one, is committed."""
 
         def reject(error_code: int, reason: str | None = None) -> None:
             response_callback(
@@ -143,7 +143,7 @@ class ConsumerMembership:
     def _draft(
         self, request: ConsumerGroupHeartbeatRequest, client: tuple[str, str], is_join: bool
     ) -> Generator[None, None, tuple[GroupDraft, ConsumerMember, ConsumerMember, bool]]:
-        """The change, the member before and after it, and whether it is new."""
+        """Return the change, the member before and after it, and whether it is new."""
         draft = yield from self._open_draft(request.group_id, is_join)
         self.check_room(draft.group, request.member_id)
         owned = owned_partitions(request)
@@ -157,7 +157,7 @@ class ConsumerMembership:
         return draft, member, after, is_new
 
     def finish(self, draft: GroupDraft, done: Callable[[int], None]) -> Change | None:
-        """The change to append; calls `done` at once when the draft has no records."""
+        """Return the change to append; call `done` at once when the draft has no records."""
         if not draft.records:
             done(ErrorCode.NONE)
             return None
@@ -178,7 +178,7 @@ class ConsumerMembership:
         return draft.change(upgraded, converts=True)
 
     def _open_draft(self, group_id: str, is_join: bool) -> Generator[None, None, GroupDraft]:
-        """A draft of the group. A join creates the group, or converts a classic one."""
+        """Return a draft of the group. A join creates the group, or converts a classic one."""
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "consumer":
             return GroupDraft(group, self._catalog)
@@ -202,7 +202,7 @@ class ConsumerMembership:
         return draft
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED for a new member of a full group."""
+        """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         max_size = self._settings.group_consumer_max_size
         if len(group.members) >= max_size and member_id not in group.members:
             raise RejectedRequest(
@@ -217,7 +217,7 @@ class ConsumerMembership:
         is_join: bool,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """The sender: a known member, a new one, or a static member that rejoins."""
+        """Return the sender: a known member, a new one, or a static member that rejoins."""
         member_id = request.member_id or new_member_id()
         instance_id = request.instance_id
         if instance_id is None:
@@ -248,7 +248,7 @@ class ConsumerMembership:
         wanted: ConsumerMember,
         owned: Assignment | None,
     ) -> Generator[None, None, ConsumerMember]:
-        """Drafts the updated member, the target assignment, and the reconciled member."""
+        """Draft the updated member, the target assignment, and the reconciled member."""
         yield from self._maybe_bump_epoch(draft, draft.put_subscription(before, wanted))
         if draft.group.epoch > draft.group.assignment_epoch:
             yield from draft.update_target(self._settings.group_consumer_assignors[0])
@@ -269,7 +269,7 @@ class ConsumerMembership:
         return after
 
     def _maybe_bump_epoch(self, draft: GroupDraft, is_bumped: bool) -> Generator[None, None, None]:
-        """Bumps the group epoch when a subscription or the metadata of the topics changed."""
+        """Bump the group epoch when a subscription or the metadata of the topics changed."""
         group = self._partitions.find(draft.group.group_id)
         version = self._catalog.version
         if (
@@ -337,7 +337,7 @@ class ConsumerMembership:
 def guarded(
     handle: Callable[[], Drafting | None], reject: Callable[[int, str | None], None]
 ) -> Step:
-    """A step that responds with an error when `handle` raises an exception."""
+    """Return a step that responds with an error when `handle` raises an exception."""
 
     def step(error_code: int) -> Drafting | None:
         if error_code:
@@ -362,7 +362,7 @@ def guarded(
 def _updated_member(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerMember:
-    """The member with the fields that the request sets; others are unchanged."""
+    """Return the member with the fields that the request sets; others are unchanged."""
     changes: dict[str, object] = {"classic": None}
     if request.instance_id is not None:
         changes["instance_id"] = request.instance_id
@@ -406,7 +406,7 @@ def reconcile(
     is_free: IsFree,
     owned: Assignment | None,
 ) -> ConsumerMember:
-    """The member after this step; the same object when nothing changes.
+    """Return the member after this step; the same object when nothing changes.
 
     `owned` are the partitions in the request; None when the request does not list them.
     """

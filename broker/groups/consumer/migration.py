@@ -76,7 +76,7 @@ class Migration:
     # Upgrade.
 
     def upgrade(self, group: Group) -> Steps[GroupDraft | None]:
-        """The classic group as a consumer group; None when it cannot be upgraded.
+        """Return the classic group as a consumer group; None when it cannot be upgraded.
 
         In a pause its members may expire, a rebalance may complete and an assignment be stored: see
         `is_outdated`. Their other requests wait for the writer of the group.
@@ -108,7 +108,7 @@ class Migration:
         )
 
     def is_outdated(self, draft: GroupDraft) -> bool:
-        """Whether the classic group that this draft converts has changed since."""
+        """Return whether the classic group that this draft converts has changed since."""
         group = draft.replaces
         return group is not None and (
             self._partitions.find(group.group_id) is not group or _snapshot(group) != draft.replaced
@@ -176,8 +176,10 @@ class Migration:
     def downgrade(
         self, group: ConsumerGroup, leaving_id: str, done: Callable[[int], None]
     ) -> Drafting:
-        """The change to a classic group without the member that leaves; None when the group cannot
-        be downgraded."""
+        """Return the change to a classic group without the leaving member.
+
+        None if the group cannot be downgraded.
+        """
         if not self._can_downgrade(group, leaving_id):
             return None
         draft = GroupDraft(group, self._catalog)
@@ -282,7 +284,7 @@ class Migration:
 
 
 def _snapshot(group: Group) -> object:
-    """What an upgrade reads of the group, to compare."""
+    """Return all that an upgrade reads of the group, to detect changes."""
     return (
         group.state,
         group.generation_id,

@@ -257,7 +257,7 @@ class UnreadableGroupRecord(ValueError):
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord:
-    """Decodes a record with a key of version 3 to 8; raises UnreadableGroupRecord."""
+    """Decode a record with a key of version 3 to 8. Raises UnreadableGroupRecord."""
     try:
         return _decode(_SHORT.unpack_from(key)[0], key, value)
     except (struct.error, ProtocolError) as problem:
@@ -322,7 +322,7 @@ def _decode_of_member(version: int, key: bytes, value: bytes | None) -> GroupRec
 
 
 def _read(cls: type[M], data: bytes, version: int | None = None) -> M:
-    """Decodes a key of this version, or a value of the version in its first two bytes."""
+    """Decode a key of this version, or a value of the version in its first two bytes."""
     if version is None:
         version = _SHORT.unpack_from(data)[0]
         if version != VALUE_VERSION:

@@ -70,8 +70,10 @@ class ConsumerSessions:
         reason: str,
         done: Callable[[int], None],
     ) -> Drafting:
-        """The change that removes a member, whose partitions go to the others. A group that has
-        only classic members afterwards may be downgraded."""
+        """Return the change that removes a member, whose partitions go to the others.
+
+        A group that has only classic members afterwards may be downgraded.
+        """
         logger.info(
             "[GroupId %s] Member %s is removed from the group: %s",
             group.group_id,
@@ -98,7 +100,7 @@ class ConsumerSessions:
     def on_member_removed(
         self, group_id: str, member: ConsumerMember, kind: str, reason: str
     ) -> None:
-        """Stops the timers of a removed member."""
+        """Stop the timers of a removed member."""
         self.timers.stop_all(group_id, member.member_id)
         self.record_event(group_id, kind, member, reason)
 
@@ -145,14 +147,14 @@ class ConsumerSessions:
     # Timers.
 
     def start(self, group_id: str, member: ConsumerMember) -> None:
-        """Restarts the session of a member that sent a request."""
+        """Restart the session of a member that sent a request."""
         timeout_ms = self._settings.consumer_session_timeout_ms(group_id)
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._start(TimerKind.SESSION, group_id, member.member_id, timeout_ms)
 
     def watch(self, group_id: str, before: ConsumerMember, after: ConsumerMember) -> None:
-        """Starts the revocation timer when a member has partitions to revoke, else stops it."""
+        """Start the revocation timer when a member has partitions to revoke, else stop it."""
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.stop(TimerKind.REVOCATION, group_id, after.member_id)
         elif after != before:
@@ -232,7 +234,7 @@ class ConsumerSessions:
         self.timers.end(group.group_id)
 
     def record_event(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
-        """Adds to the history that `ottla groups events` shows."""
+        """Add to the history that `ottla groups events` shows."""
         self._events.add(
             group_id,
             GroupEvent(

@@ -42,7 +42,7 @@ class _Re2Pattern:
 
 @lru_cache(maxsize=256)  # each pattern takes some kilobytes
 def compile_pattern(text: str) -> Pattern:
-    """The compiled pattern; raises BadPattern."""
+    """Return the compiled pattern. Raises BadPattern."""
     try:
         import re2  # imported late: few groups have patterns
     except ImportError:
@@ -60,7 +60,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def check_pattern(text: str) -> None:
-    """Raises RejectedRequest for an invalid regular expression."""
+    """Raise RejectedRequest for an invalid regular expression."""
     try:
         compile_pattern(text)
     except BadPattern as problem:

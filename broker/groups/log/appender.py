@@ -194,7 +194,7 @@ class GroupAppender:
         self._log.append(partition.index, batch, on_append, guard)
 
     def end_offset(self, partition: GroupPartition) -> int:
-        """The log end offset behind all that was to be appended until now."""
+        """Return the log end offset after all that was to be appended before."""
         while partition.index in self._gathered:
             self._append_batch_of(partition.index)
         return self._log.log_end_offset(partition.index)
@@ -202,7 +202,7 @@ class GroupAppender:
     def begin_verification(
         self, partition: GroupPartition, producer_id: int, producer_epoch: int
     ) -> Verification | None:
-        """The guard for a batch that would start a transaction; None when it needs none."""
+        """Return the guard for a batch that would start a transaction; None when it needs none."""
         return self._log.begin_verification(
             partition.index, producer_id, producer_epoch, self._clock.now_ms()
         )
@@ -210,7 +210,7 @@ class GroupAppender:
     def append_tombstones(
         self, partition: GroupPartition, keys: Sequence[bytes], on_result: Callable[[int], None]
     ) -> None:
-        """Appends tombstones in as many batches as needed, and replays those that are in the log: a
+        """Append tombstones in as many batches as needed, and replay those that are in the log: a
         part of them may fail, or be committed late.
 
         `on_result` runs once, when all batches have completed, with an error of a batch that is not
@@ -260,7 +260,7 @@ class GroupAppender:
     def store_group(
         self, group: Group, assignments: dict[str, bytes], on_result: Callable[[int], None]
     ) -> None:
-        """Appends the record of a classic group; the result is an error code for members."""
+        """Append the record of a classic group; the result is an error code for members."""
         partition = self._partitions.home_of(group.group_id)
         if partition is None:
             on_result(ErrorCode.NOT_COORDINATOR)
@@ -296,7 +296,7 @@ def _group_error(error_code: int) -> int:
 
 
 def offset_error(error_code: int) -> int:
-    """Maps the error of an append to one for clients that commit offsets."""
+    """Map the error of an append to one for clients that commit offsets."""
     if error_code == ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error_code in UNAVAILABLE_ERRORS:

@@ -91,11 +91,11 @@ class GroupWriter:
         self._waiting: dict[str, deque[Step]] = {}
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of this group is being computed or appended."""
+        """Return whether a change of this group is being computed or appended."""
         return group_id in self._waiting
 
     def submit(self, group_id: str, step: Step) -> None:
-        """Runs the step after those queued before it; at once, if the group is not busy."""
+        """Run the step after those queued before it; at once, if the group is not busy."""
         waiting = self._waiting.get(group_id)
         if waiting is None:
             waiting = self._waiting[group_id] = deque((step,))
@@ -153,7 +153,7 @@ class GroupWriter:
         )
 
     def _write(self, group_id: str, change: Change, waiting: deque[Step]) -> bool:
-        """Appends the records; true when the append has completed already."""
+        """Append the records; return whether the append has completed already."""
         group_partition = self._partitions.home_of(group_id)
         assert group_partition is not None, "checked before the step, without an await since"
         is_inside = True
@@ -198,7 +198,7 @@ class GroupWriter:
 
 
 def member_error(error_code: int) -> int:
-    """Maps the error of an append to one for members, after which they retry here, find the
+    """Map the error of an append to one for members, after which they retry here, find the
     coordinator again or fail."""
     if error_code in UNAVAILABLE_ERRORS or error_code == ErrorCode.REQUEST_TIMED_OUT:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

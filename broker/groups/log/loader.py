@@ -69,7 +69,7 @@ class GroupLoader:
         yield from self._flush()
 
     def _collect(self, data: bytes) -> Iterator[None]:
-        """Collects the records of one chunk of whole batches."""
+        """Collect the records of one chunk of whole batches."""
         latest = self._latest
         unpack = HEADER.unpack_from
         size = len(data)
@@ -100,7 +100,7 @@ class GroupLoader:
         return len(data)  # an incomplete batch at the end
 
     def _replay_special(self, data: bytes) -> Iterator[None]:
-        """Replays a batch that is compressed, transactional, a control batch or of magic 0 or 1."""
+        """Replay a batch that is compressed, transactional, a control batch or of magic 0 or 1."""
         for position, header in iterate_entries(data):
             records = read_entry(data, position, header, check_crc=False)
             if not isinstance(header, BatchHeader):
@@ -120,7 +120,7 @@ class GroupLoader:
                     self._latest[record.key] = (record.value, header.base_offset)
 
     def _flush(self) -> Iterator[None]:
-        """Replays the collected records."""
+        """Replay the collected records."""
         latest, self._latest = self._latest, {}
         of_consumer_groups = []
         for key, (value, at) in latest.items():
@@ -173,7 +173,7 @@ class GroupLoader:
 
 
 def _consumer_group_order(record: tuple[bytes, bytes | None, int]) -> tuple[bool, int]:
-    """Sorts values by the version of their keys, then tombstones in reverse; the order of equal
+    """Sort values by the version of their keys, then tombstones in reverse; the order of equal
     ones does not matter."""
     key, value, _ = record
     return (True, -key[1]) if value is None else (False, key[1])
@@ -186,7 +186,7 @@ LAST_SHARE_KEY = 15
 
 
 def is_of_consumer_group(key: bytes) -> bool:
-    """Whether it is the key of a record of a consumer group (KIP-848) or share group (KIP-932)."""
+    """Return whether it is the key of a consumer group (KIP-848) or share group (KIP-932)."""
     return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_SHARE_KEY
 
 
@@ -199,7 +199,7 @@ def replay_record(
     clock: WallClock,
     parsed: OffsetKey | GroupKey | None = None,
 ) -> None:
-    """Replays one record at log offset `at`; raises UnreadableRecord.
+    """Replay one record at log offset `at`. Raises UnreadableRecord.
 
     `parsed` is the key, when the caller has decoded it already.
     """

@@ -74,7 +74,7 @@ class GroupPartition:
         self._clock = clock
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Loads the log of the partition; yields often, so that the caller can pause."""
+        """Load the log of the partition; yield often."""
         return GroupLoader(self, self._clock).run(chunks)
 
     @property
@@ -104,7 +104,7 @@ class GroupPartition:
         at: int,
         producer_id: int | None = None,
     ) -> None:
-        """Replays a commit (or, with None, its tombstone) at log offset `at`.
+        """Replay a commit (or, with None, its tombstone) at log offset `at`.
 
         With a producer id it is part of the ongoing transaction of that producer.
         """
@@ -120,7 +120,7 @@ class GroupPartition:
             self.open_transaction(producer_id, group_id)
 
     def open_transaction(self, producer_id: int, group_id: str) -> OpenTransaction:
-        """The ongoing transaction of a producer, in which the group participates from now on."""
+        """Return the ongoing transaction of a producer; the group participates in it."""
         transaction = self.open_transactions.get(producer_id)
         if transaction is None:
             transaction = self.open_transactions[producer_id] = OpenTransaction()
@@ -136,7 +136,7 @@ class GroupPartition:
                 del self.open_transactions[producer_id]
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """Replays the marker that ends the transaction of a producer."""
+        """Replay the marker that ends the transaction of a producer."""
         transaction = self.open_transactions.pop(producer_id, None)
         if transaction is None:
             return
@@ -147,7 +147,7 @@ class GroupPartition:
                 group.offsets.replay_marker(producer_id, committed)
 
     def replay_group(self, group_id: str, loaded: Group | None) -> None:
-        """Replays the record of a classic group; None is a tombstone.
+        """Replay the record of a classic group; None is a tombstone.
 
         Offsets have records of their own and are kept.
         """
@@ -164,7 +164,7 @@ class GroupPartition:
         self.groups[group_id] = loaded
 
     def replay_share_group(self, record: ShareRecord) -> None:
-        """Replays a record of a share group (KIP-932); the first one creates the group."""
+        """Replay a record of a share group (KIP-932); the first one creates the group."""
         assert self.share_groups is not None, "the caller has checked it"
         group = self.share_groups.get(record.group_id)
         if group is None:
@@ -178,7 +178,7 @@ class GroupPartition:
             del self.share_groups[record.group_id]
 
     def replay_consumer_group(self, record: GroupRecord) -> None:
-        """Replays a record of a consumer group (KIP-848); the first one creates the group."""
+        """Replay a record of a consumer group (KIP-848); the first one creates the group."""
         group_id = record.group_id
         known = self.groups.get(group_id)
         if known is None or known.kind != "consumer":
@@ -195,7 +195,7 @@ class GroupPartition:
             self._forget_consumer_group(known)
 
     def replay_converted(self, group: ConsumerGroup) -> None:
-        """Replays all records of a consumer group that was a classic one, or becomes one."""
+        """Replay all records of a consumer group that was a classic one, or becomes one."""
         known = self.groups.get(group.group_id)
         if known is not None:
             group.offsets = known.offsets

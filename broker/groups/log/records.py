@@ -60,7 +60,7 @@ class GroupKey(NamedTuple):
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """The decoded key; None for versions of other protocols."""
+    """Return the decoded key; None for versions of other protocols."""
     try:
         version: int = _SHORT.unpack_from(key)[0]
         if version == GROUP_KEY_VERSION:

@@ -91,7 +91,7 @@ class ShareGroups:
         self.timers = MemberTimers(timer)
 
     def find(self, group_id: str) -> ShareGroup | None:
-        """The group, None when there is none. Raises KafkaError on another coordinator."""
+        """Return the group or None. Raises KafkaError on another coordinator."""
         return self._groups_of(group_id)[1].get(group_id)
 
     def all(self) -> list[ShareGroup]:
@@ -103,7 +103,7 @@ class ShareGroups:
         ]
 
     def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ShareGroup]:
-        """The groups in one of the states and of one of the types (empty: all)."""
+        """Return the groups in one of the states and of one of the types (empty: all)."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
         if wanted_types and KIND not in wanted_types:
@@ -115,7 +115,7 @@ class ShareGroups:
         ]
 
     def has(self, group_id: str) -> bool:
-        """Whether there is a share group of this name on this coordinator."""
+        """Return whether there is a share group of this name on this coordinator."""
         partition = self._partitions.home_of(group_id)
         known = None if partition is None else partition.share_groups
         return known is not None and (group_id in known or group_id in self._new)
@@ -189,7 +189,7 @@ class ShareGroups:
     def _check_member(
         self, group: ShareGroup, request: ShareGroupHeartbeatRequest
     ) -> frozenset[str]:
-        """The topics that the member subscribes to."""
+        """Return the topics that the member subscribes to."""
         member = group.members.get(request.member_id)
         if member is None:
             if request.member_epoch > 0:
@@ -206,7 +206,7 @@ class ShareGroups:
     def _assigned(
         self, group: ShareGroup, joining: dict[str, frozenset[str]], is_changed: bool
     ) -> Steps[list[ShareRecord]]:
-        """The records of a new target assignment, if it differs; `joining` are new or changed."""
+        """Return the records of a changed target assignment; `joining` are new or changed."""
         subscriptions = {each.member_id: each.topics for each in group.members.values()} | joining
         ids: dict[str, bytes] = {}
         partitions: Topics = {}
@@ -237,7 +237,7 @@ class ShareGroups:
         member_id: str,
         changes: list[ShareRecord],
     ) -> ShareMember:
-        """Stores the changes and what the member has now; returns the member."""
+        """Store the changes and the current assignment; return the member."""
         after = ShareGroup(group.group_id)
         after.target_epoch, after.targets = group.target_epoch, dict(group.targets)
         for record in changes:
@@ -329,7 +329,7 @@ class ShareGroups:
     async def _initialize(
         self, partition: GroupPartition, group: ShareGroup, names: frozenset[str]
     ) -> None:
-        """Lets the share coordinator create the state of partitions that have none."""
+        """Let the share coordinator create the state of partitions that have none."""
         initialized = await self._states.initialize(group, names)
         if initialized != group.initialized:
             changes = [self._states.record(group.group_id, initialized)]
@@ -339,7 +339,7 @@ class ShareGroups:
 
     @staticmethod
     def _empty_group(partition: GroupPartition, group_id: str) -> ShareGroup:
-        """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Return the group. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = (partition.share_groups or {}).get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -348,7 +348,7 @@ class ShareGroups:
         return group
 
     async def delete(self, group_id: str) -> None:
-        """Deletes an empty group and the state of its share partitions. Raises KafkaError."""
+        """Delete an empty group and the state of its share partitions. Raises KafkaError."""
         async with self._locked(group_id) as partition:
             group = self._empty_group(partition, group_id)
             await self._states.delete(group_id, group.initialized)
@@ -358,11 +358,11 @@ class ShareGroups:
             await self._store(partition, group_id, changes)
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
-        """The stored start offset of a share partition and its epochs. Raises KafkaError."""
+        """Return the stored start offset of a share partition and its epochs. Raises KafkaError."""
         return await self._states.summary(key)
 
     async def reset(self, group_id: str, offsets: dict[bytes, dict[int, int]]) -> None:
-        """Sets the start offsets of an empty group, by topic id and partition; durable on return.
+        """Set the start offsets of an empty group, by topic id and partition; durable on return.
 
         Creates the group if there is none, as Kafka does. The state epoch rises, so that a leader
         with the former state cannot store it. Raises KafkaError: NON_EMPTY_GROUP, and
@@ -382,7 +382,7 @@ class ShareGroups:
                 await self._store(partition, group_id, changes)
 
     async def delete_offsets(self, group_id: str, topic_ids: Iterable[bytes]) -> None:
-        """Deletes the state of topics of an empty group, which has no offsets there any more.
+        """Delete the state of topics of an empty group, which has no offsets there any more.
 
         Durable on return. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
@@ -444,7 +444,7 @@ class ShareGroups:
         return partition, partition.share_groups
 
     def _check_active(self, partition: GroupPartition) -> None:
-        """Raises NOT_COORDINATOR when the partition has been dropped during a wait, maybe to be
+        """Raise NOT_COORDINATOR when the partition has been dropped during a wait, maybe to be
         loaded again: another coordinator may have changed its groups."""
         if not self._partitions.is_active(partition):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -452,7 +452,7 @@ class ShareGroups:
     async def _store(
         self, partition: GroupPartition, group_id: str, changes: Sequence[ShareRecord]
     ) -> None:
-        """Appends the records; replays them when they are committed, or in the log at least, as the
+        """Append the records; replay them when they are committed, or in the log at least, as the
         next coordinator does. Raises KafkaError."""
         self._check_active(partition)
         if group_id not in (partition.share_groups or {}):
@@ -481,7 +481,7 @@ def _subscribed(group: ShareGroup) -> frozenset[str]:
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Raises INVALID_REQUEST as Kafka does."""
+    """Raise INVALID_REQUEST as Kafka does."""
     reason = ""
     if not request.group_id:
         reason = "GroupId can't be empty."

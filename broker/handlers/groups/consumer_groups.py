@@ -113,7 +113,7 @@ class ConsumerGroupsNotEnabled:
     def describe(
         self, _context: RequestContext, request: described.ConsumerGroupDescribeRequest
     ) -> described.ConsumerGroupDescribeResponse:
-        """An error for each group. It is not logged: admin clients send this request first."""
+        """Return an error for each group, without a log line: admin clients try this first."""
         groups = [
             described.DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
             for group_id in request.group_ids

@@ -133,8 +133,10 @@ class OffsetCommitHandler:
     def _known_offsets(
         self, request: OffsetCommitRequest, unknown: TopicRows[int]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets of the partitions that exist, the last one of a duplicate partition; the
-        others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`."""
+        """Return the offsets of the partitions that exist, the last one of a duplicate partition.
+
+        The others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`.
+        """
         now_ms = self._now_ms()
         # Versions 2 to 4 have a retention time; clients send 0 or -1 for the broker's default.
         retention_ms = request.retention_time_ms

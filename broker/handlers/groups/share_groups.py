@@ -210,7 +210,7 @@ class ShareOffsetsHandlers:
         wanted: describing.DescribeShareGroupOffsetsRequestGroup,
         reads: list[Coroutine[Any, Any, None]],
     ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
-        """The rows of a group; `reads` gets what fills those of share partitions."""
+        """Return the rows of a group; `reads` gets what fills those of share partitions."""
         group = self._groups.find(wanted.group_id)
         snapshot = self._metadata.snapshot
         if wanted.topics is None:

@@ -206,8 +206,10 @@ class ShareFetchHandler:
             self._replica_manager.fetch_purgatory.try_complete_else_watch(operation, keys)
 
     def _is_awaited(self, call: _Call, session: ShareSession) -> bool:
-        """Whether the member waits for the response: nothing would release what it acquires after
-        the end of its session."""
+        """Return whether the member waits for the response.
+
+        Nothing would release records that it acquires after the end of its session.
+        """
         is_open = not call.context.connection.closed
         return is_open and self._sessions.is_current(call.key, session)
 

@@ -1,4 +1,4 @@
-"""What other brokers send to a share coordinator (KIP-932): InitializeShareGroupState (83),
+"""Requests of other brokers to a share coordinator (KIP-932): InitializeShareGroupState (83),
 ReadShareGroupState (84), WriteShareGroupState (85), DeleteShareGroupState (86), all version 0, the
 third version 1 too, and ReadShareGroupStateSummary (87), versions 0 and 1.
 

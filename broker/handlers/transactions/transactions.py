@@ -220,7 +220,7 @@ class AddPartitionsToTxnHandlers:
     def add_offsets_to_txn(
         self, context: RequestContext, request: AddOffsetsToTxnRequest
     ) -> Deferred:
-        """Adds the partition of `__consumer_offsets` that holds the group."""
+        """Add the partition of `__consumer_offsets` that holds the group."""
         where = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition_for(request.group_id))
         producer = Producer(request.producer_id, request.producer_epoch)
 

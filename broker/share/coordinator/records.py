@@ -75,7 +75,7 @@ def _snapshot_key(key: SharePartitionKey) -> bytes:
 
 
 def read_record(key: bytes, value: bytes | None) -> StateRecord | None:
-    """The record; None for types of later versions. Raises UnreadableRecord."""
+    """Return the record; None for types of later versions. Raises UnreadableRecord."""
     if len(key) < 2:
         raise UnreadableRecord(f"the key {key!r} is truncated")
     kind: int = _SHORT.unpack_from(key)[0]

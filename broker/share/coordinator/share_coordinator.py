@@ -79,7 +79,7 @@ class ShareCoordinatorSettings(NamedTuple):
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
-    """The key of FindCoordinator for a share partition."""
+    """Return the key of FindCoordinator for a share partition."""
     return f"{key.group_id}:{uuid_to_string(key.topic_id)}:{key.partition}"
 
 
@@ -141,7 +141,7 @@ class ShareCoordinator:
     # Records that are not needed.
 
     def prune(self) -> None:
-        """Deletes the records that no share partition needs, in all partitions led here."""
+        """Delete the records that no share partition needs, in all partitions led here."""
         for partition in self.partitions.active:
             offset = partition.needed_offset
             if offset <= partition.pruned_offset:
@@ -160,7 +160,7 @@ class ShareCoordinator:
                 partition.pruned_offset = offset
 
     async def snapshot_cold(self) -> None:
-        """Writes snapshots of share partitions that did not get one for a while, as their records
+        """Write snapshots of share partitions that did not get one for a while, as their records
         keep all records after them. Failures are left to the next time."""
         before_ms = self._clock.now_ms() - self._settings.cold_snapshot_interval_ms
         for partition in self.partitions.active:
@@ -229,7 +229,7 @@ class ShareCoordinator:
         await write.done
 
     async def _write_waiting(self, key: SharePartitionKey) -> None:
-        """Stores the writes that have come when it is their turn, as one record."""
+        """Store the writes that have come when it is their turn, as one record."""
         async with self._locks.locked(key):
             writes = self._writes.pop(key)
             try:
@@ -291,7 +291,7 @@ class ShareCoordinator:
         state: ShareState,
         update: StateUpdate,
     ) -> None:
-        """Appends an update, or a snapshot after many of them."""
+        """Append an update, or a snapshot after many of them."""
         updated = state.updated(update)
         many = partition.updates.get(key, 0) >= self._settings.update_records_per_snapshot
         if many or key in self._uncertain:
@@ -313,7 +313,7 @@ class ShareCoordinator:
     async def _append(
         self, partition: ShareStatePartition, key: bytes, value: bytes | None, record: StateRecord
     ) -> None:
-        """Appends a record; replays it when it is committed. Raises KafkaError.
+        """Append a record; replay it when it is committed. Raises KafkaError.
 
         The append has a deadline of its own (`CoordinatorLog`).
         """
@@ -337,7 +337,7 @@ class ShareCoordinator:
 
 
 def _fenced(state: ShareState, writes: list[_Write]) -> list[_Write]:
-    """The writes that may be stored; the others fail."""
+    """Return the writes that may be stored; the others fail."""
     accepted = []
     leader_epoch = state.leader_epoch
     for write in writes:
@@ -363,7 +363,7 @@ def _fail(write: _Write, error: Exception) -> None:
 
 
 def _is_repeated(state: ShareState, state_epoch: int, start_offset: int) -> bool:
-    """Whether this initialization was done before: the sender had no response.
+    """Return whether this initialization is repeated: the sender got no response.
 
     Kafka stores it again, which would take back what was acknowledged meanwhile.
     """
@@ -428,7 +428,7 @@ class ShareStatePartition:
         ]
 
     def replay(self, record: StateRecord, offset: int) -> None:
-        """Replays a record, after an append and while loading."""
+        """Replay a record, after an append and while loading."""
         key = record.key
         self.end_offset = max(self.end_offset, offset + 1)
         if record.snapshot is not None:

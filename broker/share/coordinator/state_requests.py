@@ -70,7 +70,7 @@ def summary(
 
 
 def result(key: SharePartitionKey, response: Any) -> Any:
-    """The row of the share partition. Raises KafkaError with its error code, or
+    """Return the row of the share partition. Raises KafkaError with its error code, or
     UNKNOWN_SERVER_ERROR when there is no such row."""
     for topic in response.results:
         for row in topic.partitions:
