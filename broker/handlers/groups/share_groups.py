@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.groups.share.share_groups import ASSIGNOR, ShareGroups
 from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
 from ottla.broker.requests.error_map import error_code, error_message
-from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
@@ -97,20 +96,15 @@ class ShareGroupHandlers:
         context.respond(response)
 
     def describe(
-        self, context: RequestContext, request: described.ShareGroupDescribeRequest
-    ) -> described.ShareGroupDescribeResponse | Coroutine[Any, Any, Deferred]:
-        return respond_when_built(context, self._describe_all(request))
-
-    def _describe_all(
-        self, request: described.ShareGroupDescribeRequest
+        self, _: RequestContext, request: described.ShareGroupDescribeRequest
     ) -> Steps[described.ShareGroupDescribeResponse]:
         rows = []
         for group_id in request.group_ids:
-            rows.append((yield from self._describe(group_id)))
-        if request.include_authorized_operations:
-            for row in rows:
-                if not row.error_code:
-                    row.authorized_operations = GROUP_OPERATIONS
+            row = yield from self._describe(group_id)
+            if request.include_authorized_operations and not row.error_code:
+                row.authorized_operations = GROUP_OPERATIONS
+            rows.append(row)
+            yield
         return described.ShareGroupDescribeResponse(groups=rows)
 
     def _describe(self, group_id: str) -> Steps[described.DescribedGroup]:

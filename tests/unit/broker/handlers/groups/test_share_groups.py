@@ -60,7 +60,7 @@ async def test_a_member_joins_and_is_described() -> None:
     assert (row.topic_id, row.partitions) == (TOPIC, [0, 1])
     request = ShareGroupDescribeRequest(["g", "?"], include_authorized_operations=True)
     context = FakeContext(77, 1)
-    known, unknown = made.describe(cast(RequestContext, context), request).groups
+    known, unknown = run_at_once(made.describe(cast(RequestContext, context), request)).groups
     assert (known.group_state, known.group_epoch, known.assignor_name) == ("Stable", 1, "simple")
     assert [member.member_id for member in known.members] == ["m"]
     assert known.members[0].assignment.topic_partitions[0].topic_name == "t"
@@ -83,7 +83,7 @@ async def test_another_coordinator() -> None:
     scene.coordinator.on_resigned(0)
     request = ShareGroupDescribeRequest(["g"])
     context = FakeContext(77, 1)
-    (row,) = handlers(scene).describe(cast(RequestContext, context), request).groups
+    (row,) = run_at_once(handlers(scene).describe(cast(RequestContext, context), request)).groups
     assert row.error_code == ErrorCode.NOT_COORDINATOR
 
 
