@@ -606,6 +606,28 @@ def test_assignments_are_sent_in_slices() -> None:
 
 
 @pytest.mark.usefixtures("short_turns")
+def test_no_session_expires_before_the_assignment_is_sent() -> None:
+    setup, joins = joining()
+    syncs = syncing(setup, joins)
+    responded = done(syncs)
+    setup.timer.advance(SESSION_MS + 1)
+    assert len(setup.group().members) == MEMBERS - responded
+    setup.run_deferred()
+    assert {sync.value.error_code for sync in syncs} == {ErrorCode.NONE}
+    assert len(setup.group().members) == MEMBERS - responded
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_member_that_left_in_a_pause_has_no_timer() -> None:
+    setup, joins = joining()
+    last = list(setup.group().members.values())[-1]
+    setup.leave((last.member_id, None))
+    setup.run_deferred()
+    assert joins[-1].value.error_code == ErrorCode.NONE
+    assert last.session_timer is None
+
+
+@pytest.mark.usefixtures("short_turns")
 def test_a_rebalance_that_begins_before_all_have_their_assignments() -> None:
     setup, joins = joining()
     syncs = syncing(setup, joins)
