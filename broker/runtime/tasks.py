@@ -43,7 +43,7 @@ def spawn(coroutine: Coroutine[Any, Any, Result], *, name: str) -> asyncio.Task[
     return task
 
 
-async def gather_in_slices(coroutines: Sequence[Coroutine[Any, Any, object]], at_once: int) -> None:
+async def gather_limited(coroutines: Sequence[Coroutine[Any, Any, object]], at_once: int) -> None:
     """Run the coroutines, at most `at_once` of them beside each other; they do not raise."""
     if len(coroutines) == 1:
         await coroutines[0]  # needs no task

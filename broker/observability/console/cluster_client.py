@@ -112,14 +112,12 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 def _entries(own: Mapping[int, Route]) -> list[HandlerEntry]:
     """The lines of all APIs that the console uses; with share groups served by another broker only,
-    those of the modules that this one does not need."""
+    those of the module that this one does not need."""
     entries = [own[key].entry for key in NEWEST_VERSIONS if key in own]
     if ApiKey.SHARE_GROUP_DESCRIBE not in own:
-        from ottla.broker.handlers.groups import share_groups, share_offsets
+        from ottla.broker.handlers.groups.share_groups import ROUTES
 
-        for module in (share_groups, share_offsets):
-            routes = [route for route in module.ROUTES if route.key in NEWEST_VERSIONS]
-            entries += [entry_of(route, _not_here) for route in routes]
+        entries += [entry_of(each, _not_here) for each in ROUTES if each.key in NEWEST_VERSIONS]
     return entries
 
 
