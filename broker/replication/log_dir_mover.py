@@ -17,10 +17,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
-from ottla.broker.replication.follower_append import in_pieces
+from ottla.broker.replication.fetcher import in_pieces
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import (
     DiskFull,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-# Copied in one step of the loop: about a millisecond of writing to the page cache.
+# Read at once by a worker thread, and appended in turns.
 _CHUNK_BYTES = 1 << 20
 # The name is `<topic>-<partition>.<32 digits>-future`; the limit of file systems is 255 bytes.
 _COPY_SUFFIX_LENGTH, _NAME_LENGTH_MAX = 1 + 32 + len("-future"), 255
@@ -158,12 +159,12 @@ class LogDirMover:
 
     async def _truncate_in_steps(self, key: TopicPartition, future: Log) -> None:
         """Does nothing if the future log is deleted, or the log is truncated again, meanwhile."""
-        offset = self._untruncated[key]
+        offset, turn = self._untruncated[key], Turn()
         for part in future.truncation_parts(offset):
             with closing(future.prepare_truncation(part)) as steps:
                 for work in chain(steps, (None,)):
                     if work is None:
-                        await asyncio.sleep(0)
+                        await turn.pause()  # the removal of segments takes milliseconds
                     else:
                         await self._workers.run(work)
                     is_same = self._log_manager.get_future(*key) is future
@@ -258,6 +259,7 @@ class LogDirMover:
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
         content = await self._workers.run(chunk.read)
+        turn = Turn()
         for piece in in_pieces(content):
             if (
                 self._log_manager.get_future(*key) is not future
@@ -272,7 +274,7 @@ class LogDirMover:
             future.update_high_watermark(log.high_watermark)
             self.throttle.record(len(piece), now_ms)
             start = future.log_end_offset
-            await asyncio.sleep(0)
+            await turn.share()
 
     async def _flush_copy(self, key: TopicPartition, future: Log) -> None:
         """What is on disk stays on disk: with `flush.messages` it was acknowledged for that."""

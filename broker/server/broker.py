@@ -36,19 +36,21 @@ from ottla.broker.metrics.loop_stalls import StallMonitor
 from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import SocketSettings
 from ottla.broker.net.server import NetworkServer
-from ottla.broker.replication.alter_partition import AlterPartitionManager
 from ottla.broker.replication.deferred_validation import DeferredValidation
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
 from ottla.broker.replication.fetch_sessions import FetchSessions
+from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
-from ottla.broker.replication.fetcher_settings import FetcherSettings
 from ottla.broker.replication.group_commit import SYNCS_MAX, GroupCommit
-from ottla.broker.replication.isr import IsrManager
+from ottla.broker.replication.isr import AlterPartitionManager, IsrManager
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover
-from ottla.broker.replication.partition import PartitionContext
-from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareReplicaSelector
+from ottla.broker.replication.partition import (
+    RACK_AWARE,
+    PartitionContext,
+    RackAwareReplicaSelector,
+)
 from ottla.broker.replication.replica_epochs import ReplicaEpochs
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.stray_logs import StrayCheck

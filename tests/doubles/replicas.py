@@ -40,13 +40,13 @@ T = TypeVar("T")
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of one that has nothing to wait for."""
+    """Return the result of one that waits for nothing but its next turn."""
     try:
-        coroutine.send(None)
+        while True:
+            assert coroutine.send(None) is None, "it waits"
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("it waits")
 
 
 class Replicas:

@@ -31,7 +31,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     # Replication
     "broker/replication/isr.py": (f"{UNIT}/broker/replication",),
-    "broker/replication/replica.py": (f"{UNIT}/broker/replication",),
     "broker/replication/partition.py": (f"{UNIT}/broker/replication",),
     "broker/replication/follower_truncation.py": (f"{UNIT}/broker/replication",),
     # Log

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from ottla.broker.requests.request_context import DEFERRED, started
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
@@ -60,9 +61,11 @@ class ManyPartitions(DataPath):
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=rows)],
         )
         context = context_of(request, 17)
-        result = self.fetch.handle(context, request)
+        result = started(self.fetch.handle(context, request))
         assert isinstance(result, Coroutine)
-        await result
+        response = await result
+        if response is not DEFERRED:
+            await context.respond_in_turns(response)
         return cast("Peer", context.connection)
 
 
@@ -83,7 +86,7 @@ async def test_all_partitions_are_waited_for(meter: TurnMeter) -> None:
     assert peer.sent == 0
 
     async def append() -> None:
-        path.append(1)
+        path.append(100)  # more than `min_bytes`
 
     await in_turns(append())
     for _ in range(PARTITIONS):

@@ -517,7 +517,7 @@ OTHERS = {
     "broker/remote/segment_copier.py:SegmentCopier._undo": ("remote.delete", UNUSED),
     "broker/remote/segment_expiration.py:SegmentExpiration._delete": ("remote.delete", PRIMITIVE),
     "broker/remote/segment_expiration.py:delete_partition": ("remote.delete", PRIMITIVE),
-    "broker/replication/follower_truncation.py:FollowerTruncation._truncate_in_parts": (
+    "broker/replication/follower_truncation.py:FollowerTruncation._truncate_to_each": (
         "truncate_to",
         PRIMITIVE,
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords, Waiting
+from ottla.broker.replication.delayed_writes import DelayedDeleteRecords, WaitingDeletion
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
@@ -38,7 +38,7 @@ class DeleteRecordsHandler:
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Deferred:
         response = DeleteRecordsResponse()
-        waiting: list[Waiting] = []
+        waiting: list[WaitingDeletion] = []
         # As in Kafka, the last offset of a partition that is there twice.
         offsets: dict[str, dict[int, int]] = {}
         for topic in request.topics:
@@ -66,7 +66,7 @@ class DeleteRecordsHandler:
 
     def _delete(
         self, topic: str, index: int, offset: int, result: DeleteRecordsPartitionResult
-    ) -> Waiting:
+    ) -> WaitingDeletion:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of {topic}."

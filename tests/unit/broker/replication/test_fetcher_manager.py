@@ -7,9 +7,8 @@ import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.replication.fetcher import Fetcher
+from ottla.broker.replication.fetcher import Fetcher, FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
-from ottla.broker.replication.fetcher_settings import FetcherSettings
 from ottla.broker.replication.partition import Partition
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.messages.update_metadata import (

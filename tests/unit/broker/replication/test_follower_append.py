@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from ottla.broker.replication import follower_append
-from ottla.broker.replication.follower_append import in_pieces
+from ottla.broker.replication import fetcher
+from ottla.broker.replication.fetcher import in_pieces
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.storage.errors import DiskFull
 from ottla.storage.log.log import Log
+from tests.doubles.pace import steps_per_turn
 from tests.doubles.replicas import TOPIC_ID
 from tests.doubles.storage_logs import append, batch_of, records_in
 from tests.unit.broker.replication.test_fetcher import BOTH, FOLLOWER, LEADER, Pair, run
@@ -22,8 +23,11 @@ BATCHES = [bytes(batch_of(base_offset=offset, leader_epoch=0)) for offset in ran
 
 
 @pytest.fixture
-def pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower_append, "_BATCHES_PER_TURN", 2)
+def pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each is a turn."""
+    monkeypatch.setattr(fetcher, "_BATCHES_PER_PIECE", 2)
+    with steps_per_turn(1):
+        yield
 
 
 @pytest.mark.usefixtures("pieces_of_two")

@@ -130,7 +130,7 @@ def test_a_replica_that_is_deleted_between_two_steps(monkeypatch: pytest.MonkeyP
     """Its files may be gone by then; the log directory must not go offline for that."""
 
     def deleted(replicas: Replicas, partition: Partition) -> None:
-        replicas.leader_and_isr.remove_strays([partition.key])
+        replicas.leader_and_isr.stop_stray(partition.key)
         replicas.logs.delete_async(*partition.key)
         replicas.logs.purge(1 << 60)
 

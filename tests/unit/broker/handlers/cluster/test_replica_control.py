@@ -129,7 +129,7 @@ async def test_topic_configurations_are_read_before_each_new_log() -> None:
         await scene.control.leader_and_isr(scene.request(), 7)
     assert scene.configs.reads == [{TOPIC}, set()]
     key = TopicPartition(TOPIC, 0)
-    scene.replicas.leader_and_isr.remove_strays([key])
+    scene.replicas.leader_and_isr.stop_stray(key)
     scene.replicas.logs.delete_async(*key)
     assert codes(await scene.control.leader_and_isr(scene.request(), 7)) == [0]
     assert scene.configs.reads[2:] == [{TOPIC}]

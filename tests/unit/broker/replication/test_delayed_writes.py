@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ottla.broker.replication import delayed_flush, delayed_produce
+from ottla.broker.replication import delayed_writes
+from ottla.broker.replication.delayed_writes import DelayedAppend
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from tests.doubles.replicas import TOPIC, Replicas
@@ -62,8 +65,8 @@ def replicate(replicas: Replicas, index: int) -> None:
 
 
 def test_replication(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = Checks(delayed_produce._is_done)  # type: ignore[arg-type]  # of any entry
-    monkeypatch.setattr(delayed_produce, "_is_done", checks)
+    checks = Checks(delayed_writes._is_replicated)  # type: ignore[arg-type]  # of any entry
+    monkeypatch.setattr(delayed_writes, "_is_replicated", checks)
     replicas = led(replicas=(1, 2))
     request = Request(replicas)
     for index in range(PARTITIONS):
@@ -84,8 +87,8 @@ def test_those_that_are_not_replicated_in_time() -> None:
 
 
 def test_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = Checks(delayed_flush._is_done)  # type: ignore[arg-type]  # of any entry
-    monkeypatch.setattr(delayed_flush, "_is_done", checks)
+    checks = Checks(delayed_writes._is_flushed)  # type: ignore[arg-type]  # of any entry
+    monkeypatch.setattr(delayed_writes, "_is_flushed", checks)
 
     async def whole() -> Request:
         request = Request(led(replicas=(1,), flush_messages=1))
@@ -95,3 +98,40 @@ def test_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert asyncio.run(whole()).codes == [0] * PARTITIONS
     assert checks.count <= 3 * PARTITIONS
+
+
+Entry = tuple[Any, int, PartitionProduceResponse]
+
+
+class Waiting(DelayedAppend[Entry]):
+    """For offsets that a partition reaches."""
+
+    __slots__ = ("checked",)
+
+    checked: list[str]
+
+    def _left(self, waiting: list[Entry]) -> list[Entry]:
+        self.checked.append(waiting[0][0].key)
+        return [entry for entry in waiting if entry[0].end < entry[1]]
+
+
+def test_a_change_checks_its_own_partition_and_the_others_expire() -> None:
+    first, second = (SimpleNamespace(key=key, end=0) for key in ("first", "second"))
+    entries: list[Entry] = [
+        (partition, offset, PartitionProduceResponse(0, 0, -1, -1, -1))
+        for partition, offset in ((first, 1), (second, 1), (first, 2))
+    ]
+    calls: list[int] = []
+    operation = Waiting(100, entries, lambda: calls.append(1))
+    operation.checked = []
+    assert not operation.try_complete()
+    first.end = 1
+    assert not operation.try_complete_for("first")
+    second.end = 1
+    assert not operation.try_complete_for("second")
+    assert not operation.try_complete_for("second")
+    assert operation.checked == ["first", "second", "first", "second"]
+    operation.expire()
+    assert calls == [1]
+    codes = [response.error_code for _, _, response in entries]
+    assert codes == [0, 0, ErrorCode.REQUEST_TIMED_OUT]
