@@ -56,7 +56,7 @@ Check = Callable[[], str | None]
 
 
 class Content(NamedTuple):
-    """What the port serves once the broker has its parts."""
+    """The parts that the port serves once the broker has them."""
 
     registry: MetricsRegistry
     channel: RequestChannel
@@ -124,7 +124,7 @@ class HttpEndpoint:
 
     @property
     def registry(self) -> MetricsRegistry | None:
-        """What /metrics serves; None before `serve`."""
+        """The registry of /metrics; None before `serve`."""
         return None if self._content is None else self._content.registry
 
     async def close(self) -> None:

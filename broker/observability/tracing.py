@@ -57,7 +57,7 @@ TopicName = Callable[[bytes], str | None]
 
 
 class Peer(NamedTuple):
-    """What all spans of a broker have."""
+    """Attributes of all spans of a broker."""
 
     broker_id: int
     cluster_id: str

@@ -171,7 +171,7 @@ class PartContext(RequestContext):
         self._whole.connection.close(reason)
 
     async def response(self) -> Message | None:
-        """What was responded. A handler bounds its waiting, as for any request."""
+        """Wait for the response. A handler bounds its waiting, as for any request."""
         return await self._response
 
 

@@ -83,28 +83,27 @@ logger = logging.getLogger("ottla.requests")
 MAX_TURN_SECONDS = 0.002
 MAX_TURN_REQUESTS = 256
 
-# So many small requests are handled in the order in which they came, which costs least; at half a
-# millisecond for each, the last one waits as long as a turn takes. Those that come while so many
-# wait are handled in turns of their clients.
+# Up to this many small requests stay in arrival order, which is cheapest; at half a millisecond for
+# each, the last one waits as long as a turn takes. Beyond that, clients take turns.
 FEW_REQUESTS = 4
 
 # How many requests of one connection are handled in a row when they came in together. In a row,
 # their responses are sent in one packet; the other clients wait for a millisecond at most.
 MAX_IN_A_ROW = 16
-# Of a row that begins as it is read, so many are handled before the other clients are read.
+# A row that begins as it is read pauses after this many, so that other clients are read.
 MAX_AT_ONCE = 8
-# A row ends when the turn has taken so long, if few others wait.
+# A row ends after this much of a turn, if few others wait.
 IN_A_ROW_SECONDS = 0.001
 
-# To so many connections that wait, the place of a request that is handled is offered: to more than
-# one, because some have no request any more. When all places are free, to so many in one iteration
-# of the loop: each reads a request.
+# When a request finishes, its place is offered to this many waiting connections; some have nothing
+# to send any more. When all places are free, it is this many in one iteration of the loop: each
+# connection reads a request.
 PLACES_PER_REQUEST = 2
 PLACES_AT_ONCE = 64
 
-# Small requests of so long ago need no pause between long ones.
+# Long requests pause only if a small request was handled within this time.
 SMALL_SECONDS = 0.05
-# The longest pause. What takes longer is divided, or has at most 5000 elements.
+# The longest pause. Requests that take longer are divided, or have at most 5000 elements.
 MAX_PAUSE_SECONDS = 0.01
 
 _NONE: deque[RequestContext] = deque()

@@ -129,7 +129,7 @@ class Route:
 
 
 class RequestConnection(Protocol):
-    """What a request needs from the connection it came in on."""
+    """The connection of a request, as handlers and checks use it."""
 
     @property
     def listener(self) -> ListenerFacts: ...
@@ -170,7 +170,7 @@ class RequestContext:
     DEFERRED. Loop thread only.
     """
 
-    #: It has so many elements that small requests are handled before it.
+    #: It has many elements: small requests are handled before it.
     is_long: ClassVar[bool] = False
 
     __slots__ = (

@@ -105,7 +105,7 @@ DIVISIBLE: dict[int, tuple[Items, ...]] = {
 
 
 def items_of(request: Message) -> Items | None:
-    """What divides this request; None when it has to be handled whole."""
+    """Return how this request is divided; None if it has to be handled whole."""
     for items in DIVISIBLE.get(request.API_KEY, ()):
         if getattr(request, items.request_field):
             return items

@@ -86,11 +86,11 @@ class ClientMetricsManager:
 
     @property
     def instance_count(self) -> int:
-        """How many clients are known."""
+        """The number of known clients."""
         return len(self._instances)
 
     def ask(self, instance_id: bytes, client: Mapping[str, str]) -> ClientInstance:
-        """What a client is to push; a new one gets an id. KafkaError when it comes too early."""
+        """Return the subscription of a client; a new one gets an id. KafkaError if too early."""
         if instance_id == ZERO_UUID:
             instance_id = random_uuid()
         instance = self._instance(instance_id, client)

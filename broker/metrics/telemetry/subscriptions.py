@@ -1,4 +1,4 @@
-"""Which metrics which clients push (KIP-714): the settings of client metrics resources.
+"""The metrics that clients push (KIP-714): settings of client metrics resources.
 
 Mirrors Kafka's `ClientMetricsConfigs`. In KRaft they are records, here they are entities below
 `/config/client-metrics`: Kafka on ZooKeeper has the resource type and nothing behind it.

@@ -401,7 +401,7 @@ _CHANGES: dict[int, tuple[str, Describe]] = {
 
 
 class ConsoleParts(NamedTuple):
-    """What the console asks, and in whose name."""
+    """The parts of a broker that the console reads, and the principal it acts for."""
 
     cluster_id: str
     client: ClusterClient

@@ -1,4 +1,4 @@
-"""What the console shows of the cluster: brokers and their state, partitions, rates."""
+"""The cluster on the console: brokers and their state, partitions, rates."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Console:
         return _json("200 OK", found)
 
     async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
-        """None where there is no such change."""
+        """Return the result of a change; None if it is unknown."""
         self._door.check_action(request)
         action = self._actions.get(name)
         if action is None or request.body is None:

@@ -1,4 +1,4 @@
-"""What happened in the cluster: changes of its state, and the log lines of its brokers.
+"""Events of the cluster: changes of its state, and the log lines of its brokers.
 
 Each broker, of Ottla or Kafka, gets the state in UpdateMetadata requests of the controller;
 `ClusterEvents` compares one state with the next. The lines of other brokers come by
