@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 from types import CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
@@ -49,6 +49,7 @@ from ottla.broker.requests.request_parts import (
     merge,
     parts_of,
 )
+from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.message import Message
 from ottla.protocol.registry import API
@@ -196,7 +197,7 @@ class BulkRequests:
         self._routes: dict[int, Route] = {}
         self._lock = asyncio.Lock()  # held by the request whose turn it is
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
-        self._clients: dict[tuple[object, str], list[asyncio.Future[None]]] = {}
+        self._clients: KeyedLocks[tuple[object, str]] = KeyedLocks()
 
     def route(self, route: Route, refuse: Refuse) -> Route:
         """The route of the long requests of an API: its handler gets a `Decoding`."""
@@ -236,62 +237,25 @@ class BulkRequests:
         check = self._early_checks.get(route.entry.api_key)
         if check is not None:
             check(context, context.request)
-        client = (context.principal, context.client_host)
-        self.waiting += 1
-        try:
-            await self._enter(client)
-        except asyncio.CancelledError:
-            self.waiting -= 1
-            raise
-        try:
-            return await self._in_a_place(context, decoding, refuse)
-        finally:
-            self._leave(client)
-
-    async def _in_a_place(
-        self, context: RequestContext, decoding: Decoding, refuse: Refuse
-    ) -> Deferred | Message | None:
-        # A controller sends one at a time, and must not wait for what other clients send.
-        takes_place = context.route.entry.api_key not in CONTROL_APIS
-        try:
-            if takes_place:
-                await self._places.acquire()
-        finally:
-            self.waiting -= 1
-        self.in_progress += 1
-        self._collections.hold()
-        try:
-            return await self._work(context, decoding, refuse)
-        finally:
-            self._collections.release()
-            self.in_progress -= 1
-            if takes_place:
-                self._places.release()
-
-    async def _enter(self, client: tuple[object, str]) -> None:
-        """Wait until the client has no other bulk request in progress; first come, first served.
-        The waiters are bounded: a connection has one request in flight."""
-        waiting = self._clients.get(client)
-        if waiting is None:
-            self._clients[client] = []
-            return
-        turn = asyncio.get_running_loop().create_future()
-        waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave(client)
-            raise
-
-    def _leave(self, client: tuple[object, str]) -> None:
-        waiting = self._clients[client]
-        while waiting:
-            turn = waiting.pop(0)
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._clients[client]
+        # A controller sends one at a time, and must not wait for requests of other clients.
+        takes_place = route.entry.api_key not in CONTROL_APIS
+        async with AsyncExitStack() as turns:
+            self.waiting += 1
+            try:
+                client = (context.principal, context.client_host)
+                # The waiters are bounded: a connection has one request in flight.
+                await turns.enter_async_context(self._clients.locked(client))
+                if takes_place:
+                    await turns.enter_async_context(self._places)
+            finally:
+                self.waiting -= 1
+            self.in_progress += 1
+            self._collections.hold()
+            try:
+                return await self._work(context, decoding, refuse)
+            finally:
+                self._collections.release()
+                self.in_progress -= 1
 
     async def _work(
         self, context: RequestContext, decoding: Decoding, refuse: Refuse

@@ -241,7 +241,7 @@ def parse_principal(text: str) -> Principal:
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise ConfigError(
-            f"ottla.console.principal: {text!r} is not a principal, such as User:alice."
+            f"ottla.console.principal: {text!r} is not a principal, such as User:alice"
         )
     return Principal(kind, name)
 
