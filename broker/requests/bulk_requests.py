@@ -34,7 +34,6 @@ from ottla.broker.requests.request_context import (
     HandlerResult,
     RequestContext,
     Route,
-    RunSteps,
     amended,
     started,
 )
@@ -53,7 +52,7 @@ from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.message import Message
 from ottla.protocol.registry import API
-from ottla.protocol.steps import Steps, Turn, run_at_once, run_in_turns
+from ottla.protocol.steps import Steps, Turn, run_at_once
 
 T = TypeVar("T")
 
@@ -140,6 +139,8 @@ class PartContext(RequestContext):
 
     __slots__ = ("_response", "_whole")
 
+    is_encoded = False  # but the response to the whole request
+
     def __init__(self, whole: RequestContext, part: Message) -> None:
         super().__init__(whole.header, part, whole.connection, whole.route, 0, whole.received_at)
         self._whole = whole
@@ -156,14 +157,6 @@ class PartContext(RequestContext):
             whole.throttle_time_ms, self.throttle_time_ms, throttle_time_ms
         )
         self._response.set_result(response)
-
-    async def respond_in_turns(
-        self, response: Message | None, run: RunSteps = run_in_turns
-    ) -> None:
-        """Keep the response; the one to the whole request is encoded."""
-        if response is not None:
-            await self.amend_in_turns(response, run)
-        self.respond(response)
 
     def close(self, reason: str) -> None:
         if not self._responded:

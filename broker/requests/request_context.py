@@ -172,6 +172,8 @@ class RequestContext:
 
     #: It has many elements: small requests are handled before it.
     is_long: ClassVar[bool] = False
+    #: The response becomes bytes that are sent.
+    is_encoded: ClassVar[bool] = True
 
     __slots__ = (
         "_is_counted",
@@ -271,13 +273,13 @@ class RequestContext:
         self, response: Message | None, run: RunSteps = run_in_turns
     ) -> None:
         """As `respond`, but a long response is amended and encoded in turns."""
-        if response is None:
-            self.respond(None)
-            return
-        if not self._responded:
+        if response is not None and not self._responded:
             await self.amend_in_turns(response, run)
             if self._responded:
                 return  # that closed the connection instead
+        if response is None or not self.is_encoded:
+            self.respond(response)
+            return
         if not self.complete(response):
             return
         header = self.header
