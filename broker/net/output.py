@@ -98,7 +98,7 @@ def read_if_cached(part: FileSlice) -> bytearray | None:
 
 
 def _read_cached(fd: int, buffer: bytearray | memoryview, position: int) -> bool:
-    """Fills the buffer, if that is possible without waiting for the disk."""
+    """Fill the buffer, if that is possible without waiting for the disk."""
     try:
         return os.preadv(fd, [buffer], position, os.RWF_NOWAIT) == len(buffer)
     except (OSError, AttributeError):  # not cached, or not known; sendfile reads it then
@@ -341,7 +341,7 @@ class Output:
 
 
 def _cut(buffers: list[Any], limit: int) -> bool:
-    """Removes from the list what is beyond `limit` bytes; returns whether there was something."""
+    """Remove from the list what is beyond `limit` bytes; return whether there was something."""
     for index, buffer in enumerate(buffers):
         if len(buffer) > limit:
             buffers[index:] = [memoryview(buffer)[:limit]] if limit else []

@@ -103,7 +103,7 @@ class BrokerState:
     def watch(
         self, store: ZnodeStore, write_problem: Callable[[], WriteProblem | None] = lambda: None
     ) -> None:
-        """Follows the session of a store that is connected. `write_problem` is that of a store
+        """Follow the session of a store that is connected. `write_problem` is that of a store
         with a file of its own."""
         self.zookeeper_connected = True
         self._write_problem = write_problem
@@ -277,7 +277,7 @@ class StateLog:
             self.check()
 
     def check(self) -> None:
-        """Logs what has changed since the last look."""
+        """Log what has changed since the last look."""
         now = self._clock()
         faults = {(fault.name, fault.subject): fault for fault in self._state.faults()}
         for key, fault in faults.items():

@@ -117,7 +117,7 @@ class HttpEndpoint:
         worker_pool: WorkerPool,
         console: "Console | None" = None,
     ) -> None:
-        """Serves all metrics and the console from now on; before, the console gets 503 and why."""
+        """Serve all metrics and the console from now on; before, the console gets 503 and why."""
         self._content = Content(registry, channel, worker_pool, console)
         if console is not None:
             console.start()

@@ -254,7 +254,7 @@ def add_client_metrics(
 
 
 def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
-    """Reads the high watermark of a partition; None when this broker does not lead it."""
+    """Read the high watermark of a partition; None when this broker does not lead it."""
 
     def end_offset(partition: TopicPartition) -> int | None:
         found = replicas.partitions.get(partition)

@@ -183,7 +183,7 @@ class ConnectionOverrides:
         self._addresses: dict[str, tuple[str, ...]] = {}  # of names, for the life of the process
 
     def apply(self, overrides: dict[str, int]) -> None:
-        """Takes limits by address or host name; begins to resolve names that are new."""
+        """Take limits by address or host name; begin to resolve names that are new."""
         self._overrides = overrides
         for name in overrides:
             if name not in self._addresses:

@@ -84,7 +84,7 @@ class Rate:
 
 
 def forget_idle(rates: dict[K, Rate], now_ms: int) -> None:
-    """Removes idle rates, of a few that were not checked for the longest time: a client that
+    """Remove idle rates, of a few that were not checked for the longest time: a client that
     makes up names must not have all rates checked for each of them."""
     for _ in range(min(_LOOKS, len(rates))):
         key = next(iter(rates))

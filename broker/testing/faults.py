@@ -85,7 +85,7 @@ class Fault:
         self.remove()
 
     def remove(self) -> None:
-        """Ends the fault. Connections whose requests were dropped are closed."""
+        """End the fault. Connections whose requests were dropped are closed."""
         self._owner.remove(self)
 
     def wait(self, hits: int = 1, seconds: float = 30.0) -> bool:
@@ -213,11 +213,11 @@ class Faults:
     # -- adding and removing --------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Removes all faults."""
+        """Remove all faults."""
         self._on_loop(self._clear)
 
     def remove(self, fault: Fault) -> None:
-        """Removes one fault, if it is in force."""
+        """Remove one fault, if it is in force."""
         self._on_loop(lambda: self._forget(fault))
 
     def _add(

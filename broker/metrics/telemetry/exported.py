@@ -91,7 +91,7 @@ class ExportedMetrics:
         self._usage = _Usage()
 
     def add(self, instance: ClientInstance, points: Iterable[Point]) -> None:
-        """Takes what one client pushed."""
+        """Take what one client pushed."""
         instance_id = instance.instance_id
         client = self._clients.get(instance_id)
         if client is None:

@@ -132,7 +132,7 @@ class ClientMetricsManager:
         return instance
 
     def forget_silent(self) -> None:
-        """Drops clients that have not been heard of for three intervals, and a minute at least."""
+        """Drop clients that have not been heard of for three intervals, and a minute at least."""
         now_ms = self.now_ms()
         for instance in list(self._instances.values()):
             if now_ms - instance.heard_at > max(_EXPIRY_MS, 3 * instance.interval_ms):

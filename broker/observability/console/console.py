@@ -143,7 +143,7 @@ class Console:
         }
 
     def start(self) -> None:
-        """Begins to note rates, lags and what changes in the cluster."""
+        """Begin to note rates, lags and what changes in the cluster."""
         self.history.start()
         parts = self._parts
         following = self._changes.follow(parts.client.metadata, parts.now_ms)

@@ -332,7 +332,7 @@ class GroupActions:
         }
 
     async def reset(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
-        """Commits `rows` as the dry run returned them; refused when the group has committed
+        """Commit `rows` as the dry run returned them; refused when the group has committed
         something since."""
         group = await self._group(given.text("group"), viewer)
         rows = given.rows("rows", MAX_GROUP_OFFSETS)

@@ -112,7 +112,7 @@ class History:
         await stop(*tasks)
 
     async def fresh(self, groups: Iterable[str] = ()) -> None:
-        """Returns when there is a sample of the last seconds with each broker that is registered
+        """Return when there is a sample of the last seconds with each broker that is registered
         now, or when that takes too long; `groups` are those on the page, which are preferred."""
         self._asked_ms = self._parts.now_ms()
         for name in groups:
@@ -432,7 +432,7 @@ class RemoteRates:
         self._before_ms = now_ms
 
     def keep(self, topics: Iterable[str]) -> None:
-        """Forgets the topics that are not in the cluster any more."""
+        """Forget the topics that are not in the cluster any more."""
         for topic in self._points.keys() - set(topics):
             del self._points[topic]
 
