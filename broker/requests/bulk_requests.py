@@ -34,7 +34,7 @@ from ottla.broker.requests.request_context import (
     HandlerResult,
     RequestContext,
     Route,
-    amended,
+    apply,
     started,
 )
 from ottla.broker.requests.request_parts import (
@@ -150,7 +150,7 @@ class PartContext(RequestContext):
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            run_at_once(amended(self.amend, response))
+            run_at_once(apply(self.amend, response))
         self._responded = True
         whole = self._whole
         whole.throttle_time_ms = max(

@@ -295,9 +295,8 @@ class RequestContext:
 
     async def amend_in_turns(self, response: Message, run: RunSteps = run_in_turns) -> None:
         """Amend a long response now, in turns, and not when it is sent."""
-        change, self.amend = self.amend, None
-        if change is not None:
-            await run(amended(change, response))
+        if self.amend is not None:
+            await run(amended(self, response))
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -320,7 +319,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            run_at_once(amended(self.amend, response))
+            run_at_once(apply(self.amend, response))
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
@@ -382,13 +381,20 @@ def amend(context: RequestContext, change: Amend) -> None:
     context.amend = change if before is None else partial(_in_order, before, change)
 
 
-def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
-    yield from amended(first, response)
-    yield from amended(second, response)
+def amended(context: RequestContext, response: Any) -> Steps[None]:
+    """Amend a long response while it is built, and not when it is sent. May pause between rows."""
+    change, context.amend = context.amend, None
+    if change is not None:
+        yield from apply(change, response)
 
 
-def amended(change: Amend, response: Any) -> Steps[None]:
-    """Change the response. May pause where `change` does."""
+def apply(change: Amend, response: Any) -> Steps[None]:
+    """Change a response. May pause where `change` does."""
     steps = change(response)
     if type(steps) is GeneratorType:
         yield from steps
+
+
+def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
+    yield from apply(first, response)
+    yield from apply(second, response)
