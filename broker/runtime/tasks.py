@@ -137,7 +137,7 @@ class WorkerPool:
 
     @property
     def accepted(self) -> int:
-        """How many functions run or wait in the queue now."""
+        """The number of functions that run or wait in the queue."""
         return self._limit - self._free + self._posted
 
     def oldest_seconds(self) -> float:

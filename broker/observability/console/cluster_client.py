@@ -20,7 +20,6 @@ from ottla.broker.requests.request_context import (
     HandlerEntry,
     RequestContext,
     Route,
-    RunSteps,
     amend,
     started,
 )
@@ -41,7 +40,6 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.protocol.steps import run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -283,6 +281,8 @@ class _Context(RequestContext):
 
     __slots__ = ("broker_id", "response")
 
+    is_encoded = False
+
     def __init__(self, broker_id: int, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.broker_id = broker_id
@@ -293,14 +293,6 @@ class _Context(RequestContext):
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
         if self.complete(response, throttle_time_ms) and not self.response.done():
             self.response.set_result(response)
-
-    async def respond_in_turns(
-        self, response: Message | None, run: RunSteps = run_in_turns
-    ) -> None:
-        """Nothing is encoded for a caller in this process."""
-        if response is not None:
-            await self.amend_in_turns(response, run)
-        self.respond(response)
 
     def close(self, reason: str) -> None:
         self._responded = True
@@ -423,7 +415,7 @@ _CHANGES: dict[int, tuple[str, Describe]] = {
 
 
 class ConsoleParts(NamedTuple):
-    """What the console asks, and in whose name."""
+    """The parts of a broker that the console reads, and the principal it acts for."""
 
     cluster_id: str
     client: ClusterClient
