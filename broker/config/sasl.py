@@ -107,6 +107,7 @@ def _password_options(config: BrokerConfig, listener_name: str, mechanism: str) 
         login = jaas_login(config, listener_name, mechanism)
         return {} if login is None else login.options
     from ottla.protocol.java_order import hash_map_order
+    from ottla.protocol.steps import run_at_once
 
     modules = (_MODULES["PLAIN"], _MODULES["SCRAM-SHA-256"])
     logins = [each.options for each in section.logins if each.module in modules]
@@ -114,7 +115,7 @@ def _password_options(config: BrokerConfig, listener_name: str, mechanism: str) 
     for name in ("username", "password"):
         found = dict.fromkeys(login[name] for login in logins if name in login)
         if found:
-            options[name] = hash_map_order(found)[0]
+            options[name] = run_at_once(hash_map_order(found))[0]
     return options
 
 

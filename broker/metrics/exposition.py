@@ -24,7 +24,7 @@ logger = logging.getLogger("ottla.metrics")
 
 _BOUNDS = (*map(repr, TIME_BUCKETS), "+Inf")
 
-# One join holds the interpreter lock, and so the event loop: about 0.5 ms for so many lines. A
+# One join holds the interpreter lock, and so the event loop: 0.5 ms for this many lines. A
 # metric with more, such as one of 10,000 topics, is joined at once.
 _LINES_IN_A_PART = 4096
 

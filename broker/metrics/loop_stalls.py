@@ -1,4 +1,4 @@
-"""Detects when something blocks the event loop, and what.
+"""Detects and names work that blocks the event loop.
 
 The loop sets a heartbeat every `BEAT_SECONDS`. A beat that comes too late by more than
 `STALL_SECONDS` is a stall. A stall longer than `STALL_SECONDS + BEAT_SECONDS` is always noticed; a
@@ -57,14 +57,14 @@ DEEPEST_STACK = 12
 
 
 class Observation(NamedTuple):
-    """What the loop's thread was doing."""
+    """A look at the loop's thread: the work it did, and its stack."""
 
     name: str
     stack: str
 
 
 class ProcessorWait:
-    """How long the thread that makes this has waited for a processor: Linux' run delay."""
+    """The time that the creating thread waited for a processor: Linux' run delay."""
 
     def __init__(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the broker counts about itself: plain numbers, kept where they are counted.
+"""Statistics of the broker: plain numbers, kept where they are counted.
 
 Counting must cost next to nothing on the request path, so these are objects with integer and
 float fields and no locks. `broker/metrics/exposition.py` renders them when they are scraped. Loop

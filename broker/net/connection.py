@@ -625,7 +625,8 @@ class Connection:
         if state == DONE:
             self._written_at = monotonic()
             self._output = None
-            self._stop_writing()
+            if self._writing:
+                self._stop_writing()
             context = self._context
             if context is not None and context.send_started_at:
                 self._finished(context)

@@ -139,7 +139,7 @@ class FrameBuffers:
                 return memoryview(buffer)[:size]
         if len(self._buffers) >= MAX_BUFFERS:
             return None
-        # Its pages are no memory before something is written to them.
+        # The kernel allocates its pages when they are written.
         buffer = bytearray(BUFFER_BYTES)
         self._buffers.append(buffer)
         return memoryview(buffer)[:size]

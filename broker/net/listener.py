@@ -341,7 +341,7 @@ class DelayedCloses:
         return len(self._sockets)
 
     def close(self, sock: socket.socket, delay_ms: int) -> None:
-        """Closes the connection after the delay, or at once if it is 0 or too many wait."""
+        """Close the connection after the delay, or at once if it is 0 or too many wait."""
         if delay_ms <= 0 or len(self._sockets) >= MAX_DELAYED:
             sock.close()
             return
@@ -349,7 +349,7 @@ class DelayedCloses:
         self._timer.schedule(delay_ms, partial(self._close, sock))
 
     def close_all(self) -> None:
-        """Closes what still waits."""
+        """Close what still waits."""
         for sock in self._sockets:
             sock.close()
         self._sockets.clear()

@@ -1,10 +1,10 @@
-"""What is left to send on one connection: bytes and parts of files, in order.
+"""The unsent bytes and file parts of one connection, in order.
 
 Bytes go out together (`sendmsg`), large file parts by `os.sendfile`, so that their bytes never
-enter our memory; short ones are copied and sent with what stands around them. Nothing here waits:
-what the socket does not take stays, and the connection calls again when there is room. A file part
-that is not in the page cache is not read here either, as that would block the loop for as long as
-the disk takes: `flush` returns COLD, and the connection has a worker thread read it first.
+enter our memory; short ones are copied and sent with the bytes around them. Nothing here waits:
+bytes that the socket does not take stay, and the connection calls again when there is room. A file
+part that is not in the page cache is not read here, which would block the loop as long as the disk
+takes: `flush` returns COLD, and the connection has a worker thread read it first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_TURN_BYTES = (1 << 20) + 65536
 SHARED_TURN_BYTES = 1 << 18
 BULK_BYTES = 1 << 16
 
-# Turns stay short for so many of them after a small response: 16 MiB, a few milliseconds.
+# This many turns stay short after a small response: 16 MiB, a few milliseconds.
 SHARED_TURNS = 64
 
 # Buffers in one sendmsg. Linux takes up to 1024; a fetch of many partitions has two or three for
@@ -46,13 +46,12 @@ READ_AHEAD_BYTES = 131072
 # kilobytes costs less than the two more system calls that sendfile and the probe take.
 SMALL_BYTES = 8192
 
-# So many bytes at the front of the output are copied and sent in one call, if parts of files are
-# among them: with a part of 16 KB that takes two thirds of the processor time of sendmsg, the
-# probe, sendfile and sendmsg, and the client gets all at once; with two such parts little more than
-# half. A single part of this length takes 0.85 of it, one of twice the length as much.
+# Up to this many bytes at the front of the output are copied and sent in one call if file parts are
+# among them. That takes two thirds of the processor time of sendmsg, probe, sendfile and sendmsg
+# for a part of 16 KB, and 0.85 of it for one of this length; a longer one gains nothing.
 TOGETHER_BYTES = 65536
 
-# What `flush` returns.
+# Results of `flush`.
 DONE = 0
 BLOCKED = 1  # call again when the socket is writable, or in the next turn
 COLD = 2  # have `warm` run in a thread, then call again
@@ -99,7 +98,7 @@ def read_if_cached(part: FileSlice) -> bytearray | None:
 
 
 def _read_cached(fd: int, buffer: bytearray | memoryview, position: int) -> bool:
-    """Fills the buffer, if that is possible without waiting for the disk."""
+    """Fill the buffer, if that is possible without waiting for the disk."""
     try:
         return os.preadv(fd, [buffer], position, os.RWF_NOWAIT) == len(buffer)
     except (OSError, AttributeError):  # not cached, or not known; sendfile reads it then
@@ -137,7 +136,7 @@ def join_if_small(parts: list[Any]) -> bytes | None:
 
 
 class TurnLimit:
-    """How many bytes of a large response are sent in one turn, and a buffer for small ones. For all
+    """The bytes of a large response that are sent in one turn, and a buffer for small ones. For all
     connections of a loop."""
 
     __slots__ = ("_shared_turns", "_small_bytes", "buffer", "large_bytes")
@@ -342,7 +341,7 @@ class Output:
 
 
 def _cut(buffers: list[Any], limit: int) -> bool:
-    """Removes from the list what is beyond `limit` bytes; returns whether there was something."""
+    """Remove from the list what is beyond `limit` bytes; return whether there was something."""
     for index, buffer in enumerate(buffers):
         if len(buffer) > limit:
             buffers[index:] = [memoryview(buffer)[:limit]] if limit else []

@@ -1,4 +1,4 @@
-"""What all connections of a server share. Handed to each connection instead of the server."""
+"""Objects that all connections of a server share; each gets them instead of the server."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ListenerFacts:
-    """What a connection needs to know of the listener that accepted it."""
+    """The properties of a listener that its connections need."""
 
     __slots__ = (
         "first_frame_max_bytes",

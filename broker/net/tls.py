@@ -270,7 +270,7 @@ class TlsSocket:
         self._drained = True  # all that came is decrypted, but for the beginning of a record
         self._ended = False  # the client sends nothing more
         self._failure: OSError | None = None  # for the call after the one that returned data
-        self._encrypted = 0  # so many bytes of the caller are encrypted, and not all sent
+        self._encrypted = 0  # bytes of the caller that are encrypted, and not all sent
         self._unsent: memoryview | None = None  # taken out of `_outgoing`
 
     def fileno(self) -> int:

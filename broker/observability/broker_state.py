@@ -1,5 +1,5 @@
-"""What state the broker is in. All that reports it reads it here: /readyz, /statusz, the metrics,
-`ottla healthcheck`, `ottla doctor`, `ottla log-dirs`, the console and the log.
+"""The state of the broker, as /readyz, /statusz, the metrics, `ottla healthcheck`, `ottla doctor`,
+`ottla log-dirs`, the console and the log report it.
 
 A broker is ready when it has joined its cluster and one of its log directories accepts appends.
 It stays ready while ZooKeeper is away, because produce and fetch requests continue; the response
@@ -62,7 +62,7 @@ class Phase(Enum):
 
 
 class Observed(NamedTuple):
-    """What a broker with all its parts knows beside its directories."""
+    """The state of a broker with all its parts, beside its directories."""
 
     broker_id: int
     cluster_id: str
@@ -103,7 +103,7 @@ class BrokerState:
     def watch(
         self, store: ZnodeStore, write_problem: Callable[[], WriteProblem | None] = lambda: None
     ) -> None:
-        """Follows the session of a store that is connected. `write_problem` is that of a store
+        """Follow the session of a store that is connected. `write_problem` is that of a store
         with a file of its own."""
         self.zookeeper_connected = True
         self._write_problem = write_problem
@@ -118,7 +118,7 @@ class BrokerState:
         self.zookeeper_connected = event == SESSION_CONNECTED
 
     def faults(self) -> list[Fault]:
-        """What is wrong now, in the order of `FAULTS`."""
+        """The current faults, in the order of `FAULTS`."""
         found = directory_faults(self.directories) + set_aside_faults(self.directories)
         running = self.phase is Phase.RUNNING
         if running and not self.zookeeper_connected:
@@ -128,7 +128,7 @@ class BrokerState:
             found.append(znode_file_fault(unwritable))
         observed = self.observed
         if observed is not None:
-            # Without a file to write there is no controller, either: that is no fault of its own.
+            # Without a file to write there cannot be a controller: not a fault of its own.
             if running and observed.controller_id() < 0 and unwritable is None:
                 found.append(controller_fault())
             found += certificate_faults(observed.certificates(), self._now(), observed.listeners)
@@ -156,7 +156,7 @@ class BrokerState:
         return "; ".join(fault.problem for fault in faults if fault.stops) or None
 
     def warnings(self) -> list[str]:
-        """What does not work although the broker is ready."""
+        """The problems of a broker that is ready."""
         return [fault.problem for fault in self.faults() if not fault.stops]
 
     def document(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class BrokerState:
         return found
 
     def certificate_days(self) -> dict[str, float]:
-        """How many days the certificate of each listener is still valid; negative: it was."""
+        """Days until the certificate of each listener expires; negative: since it expired."""
         if self.observed is None:
             return {}
         now = self._now()
@@ -277,7 +277,7 @@ class StateLog:
             self.check()
 
     def check(self) -> None:
-        """Logs what has changed since the last look."""
+        """Log what has changed since the last look."""
         now = self._clock()
         faults = {(fault.name, fault.subject): fault for fault in self._state.faults()}
         for key, fault in faults.items():

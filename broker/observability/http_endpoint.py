@@ -56,7 +56,7 @@ Check = Callable[[], str | None]
 
 
 class Content(NamedTuple):
-    """What the port serves once the broker has its parts."""
+    """The parts that the port serves once the broker has them."""
 
     registry: MetricsRegistry
     channel: RequestChannel
@@ -117,14 +117,14 @@ class HttpEndpoint:
         worker_pool: WorkerPool,
         console: "Console | None" = None,
     ) -> None:
-        """Serves all metrics and the console from now on; before, the console gets 503 and why."""
+        """Serve all metrics and the console from now on; before, the console gets 503 and why."""
         self._content = Content(registry, channel, worker_pool, console)
         if console is not None:
             console.start()
 
     @property
     def registry(self) -> MetricsRegistry | None:
-        """What /metrics serves; None before `serve`."""
+        """The registry of /metrics; None before `serve`."""
         return None if self._content is None else self._content.registry
 
     async def close(self) -> None:

@@ -56,7 +56,7 @@ class LineFormatter(logging.Formatter):
         self._inner: ProcessorFormatter | None = None
 
     def prepare(self) -> None:
-        """Loads structlog; called in a thread a while after the start."""
+        """Load structlog; called in a thread a while after the start."""
         if self._inner is None:
             self._inner = _processor_formatter(self._as_json)
 
@@ -171,7 +171,7 @@ class RepeatFilter(logging.Filter):
 
 
 def configure_logging(config: BrokerConfig) -> LineFormatter:
-    """Sets up the loggers of a process that runs one broker; gives what forms its lines.
+    """Set up the loggers of a process that runs one broker; give what forms its lines.
 
     Raises ConfigError if the file of the security log cannot be opened.
     """
@@ -223,7 +223,7 @@ class AuditFile(WatchedFileHandler):
 
 
 def open_audit_log(path: str, lines: logging.Formatter, level: str) -> AuditFile:
-    """Sends the lines of the security log to a file instead of the broker's log. OSError when it
+    """Send the lines of the security log to a file instead of the broker's log. OSError when it
     cannot be opened.
 
     They are written whatever the level of the broker's log is; only DEBUG adds what is allowed.

@@ -1,4 +1,4 @@
-"""What the parts of a broker offer as metrics: network, request channel, partitions, state."""
+"""Metrics of the parts of a broker: network, request channel, partitions, state."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _by_api(channel: RequestChannel, field: str) -> Any:
 
 
 def add_purgatories(registry: MetricsRegistry, purgatories: Iterable[Purgatory[Any]]) -> None:
-    """How many operations wait, and how many entries their watch lists hold."""
+    """Delayed operations, and the entries of their watch lists."""
     all_of_them = list(purgatories)
     for field, help_text in (
         ("delayed", "Operations that wait."),
@@ -235,7 +235,7 @@ def add_process(registry: MetricsRegistry, worker_pool: WorkerPool) -> None:
 def add_client_metrics(
     registry: MetricsRegistry, manager: ClientMetricsManager, exported: ExportedMetrics
 ) -> None:
-    """What clients push (KIP-714), and how much of it there is."""
+    """Clients that push metrics (KIP-714), and the series they push."""
 
     def clients() -> float:
         manager.forget_silent()
@@ -254,7 +254,7 @@ def add_client_metrics(
 
 
 def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
-    """Reads the high watermark of a partition; None when this broker does not lead it."""
+    """Read the high watermark of a partition; None when this broker does not lead it."""
 
     def end_offset(partition: TopicPartition) -> int | None:
         found = replicas.partitions.get(partition)

@@ -50,7 +50,7 @@ def http_address(config: BrokerConfig) -> str | None:
 
 
 def event_log(config: BrokerConfig) -> EventLog | None:
-    """Collects log lines for the console from now on; None when the console is off."""
+    """Collect log lines for the console from now on; None when the console is off."""
     if not config.ottla_console_enable:
         return None
     from ottla.broker.observability.console.event_log import EventLog
@@ -92,7 +92,7 @@ class MeasuredParts(NamedTuple):
 
 
 async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
-    """Opens the HTTP port, which serves health checks from now on; None and 0 when it is off.
+    """Open the HTTP port, which serves health checks from now on; None and 0 when it is off.
 
     Raises PortInUse, or ConfigError when it cannot be opened for another reason.
     """

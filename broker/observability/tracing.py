@@ -57,7 +57,7 @@ TopicName = Callable[[bytes], str | None]
 
 
 class Peer(NamedTuple):
-    """What all spans of a broker have."""
+    """Attributes of all spans of a broker."""
 
     broker_id: int
     cluster_id: str
@@ -81,12 +81,12 @@ class RequestTracing:
         self._failures: dict[int, str] = {}
 
     def install(self, routes: Iterable[Route]) -> None:
-        """Makes a span for each request of these routes from now on. Before the first request."""
+        """Make a span for each request of these routes from now on. Before the first request."""
         for route in routes:
             route.statistics = TracedStatistics(route.entry.name, self)
 
     async def stop(self) -> None:
-        """Exports what is left, for `STOP_SECONDS` at most."""
+        """Export what is left, for `STOP_SECONDS` at most."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 

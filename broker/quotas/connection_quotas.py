@@ -1,4 +1,4 @@
-"""How many connections, and how many new ones a second: in all, by listener, by address.
+"""Limits of connections and of new ones a second: in all, by listener, by address.
 
 Mirrors Kafka's `ConnectionQuotas`. A connection over the number of its address is closed at once,
 one over the rate of its address after a while: a client that connects again and again is slowed
@@ -87,7 +87,7 @@ class ConnectionLimits:
             self.ip_creation_rates[ip] = rate
 
     def accept_delay_ms(self, listener: ListenerLimits, now_ms: int) -> int:
-        """How long the listener must wait before it accepts one more; 0: not at all.
+        """The milliseconds to wait before the listener accepts one more; 0: none.
 
         A full listener retries after `FULL_RETRY_MS`: connections end at any time.
         """
@@ -183,7 +183,7 @@ class ConnectionOverrides:
         self._addresses: dict[str, tuple[str, ...]] = {}  # of names, for the life of the process
 
     def apply(self, overrides: dict[str, int]) -> None:
-        """Takes limits by address or host name; begins to resolve names that are new."""
+        """Take limits by address or host name; begin to resolve names that are new."""
         self._overrides = overrides
         for name in overrides:
             if name not in self._addresses:

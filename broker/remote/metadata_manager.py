@@ -42,8 +42,8 @@ from ottla.storage.remote.segments import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
     from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
+    from ottla.broker.remote.settings import RemoteLogMetadataSettings
 
 logger = logging.getLogger("ottla.remote")
 

@@ -29,7 +29,7 @@ from ottla.storage.remote.remote_storage import RemoteStorageError
 if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
+    from ottla.broker.remote.settings import RemoteLogMetadataSettings
     from ottla.protocol.message import Message
     from ottla.protocol.messages.fetch import FetchResponse
     from ottla.protocol.messages.list_offsets import ListOffsetsResponse

@@ -26,11 +26,11 @@ from ottla.storage.remote.segments import RemoteLogSegmentState
 if TYPE_CHECKING:
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.remote.metadata_cache import RemoteLogMetadataCache
-    from ottla.broker.remote.remote_problems import RemoteProblems
     from ottla.broker.remote.settings import RemoteLogSettings
     from ottla.broker.replication.partition import Partition
     from ottla.storage.log.log import Log
     from ottla.storage.remote.segments import RemoteLogSegmentMetadata, TopicIdPartition
+
 
 logger = logging.getLogger("ottla.remote")
 
@@ -222,3 +222,50 @@ class PartitionTasks:
 def _readable(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
     finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
     return [each for each in cache.segments() if each.state is finished]
+
+
+class RemoteProblems:
+    """The partitions whose last run failed, by task ("copy", "expiration", "deletion"). Loop only.
+
+    A store that is away fails for all partitions: only the first of them is logged.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[str, dict[TopicIdPartition, str]] = {}
+
+    def failed(self, partition: TopicIdPartition, task: str, error: Exception) -> None:
+        """The run failed, and is retried."""
+        failed = self._failed.setdefault(task, {})
+        text = str(error) or type(error).__name__
+        if not failed:
+            logger.error(
+                "Remote storage: The %s task of %s-%d failed, retrying; failures of other"
+                " partitions are not logged until it works again: %s",
+                task,
+                partition.topic,
+                partition.partition,
+                text,
+            )
+        failed[partition] = text
+
+    def worked(self, partition: TopicIdPartition, task: str) -> None:
+        """The run ended without an error."""
+        failed = self._failed.get(task)
+        if failed and failed.pop(partition, None) is not None and not failed:
+            logger.info("Remote storage: The %s tasks work again", task)
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        """The partition has left this broker."""
+        for failed in self._failed.values():
+            failed.pop(partition, None)
+
+    def count(self, task: str) -> int:
+        """The partitions whose last run of this task failed."""
+        return len(self._failed.get(task, ()))
+
+    def first(self) -> tuple[str, str, str] | None:
+        """(task, partition, error) of a failure that lasts, or None."""
+        for task, failed in self._failed.items():
+            for partition, text in failed.items():
+                return task, f"{partition.topic}-{partition.partition}", text
+        return None

@@ -20,6 +20,7 @@ from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
     from ottla.storage.log.log import Log
     from ottla.storage.log.log_offsets import LogOffsets
@@ -37,6 +38,11 @@ UNKNOWN_OFFSET = -1
 
 # Before any allowed lag, also right after boot, when the monotonic clock is near 0.
 NEVER = -(1 << 62)
+
+# The value of `replica.selector.class` with which consumers read from a replica in their rack.
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+NO_PREFERENCE = -1
 
 
 class PartitionContext:
@@ -399,3 +405,40 @@ class FollowerReplica:
             self.log_end_offset == leader_end_offset
             or now_ms - self.last_caught_up_ms <= lag_time_max_ms
         )
+
+
+class RackAwareReplicaSelector:
+    """Selects the preferred read replica of a consumer (KIP-392); mirrors Kafka's class.
+
+    A consumer with a `client.rack` reads from an in-sync replica in that rack that has the fetch
+    offset: from the leader if it is in the rack, otherwise from the replica with the highest log
+    end offset. It goes back to the leader when a fetch from that replica fails. The racks are those
+    in the metadata cache.
+    """
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    def choose(self, partition: Partition, client_rack: str, fetch_offset: int) -> int:
+        """The broker id of the preferred read replica, or NO_PREFERENCE for the leader."""
+        brokers = self._metadata.snapshot.brokers
+        own = brokers.get(partition.context.broker_id)
+        if not client_rack or own is None or own.rack == client_rack:
+            return NO_PREFERENCE
+        best: FollowerReplica | None = None
+        for follower in partition.followers.values():
+            if follower.broker_id not in partition.isr:
+                # It may stay behind for ever, and the consumer with it.
+                continue
+            broker = brokers.get(follower.broker_id)
+            if broker is None or broker.rack != client_rack:
+                continue
+            if not follower.log_start_offset <= fetch_offset <= follower.log_end_offset:
+                continue
+            if best is None or _progress(follower) > _progress(best):
+                best = follower
+        return NO_PREFERENCE if best is None else best.broker_id
+
+
+def _progress(follower: FollowerReplica) -> tuple[int, int]:
+    return follower.log_end_offset, follower.last_caught_up_ms

@@ -61,8 +61,7 @@ if TYPE_CHECKING:
         PartitionKey,
     )
     from ottla.broker.replication.isr import IsrManager
-    from ottla.broker.replication.partition import FollowerReplica
-    from ottla.broker.replication.read_replica import RackAwareReplicaSelector
+    from ottla.broker.replication.partition import FollowerReplica, RackAwareReplicaSelector
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log

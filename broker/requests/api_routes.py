@@ -7,22 +7,28 @@ made of them (`ottla.broker.handlers.table`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from sys import modules
 from types import ModuleType
 from typing import NamedTuple
 
-from ottla.broker.requests.request_context import Check, ErrorRows, Handler, HandlerEntry
+from ottla.broker.requests.request_context import (
+    Check,
+    ErrorRows,
+    Handler,
+    HandlerEntry,
+    HandlerResult,
+)
 from ottla.broker.requests.request_parts import LARGE, ORDINARY, Items, Limits
 from ottla.protocol.registry import API
 
 
 class ApiRoute(NamedTuple):
-    """An API, the method that handles it, and what is done with its requests before and after."""
+    """An API, the method that handles it, and how its requests are checked and divided."""
 
     key: int
-    #: The handler: a method of the object that the broker builds, or a function of the module.
-    method: str
+    #: A method of the class whose object the broker builds, or a function of the module.
+    handler: Callable[..., HandlerResult]
     #: How a broker with an authorizer checks requests; it refuses all of an API without a check.
     check: Check | None = None
     #: Adds the rows to the response when the handler raised; None if the response has none.
@@ -37,13 +43,6 @@ class ApiRoute(NamedTuple):
     #: Whether only brokers send it, to each other: a request quota of all users must not mute a
     #: controller. Kafka has the same list: `sendResponseExemptThrottle`.
     of_brokers: bool = False
-
-
-def routes_of(handler: object) -> tuple[ApiRoute, ...]:
-    """The routes of the module that defines a handler, which may be the module itself."""
-    module = handler if isinstance(handler, ModuleType) else modules[type(handler).__module__]
-    routes: tuple[ApiRoute, ...] = module.ROUTES
-    return routes
 
 
 def entry_of(route: ApiRoute, handler: Handler, max_version: int | None = None) -> HandlerEntry:
@@ -67,8 +66,15 @@ def entry_of(route: ApiRoute, handler: Handler, max_version: int | None = None) 
 def entries_of(handler: object) -> Iterator[HandlerEntry]:
     """The lines of the handler table for an object with handlers, or a module of functions.
 
-    `max_version` of the object, if it has one, is the newest version that it serves.
+    Its routes are those of its module whose handlers are methods of its class. `max_version` of the
+    object, if it has one, is the newest version that it serves.
     """
-    max_version = getattr(handler, "max_version", None)
-    for route in routes_of(handler):
-        yield entry_of(route, getattr(handler, route.method), max_version)
+    if isinstance(handler, ModuleType):
+        for route in handler.ROUTES:
+            yield entry_of(route, route.handler)
+        return
+    kind, max_version = type(handler), getattr(handler, "max_version", None)
+    for route in modules[kind.__module__].ROUTES:
+        name = route.handler.__name__
+        if any(vars(base).get(name) is route.handler for base in kind.__mro__):
+            yield entry_of(route, getattr(handler, name), max_version)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 from types import CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
@@ -34,8 +34,7 @@ from ottla.broker.requests.request_context import (
     HandlerResult,
     RequestContext,
     Route,
-    RunSteps,
-    amended,
+    apply,
     started,
 )
 from ottla.broker.requests.request_parts import (
@@ -48,10 +47,11 @@ from ottla.broker.requests.request_parts import (
     merge,
     parts_of,
 )
+from ottla.broker.runtime.keyed_locks import KeyedLocks
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.message import Message
 from ottla.protocol.registry import API
-from ottla.protocol.steps import Steps, Turn, run_at_once, run_in_turns
+from ottla.protocol.steps import Steps, Turn, run_at_once
 
 T = TypeVar("T")
 
@@ -126,6 +126,8 @@ class PartContext(RequestContext):
 
     __slots__ = ("_response", "_whole")
 
+    is_encoded = False  # but the response to the whole request
+
     def __init__(self, whole: RequestContext, part: Message) -> None:
         super().__init__(whole.header, part, whole.connection, whole.route, 0, whole.received_at)
         self._whole = whole
@@ -135,21 +137,13 @@ class PartContext(RequestContext):
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            run_at_once(amended(self.amend, response))
+            run_at_once(apply(self.amend, response))
         self._responded = True
         whole = self._whole
         whole.throttle_time_ms = max(
             whole.throttle_time_ms, self.throttle_time_ms, throttle_time_ms
         )
         self._response.set_result(response)
-
-    async def respond_in_turns(
-        self, response: Message | None, run: RunSteps = run_in_turns
-    ) -> None:
-        """Keep the response; the one to the whole request is encoded."""
-        if response is not None:
-            await self.amend_in_turns(response, run)
-        self.respond(response)
 
     def close(self, reason: str) -> None:
         if not self._responded:
@@ -158,7 +152,7 @@ class PartContext(RequestContext):
         self._whole.connection.close(reason)
 
     async def response(self) -> Message | None:
-        """What was responded. A handler bounds its waiting, as for any request."""
+        """Wait for the response. A handler bounds its waiting, as for any request."""
         return await self._response
 
 
@@ -183,7 +177,7 @@ class BulkRequests:
         self._routes: dict[int, Route] = {}
         self._lock = asyncio.Lock()  # held by the request whose turn it is
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
-        self._clients: dict[tuple[object, str], list[asyncio.Future[None]]] = {}
+        self._clients: KeyedLocks[tuple[object, str]] = KeyedLocks()
 
     def route(self, route: Route, refuse: Refuse) -> Route:
         """The route of the long requests of an API: its handler gets a `Decoding`."""
@@ -223,61 +217,24 @@ class BulkRequests:
         check = self._early_checks.get(route.entry.api_key)
         if check is not None:
             check(context, context.request)
-        client = (context.principal, context.client_host)
-        self.waiting += 1
-        try:
-            await self._enter(client)
-        except asyncio.CancelledError:
-            self.waiting -= 1
-            raise
-        try:
-            return await self._in_a_place(context, decoding, refuse)
-        finally:
-            self._leave(client)
-
-    async def _in_a_place(
-        self, context: RequestContext, decoding: Decoding, refuse: Refuse
-    ) -> Deferred | Message | None:
-        takes_place = context.route.entry.limits.takes_place
-        try:
-            if takes_place:
-                await self._places.acquire()
-        finally:
-            self.waiting -= 1
-        self.in_progress += 1
-        self._collections.hold()
-        try:
-            return await self._work(context, decoding, refuse)
-        finally:
-            self._collections.release()
-            self.in_progress -= 1
-            if takes_place:
-                self._places.release()
-
-    async def _enter(self, client: tuple[object, str]) -> None:
-        """Wait until the client has no other bulk request in progress; first come, first served.
-        The waiters are bounded: a connection has one request in flight."""
-        waiting = self._clients.get(client)
-        if waiting is None:
-            self._clients[client] = []
-            return
-        turn = asyncio.get_running_loop().create_future()
-        waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave(client)
-            raise
-
-    def _leave(self, client: tuple[object, str]) -> None:
-        waiting = self._clients[client]
-        while waiting:
-            turn = waiting.pop(0)
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._clients[client]
+        takes_place = route.entry.limits.takes_place
+        async with AsyncExitStack() as turns:
+            self.waiting += 1
+            try:
+                client = (context.principal, context.client_host)
+                # The waiters are bounded: a connection has one request in flight.
+                await turns.enter_async_context(self._clients.locked(client))
+                if takes_place:
+                    await turns.enter_async_context(self._places)
+            finally:
+                self.waiting -= 1
+            self.in_progress += 1
+            self._collections.hold()
+            try:
+                return await self._work(context, decoding, refuse)
+            finally:
+                self._collections.release()
+                self.in_progress -= 1
 
     async def _work(
         self, context: RequestContext, decoding: Decoding, refuse: Refuse

@@ -1,17 +1,16 @@
 """Small responses that are held back for a moment and then sent one right after the other.
 
-Each send makes the kernel run the client's process, if it waits. With the computing of a request
-between two sends, the client ends its work, waits, and is run again for each response. Sent
-together, they make it run once: with 50 connections both processes take less time a request.
+If the broker computes between two sends, the kernel wakes the client once per response. Sent
+together, they wake it once: with 50 connections both processes take less time a request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# So many are sent at once: more gain little.
+# Responses that are sent at once; more gain little.
 MAX_HELD = 16
-# The first one waits for this time at the most, and for the request that is being handled then.
+# The longest wait of the first one, beside the request that is being handled then.
 MAX_HELD_SECONDS = 0.0005
 
 Flush = Callable[[], None]

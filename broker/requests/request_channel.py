@@ -1,23 +1,25 @@
 """Between the network and the handlers: a bounded queue of decoded requests.
 
-Connections put requests in, handler tasks take them out, in order. Everything is bounded: a
-connection has one request in flight; at most `max_requests` wait in the queue; and while the
-frames of all requests in progress take `max_bytes`, no big request is received. Small ones, which
-fit into one read of their connection, are: they are bounded by the number of connections, and a
-few clients with big requests must not shut out all others. A connection that finds no room
-stops reading its socket until the channel has room: so the back pressure reaches the clients.
+Connections put requests in, handler tasks take them out. Everything is bounded: a connection has
+one request in flight; at most `max_requests` wait; and while the frames of all requests in progress
+take `max_bytes`, no big request is received. Small ones, which fit into one read of their
+connection, are bounded by the number of connections: a few clients with big requests must not shut
+out all others. A connection that finds no room stops reading its socket, so the back pressure
+reaches its client.
 
-Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
-that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
-Requests of many elements have a queue of their own and a turn each. Those of a client whose
-requests of that API have just taken long have a queue too, and turns that end with the first one
-that takes as long. Turns of small requests alternate with them: however many clients send long
-ones, a small one waits for one at the most. A pause follows a turn of many elements, as long as the
-turn was, while there are small requests.
+Handler tasks handle one request after the other for a bounded turn. A handler that responds at once
+runs inline; a coroutine gets a task of its own. A request waits in one of four queues:
 
-When more than a few requests wait, one of each client is handled in turn, and when connections wait
-for a place in the queue, one of each client gets it in turn. So a client with many connections does
-not make the others wait longer than with one.
+- `_queue`: up to `FEW_REQUESTS` small ones, in arrival order;
+- `_crowd`: more small ones, one of each client in turn;
+- `_expensive_queue`: those of clients whose requests of that API have just taken long. A turn ends
+  with the first one that takes long again;
+- `_long_queue`: those of many elements, one in a turn. While there are small requests, a pause as
+  long as the turn follows, in which the others go on.
+
+Turns of small requests alternate with turns of the last two queues: a small one waits for one
+costly request at most, however many clients send those. Connections that wait for a place get it
+one of each client in turn, so that a client gains nothing by many connections.
 """
 
 from __future__ import annotations
@@ -83,28 +85,27 @@ logger = logging.getLogger("ottla.requests")
 MAX_TURN_SECONDS = 0.002
 MAX_TURN_REQUESTS = 256
 
-# So many small requests are handled in the order in which they came, which costs least; at half a
-# millisecond for each, the last one waits as long as a turn takes. Those that come while so many
-# wait are handled in turns of their clients.
+# Up to this many small requests stay in arrival order, which is cheapest; at half a millisecond for
+# each, the last one waits as long as a turn takes. Beyond that, clients take turns.
 FEW_REQUESTS = 4
 
 # How many requests of one connection are handled in a row when they came in together. In a row,
 # their responses are sent in one packet; the other clients wait for a millisecond at most.
 MAX_IN_A_ROW = 16
-# Of a row that begins as it is read, so many are handled before the other clients are read.
+# A row that begins as it is read pauses after this many, so that other clients are read.
 MAX_AT_ONCE = 8
-# A row ends when the turn has taken so long, if few others wait.
+# A row ends after this much of a turn, if few others wait.
 IN_A_ROW_SECONDS = 0.001
 
-# To so many connections that wait, the place of a request that is handled is offered: to more than
-# one, because some have no request any more. When all places are free, to so many in one iteration
-# of the loop: each reads a request.
+# When a request finishes, its place is offered to this many waiting connections; some have nothing
+# to send any more. When all places are free, it is this many in one iteration of the loop: each
+# connection reads a request.
 PLACES_PER_REQUEST = 2
 PLACES_AT_ONCE = 64
 
-# Small requests of so long ago need no pause between long ones.
+# Long requests pause only if a small request was handled within this time.
 SMALL_SECONDS = 0.05
-# The longest pause. What takes longer is divided, or has at most 5000 elements.
+# The longest pause. Requests that take longer are divided, or have at most 5000 elements.
 MAX_PAUSE_SECONDS = 0.01
 
 _NONE: deque[RequestContext] = deque()
@@ -131,8 +132,6 @@ class RequestChannel:
         see `BulkRequests`. `held` is shared with those who send many responses outside of a turn.
         """
         self.routes = {entry.api_key: Route(entry, throttle) for entry in handler_table}
-        # Small requests, and those that came while more than a few waited; expensive requests;
-        # those of many elements.
         self._queue: deque[RequestContext] = deque()
         self._crowd: FairQueue[RequestContext] = FairQueue()
         self._expensive_queue: FairQueue[RequestContext] = FairQueue()

@@ -146,7 +146,7 @@ class Route:
 
 
 class RequestConnection(Protocol):
-    """What a request needs from the connection it came in on."""
+    """The connection of a request, as handlers and checks use it."""
 
     @property
     def listener(self) -> ListenerFacts: ...
@@ -187,8 +187,10 @@ class RequestContext:
     DEFERRED. Loop thread only.
     """
 
-    #: It has so many elements that small requests are handled before it.
+    #: It has many elements: small requests are handled before it.
     is_long: ClassVar[bool] = False
+    #: The response becomes bytes that are sent.
+    is_encoded: ClassVar[bool] = True
 
     __slots__ = (
         "_is_counted",
@@ -288,13 +290,13 @@ class RequestContext:
         self, response: Message | None, run: RunSteps = run_in_turns
     ) -> None:
         """As `respond`, but a long response is amended and encoded in turns."""
-        if response is None:
-            self.respond(None)
-            return
-        if not self._responded:
+        if response is not None and not self._responded:
             await self.amend_in_turns(response, run)
             if self._responded:
                 return  # that closed the connection instead
+        if response is None or not self.is_encoded:
+            self.respond(response)
+            return
         if not self.complete(response):
             return
         header = self.header
@@ -310,9 +312,8 @@ class RequestContext:
 
     async def amend_in_turns(self, response: Message, run: RunSteps = run_in_turns) -> None:
         """Amend a long response now, in turns, and not when it is sent."""
-        change, self.amend = self.amend, None
-        if change is not None:
-            await run(amended(change, response))
+        if self.amend is not None:
+            await run(amended(self, response))
 
     def _not_encoded(self, error: Exception) -> None:
         # Neither the response nor the text of the error, which quotes values of it, is logged:
@@ -335,7 +336,7 @@ class RequestContext:
         if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
-            run_at_once(amended(self.amend, response))
+            run_at_once(apply(self.amend, response))
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
@@ -397,13 +398,20 @@ def amend(context: RequestContext, change: Amend) -> None:
     context.amend = change if before is None else partial(_in_order, before, change)
 
 
-def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
-    yield from amended(first, response)
-    yield from amended(second, response)
+def amended(context: RequestContext, response: Any) -> Steps[None]:
+    """Amend a long response while it is built, and not when it is sent. May pause between rows."""
+    change, context.amend = context.amend, None
+    if change is not None:
+        yield from apply(change, response)
 
 
-def amended(change: Amend, response: Any) -> Steps[None]:
-    """Change the response. May pause where `change` does."""
+def apply(change: Amend, response: Any) -> Steps[None]:
+    """Change a response. May pause where `change` does."""
     steps = change(response)
     if type(steps) is GeneratorType:
         yield from steps
+
+
+def _in_order(first: Amend, second: Amend, response: Any) -> Steps[None]:
+    yield from apply(first, response)
+    yield from apply(second, response)

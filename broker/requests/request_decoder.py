@@ -1,4 +1,4 @@
-"""Decodes frames into requests, and refuses frames that are no valid request.
+"""Decodes frames into requests, and refuses invalid ones.
 
 As in Kafka, an API key or version that is not supported, or bytes that cannot be decoded, close the
 connection with one line in the log. Only an ApiVersions request of an unknown version gets a

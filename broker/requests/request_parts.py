@@ -118,7 +118,7 @@ INDEXES = _topics_of("partition_indexes")
 
 
 def items_of(divisible: tuple[Items, ...], request: Message) -> Items | None:
-    """The first of these lists that the request has; None when it has to be handled whole."""
+    """Return the first of these lists that the request has; None if it is handled whole."""
     for items in divisible:
         if getattr(request, items.request_field):
             return items

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ottla.broker.runtime.wheel import TimerTask, TimingWheel
+from ottla.protocol.steps import Turn
 
 logger = logging.getLogger("ottla.timer")
-
-# How long callbacks may run before the loop gets a turn, when very many are due in one tick.
-MAX_TURN_SECONDS = 0.005
 
 
 class DelayQueue(Protocol):
@@ -105,7 +103,7 @@ class Timer:
     def _run_due(self) -> None:
         due = self._due
         self._running = True
-        started_at = time.monotonic()
+        turn = Turn()
         while due:
             task = due.pop()
             callback, task.callback = task.callback, None
@@ -115,7 +113,7 @@ class Timer:
                 callback()
             except Exception:
                 logger.exception("a timer's callback failed: %r", callback)
-            if time.monotonic() - started_at > MAX_TURN_SECONDS:
+            if turn.is_over:
                 break
         self._running = False
         if not due:

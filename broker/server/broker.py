@@ -46,8 +46,11 @@ from ottla.broker.replication.isr import AlterPartitionManager, IsrManager
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover
-from ottla.broker.replication.partition import PartitionContext
-from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareReplicaSelector
+from ottla.broker.replication.partition import (
+    RACK_AWARE,
+    PartitionContext,
+    RackAwareReplicaSelector,
+)
 from ottla.broker.replication.replica_epochs import ReplicaEpochs
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.stray_logs import StrayCheck

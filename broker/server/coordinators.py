@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.rules import rebalance_protocols
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
-from ottla.broker.coordination.znode_topics import existing_partitions
+from ottla.broker.coordination.znodes import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
 from ottla.broker.server.settings import group_settings, transaction_settings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
-    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics
     from ottla.broker.replication.partition import Partition
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.held_responses import HeldResponses
@@ -219,7 +219,7 @@ class Coordinators:
         )
 
 
-def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | None:
+def _catalog(config: BrokerConfig, metadata: MetadataCache) -> ClusterTopics | None:
     """The topics for groups of the newer protocols; None where they are not served."""
     protocols = rebalance_protocols(config.group_coordinator_rebalance_protocols)
     if not protocols & {"consumer", "share"}:

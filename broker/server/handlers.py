@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
-from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
+from ottla.broker.coordination.znodes import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
@@ -31,9 +31,11 @@ from ottla.broker.handlers.groups.consumer_groups import (
 )
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
-from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
-from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+from ottla.broker.handlers.groups.offsets import (
+    OffsetCommitHandler,
+    OffsetDeleteHandler,
+    OffsetFetchHandler,
+)
 from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
 from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
 from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
@@ -47,13 +49,17 @@ from ottla.broker.handlers.security import sasl
 from ottla.broker.handlers.security.acls import AclAdminHandlers
 from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
 from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
-from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
-from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
-from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
-from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
-from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
-from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
+from ottla.broker.handlers.transactions.descriptions import (
+    DescribeProducersHandler,
+    TransactionQueryHandlers,
+)
+from ottla.broker.handlers.transactions.transactions import (
+    AddPartitionsToTxnHandlers,
+    EndTxnHandler,
+    InitProducerIdHandler,
+    TxnOffsetCommitHandler,
+    WriteTxnMarkersHandler,
+)
 from ottla.broker.server.start_checks import check_new_logins, check_new_ports
 from ottla.broker.transactions.queries import TransactionQueries
 
@@ -165,8 +171,7 @@ def build_handlers(broker: Broker) -> list[object]:
     if coordinators.share is None or groups.shares is None:
         return handlers
     # Imported late: most brokers serve no share groups.
-    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers
-    from ottla.broker.handlers.groups.share_offsets import ShareOffsetsHandlers
+    from ottla.broker.handlers.groups.share_groups import ShareGroupHandlers, ShareOffsetsHandlers
     from ottla.broker.handlers.share.share_acknowledge import ShareAcknowledgeHandler
     from ottla.broker.handlers.share.share_fetch import ShareFetchHandler
     from ottla.broker.handlers.share.share_state import ShareStateHandlers

@@ -82,7 +82,7 @@ def serve_parts(
         texts[BROKER_EVENTS] = events.as_json
     remote_logs = parts.remote_logs
     if remote_logs is not None:
-        from ottla.broker.remote.report import remote_report
+        from ottla.broker.remote.metrics import remote_report
 
         texts[BROKER_REMOTE] = lambda: remote_report(remote_logs)
     console = None if events is None else _console(parts, events, state)

@@ -14,8 +14,8 @@ from ottla.broker.share.coordinator.share_coordinator import (
     ShareCoordinator,
     ShareCoordinatorSettings,
 )
+from ottla.broker.share.group_report import LatestOffsets
 from ottla.broker.share.group_settings import BrokerShareSettings, GroupConfigs, ShareGroupSettings
-from ottla.broker.share.latest_offsets import LatestOffsets
 from ottla.broker.share.sessions import SessionKey, ShareSessions, end_session
 from ottla.broker.share.share_partitions import SharePartitions
 from ottla.protocol.topics import SHARE_STATE_TOPIC

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.purgatory.operation import DelayedOperation
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.share.acquisition import AcquiredRecords, AcquireRequest
-from ottla.broker.share.log_reader import read, readable_bytes
+from ottla.broker.share.log_reader import RemoteShareRead, is_remote, read, readable_bytes
 from ottla.broker.share.persister import SharePartitionKey
-from ottla.broker.share.remote_share_read import RemoteShareRead, is_remote
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class ShareFetchItem(NamedTuple):
 
 
 class ShareFetchResult(NamedTuple):
-    """What one partition has: acquired records, or an error."""
+    """The acquired records of one partition, or its error."""
 
     item: ShareFetchItem
     error_code: int
@@ -156,7 +155,10 @@ class DelayedShareFetch(DelayedOperation):
             return b"", []
         acquired = state.acquire(
             AcquireRequest(
-                *(params.member_id, max_records, params.batch_size, params.is_record_limit),
+                params.member_id,
+                max_records,
+                params.batch_size,
+                params.is_record_limit,
                 self._clock.now_ms(),
             ),
             offset,

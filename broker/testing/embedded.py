@@ -140,7 +140,7 @@ class Broker:
         return self._faults
 
     def start(self) -> None:
-        """Starts the broker; returns when it serves clients.
+        """Start the broker; return when it serves clients.
 
         Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
         if self._thread is not None:
@@ -174,24 +174,24 @@ class Broker:
         self._faults = Faults(loop, parts.request_channel, topics)
 
     def stop(self) -> None:
-        """Stops the broker, if it is running. Data in a given directory is flushed and closed as in
+        """Stop the broker, if it is running. Data in a given directory is flushed and closed as in
         a controlled shutdown; a temporary directory is removed."""
         self._end(crash=self._temporary)
         if self._temporary:
             self._remove_directory()
 
     def pause(self) -> None:
-        """Shuts the broker down cleanly and keeps its data; `start` uses them and the same port."""
+        """Shut the broker down cleanly and keep its data; `start` uses them and the same port."""
         self._end(crash=False)
 
     def crash(self) -> None:
-        """Ends the broker as `kill -9` does: connections break, nothing is flushed, and the next
+        """End the broker as `kill -9` does: connections break, nothing is flushed, and the next
         `start` recovers the logs. Acknowledged records are still there, as after a kill; after a
         power failure they might not be."""
         self._end(crash=True)
 
     def restart(self, *, crash: bool = False) -> None:
-        """Shuts the broker down, or crashes it, and starts it with the same data and port."""
+        """Shut the broker down, or crash it, and start it with the same data and port."""
         self._end(crash=crash)
         self.start()
 
@@ -203,7 +203,7 @@ class Broker:
         *,
         replication_factor: int = -1,
     ) -> None:
-        """Creates a topic and waits until all its partitions have a leader.
+        """Create a topic and wait until all its partitions have a leader.
 
         `config` holds topic settings by Kafka's names; the replication factor is that of the
         broker's settings unless one is given. Raises KafkaError, whose `name` is for
@@ -236,7 +236,7 @@ class Broker:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} has no leader")
 
     def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
-        """Returns when the broker's metadata are `accepted`. Private, as `server` is."""
+        """Return when the broker's metadata are `accepted`. Private, as `server` is."""
         waiting = self.server.parts.metadata.wait_until(accepted, int(START_SECONDS * 1000))
         if not self._call(waiting, START_SECONDS + 1):
             raise RuntimeError("the broker did not receive the metadata of the cluster in time")
@@ -282,7 +282,7 @@ class Broker:
 
 
 async def _in_worker_thread(call: Callable[[], None]) -> None:
-    """Runs a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
+    """Run a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
     running = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         await asyncio.shield(running)

@@ -43,13 +43,13 @@ def route_of(key: int) -> ApiRoute | None:
 
 def entry_of(key: int, handler: Any = None, **more: Any) -> HandlerEntry:
     """The line of the handler table for an API, with another handler; `more` are its fields."""
-    route = route_of(key) or ApiRoute(key, "")
+    route = route_of(key) or ApiRoute(key, _no_handler)
     return api_routes.entry_of(route, handler or _no_handler)._replace(**more)
 
 
 def whole_table() -> list[HandlerEntry]:
     """The lines of everything that a broker can have, without handlers."""
-    return [entry_of(route.key) for _, route in routes()]
+    return [entry_of(key) for key in dict.fromkeys(route.key for _, route in routes())]
 
 
 def _no_handler(*_: object) -> None:

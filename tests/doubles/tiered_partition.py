@@ -7,8 +7,8 @@ from uuid import UUID
 
 from ottla.broker.quotas.replication_quotas import ReplicationQuota
 from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.broker.remote.segment_copier import RemoteSegments, SegmentCopier
+from ottla.broker.remote.settings import RemoteLogMetadataSettings
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.steps import run_at_once
 from ottla.storage.config import LogConfig

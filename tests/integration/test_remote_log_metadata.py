@@ -6,8 +6,8 @@ import time
 from uuid import UUID
 
 from ottla.broker.remote.metadata_manager import RemoteLogMetadataManager
-from ottla.broker.remote.metadata_settings import RemoteLogMetadataSettings
 from ottla.broker.remote.metadata_topic import RemoteLogMetadataTopic
+from ottla.broker.remote.settings import RemoteLogMetadataSettings
 from ottla.storage.remote.metadata_records import RemoteLogSegmentMetadataUpdate
 from ottla.storage.remote.segments import (
     RemoteLogSegmentId,

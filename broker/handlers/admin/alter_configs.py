@@ -40,8 +40,8 @@ from ottla.broker.handlers.admin.describe_configs import (
     TOPIC,
     check_broker_id,
 )
-from ottla.broker.metrics.telemetry.subscriptions import SETTINGS as CLIENT_METRICS_SETTINGS
-from ottla.broker.metrics.telemetry.subscriptions import parse_subscription
+from ottla.broker.metrics.telemetry.manager import SETTINGS as CLIENT_METRICS_SETTINGS
+from ottla.broker.metrics.telemetry.manager import parse_subscription
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
@@ -468,14 +468,14 @@ def _incremental_alter_configs_errors(
 ROUTES = (
     ApiRoute(
         ApiKey.ALTER_CONFIGS,
-        "alter",
+        ConfigAlterer.alter,
         check="alter_configs",
         errors=_alter_configs_errors,
         items=(Items("resources", "responses", key=RESOURCE, weigh=weigh_configs),),
     ),
     ApiRoute(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        "alter_incrementally",
+        ConfigAlterer.alter_incrementally,
         check="alter_configs",
         errors=_incremental_alter_configs_errors,
         items=(Items("resources", "responses", key=RESOURCE, weigh=weigh_configs),),

@@ -286,13 +286,13 @@ def _alter_client_quotas_errors(
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        "describe",
+        QuotaAdminHandlers.describe,
         check=OnCluster("DESCRIBE_CONFIGS"),
         errors=_describe_client_quotas_errors,
     ),
     ApiRoute(
         ApiKey.ALTER_CLIENT_QUOTAS,
-        "alter",
+        QuotaAdminHandlers.alter,
         check=OnCluster("ALTER_CONFIGS"),
         errors=_alter_client_quotas_errors,
     ),

@@ -119,9 +119,15 @@ def _client(context: RequestContext) -> dict[str, str]:
 
 
 ROUTES = (
-    ApiRoute(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "get_subscriptions", check="unchecked"),
-    ApiRoute(ApiKey.PUSH_TELEMETRY, "push", check="unchecked"),
     ApiRoute(
-        ApiKey.LIST_CLIENT_METRICS_RESOURCES, "list_resources", check=OnCluster("DESCRIBE_CONFIGS")
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ClientMetricsHandlers.get_subscriptions,
+        check="unchecked",
+    ),
+    ApiRoute(ApiKey.PUSH_TELEMETRY, ClientMetricsHandlers.push, check="unchecked"),
+    ApiRoute(
+        ApiKey.LIST_CLIENT_METRICS_RESOURCES,
+        ClientMetricsHandlers.list_resources,
+        check=OnCluster("DESCRIBE_CONFIGS"),
     ),
 )

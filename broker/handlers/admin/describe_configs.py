@@ -446,7 +446,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_CONFIGS,
-        "handle",
+        ConfigDescriber.handle,
         check="describe_configs",
         errors=_error_rows,
         items=(Items("resources", "results", weigh=weigh_keys),),

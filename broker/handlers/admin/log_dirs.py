@@ -135,12 +135,15 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
-        "alter_replica_log_dirs",
+        LogDirsHandlers.alter_replica_log_dirs,
         check=OnCluster("ALTER"),
         errors=_error_rows,
         limits=LARGE,
     ),
     ApiRoute(
-        ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", check=OnCluster("DESCRIBE"), limits=LARGE
+        ApiKey.DESCRIBE_LOG_DIRS,
+        LogDirsHandlers.describe_log_dirs,
+        check=OnCluster("DESCRIBE"),
+        limits=LARGE,
     ),
 )

@@ -323,14 +323,14 @@ def _create_partitions_errors(request: Any, response: Any, code: int, message: s
 ROUTES = (
     ApiRoute(
         ApiKey.CREATE_TOPICS,
-        "create_topics",
+        TopicAdminHandlers.create_topics,
         check="create_topics",
         errors=_create_topics_errors,
         items=(Items("topics", "topics", key=NAME, weigh=weigh_topic),),
     ),
     ApiRoute(
         ApiKey.DELETE_TOPICS,
-        "delete_topics",
+        TopicAdminHandlers.delete_topics,
         check="delete_topics",
         errors=_delete_topics_errors,
         items=(
@@ -340,7 +340,7 @@ ROUTES = (
     ),
     ApiRoute(
         ApiKey.CREATE_PARTITIONS,
-        "create_partitions",
+        TopicAdminHandlers.create_partitions,
         check="create_partitions",
         errors=_create_partitions_errors,
         items=(Items("topics", "results", key=NAME, weigh=weigh_assignments),),

@@ -37,4 +37,10 @@ class AllocateProducerIdsHandler:
         )
 
 
-ROUTES = (ApiRoute(ApiKey.ALLOCATE_PRODUCER_IDS, "handle", check=OnCluster("CLUSTER_ACTION")),)
+ROUTES = (
+    ApiRoute(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        AllocateProducerIdsHandler.handle,
+        check=OnCluster("CLUSTER_ACTION"),
+    ),
+)

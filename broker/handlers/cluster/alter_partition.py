@@ -33,7 +33,7 @@ class AlterPartitionHandler:
 ROUTES = (
     ApiRoute(
         ApiKey.ALTER_PARTITION,
-        "handle",
+        AlterPartitionHandler.handle,
         check=OnCluster("CLUSTER_ACTION"),
         limits=CONTROL,
         of_brokers=True,

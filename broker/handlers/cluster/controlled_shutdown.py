@@ -42,6 +42,9 @@ class ControlledShutdownHandler:
 
 ROUTES = (
     ApiRoute(
-        ApiKey.CONTROLLED_SHUTDOWN, "handle", check=OnCluster("CLUSTER_ACTION"), of_brokers=True
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ControlledShutdownHandler.handle,
+        check=OnCluster("CLUSTER_ACTION"),
+        of_brokers=True,
     ),
 )

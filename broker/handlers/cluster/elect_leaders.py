@@ -89,6 +89,10 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 ROUTES = (
     ApiRoute(
-        ApiKey.ELECT_LEADERS, "handle", check=OnCluster("ALTER"), errors=_error_rows, limits=LARGE
+        ApiKey.ELECT_LEADERS,
+        ElectLeadersHandler.handle,
+        check=OnCluster("ALTER"),
+        errors=_error_rows,
+        limits=LARGE,
     ),
 )

@@ -31,4 +31,4 @@ def handle_envelope(context: RequestContext, request: Message) -> Deferred:
     return DEFERRED
 
 
-ROUTES = (ApiRoute(ApiKey.ENVELOPE, "handle_envelope", check="unchecked"),)
+ROUTES = (ApiRoute(ApiKey.ENVELOPE, handle_envelope, check="unchecked"),)

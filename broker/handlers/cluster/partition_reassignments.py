@@ -119,14 +119,14 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        "alter",
+        PartitionReassignmentHandlers.alter,
         check=OnCluster("ALTER"),
         errors=_error_rows,
         limits=LARGE,
     ),
     ApiRoute(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        "list_ongoing",
+        PartitionReassignmentHandlers.list_ongoing,
         check=OnCluster("DESCRIBE"),
         limits=LARGE,
     ),

@@ -287,14 +287,14 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.LEADER_AND_ISR,
-        "handle_leader_and_isr",
+        ReplicaControl.handle_leader_and_isr,
         check=OnCluster("CLUSTER_ACTION"),
         limits=CONTROL,
         of_brokers=True,
     ),
     ApiRoute(
         ApiKey.STOP_REPLICA,
-        "handle_stop_replica",
+        ReplicaControl.handle_stop_replica,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows,
         limits=CONTROL,
@@ -302,7 +302,7 @@ ROUTES = (
     ),
     ApiRoute(
         ApiKey.UPDATE_METADATA,
-        "handle_update_metadata",
+        ReplicaControl.handle_update_metadata,
         check=OnCluster("CLUSTER_ACTION"),
         limits=CONTROL,
         of_brokers=True,

@@ -66,4 +66,4 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
     return _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
 
 
-ROUTES = (ApiRoute(ApiKey.UPDATE_FEATURES, "handle", check=OnCluster("ALTER")),)
+ROUTES = (ApiRoute(ApiKey.UPDATE_FEATURES, UpdateFeaturesHandler.handle, check=OnCluster("ALTER")),)

@@ -49,7 +49,11 @@ class GroupMembershipHandlers:
 
         def send_response(response: JoinGroupResponse) -> None:
             self._request_errors.log(
-                *(context, "JoinGroup", request.group_id, request.member_id, -1),
+                context,
+                "JoinGroup",
+                request.group_id,
+                request.member_id,
+                -1,
                 response.error_code,
             )
             # "No protocol" is an empty name up to version 6 and null from version 7 on.
@@ -78,8 +82,12 @@ class GroupMembershipHandlers:
 
         def send_response(response: SyncGroupResponse) -> None:
             self._request_errors.log(
-                *(context, "SyncGroup", request.group_id, request.member_id),
-                *(request.generation_id, response.error_code),
+                context,
+                "SyncGroup",
+                request.group_id,
+                request.member_id,
+                request.generation_id,
+                response.error_code,
             )
             context.respond(response)
 
@@ -90,8 +98,12 @@ class GroupMembershipHandlers:
         error = self._membership.heartbeat(request)
         if error:
             self._request_errors.log(
-                *(context, "Heartbeat", request.group_id, request.member_id),
-                *(request.generation_id, error),
+                context,
+                "Heartbeat",
+                request.group_id,
+                request.member_id,
+                request.generation_id,
+                error,
             )
         return HeartbeatResponse(error_code=error)
 
@@ -102,7 +114,7 @@ class GroupMembershipHandlers:
         def send_response(response: LeaveGroupResponse) -> None:
             for row in response.members or [MemberResponse(error_code=response.error_code)]:
                 self._request_errors.log(
-                    *(context, "LeaveGroup", request.group_id, row.member_id, -1), row.error_code
+                    context, "LeaveGroup", request.group_id, row.member_id, -1, row.error_code
                 )
             if not is_batch:
                 # The request has one member, whose error is that of the response.
@@ -115,8 +127,8 @@ class GroupMembershipHandlers:
 
 
 ROUTES = (
-    ApiRoute(ApiKey.JOIN_GROUP, "join_group", check="member"),
-    ApiRoute(ApiKey.HEARTBEAT, "heartbeat", check="member"),
-    ApiRoute(ApiKey.LEAVE_GROUP, "leave_group", check="member"),
-    ApiRoute(ApiKey.SYNC_GROUP, "sync_group", check="member", limits=MEMBER),
+    ApiRoute(ApiKey.JOIN_GROUP, GroupMembershipHandlers.join_group, check="member"),
+    ApiRoute(ApiKey.HEARTBEAT, GroupMembershipHandlers.heartbeat, check="member"),
+    ApiRoute(ApiKey.LEAVE_GROUP, GroupMembershipHandlers.leave_group, check="member"),
+    ApiRoute(ApiKey.SYNC_GROUP, GroupMembershipHandlers.sync_group, check="member", limits=MEMBER),
 )

@@ -74,4 +74,4 @@ class ApiVersionsHandler:
         return self.response()
 
 
-ROUTES = (ApiRoute(ApiKey.API_VERSIONS, "handle", before_authentication=True),)
+ROUTES = (ApiRoute(ApiKey.API_VERSIONS, ApiVersionsHandler.handle, before_authentication=True),)

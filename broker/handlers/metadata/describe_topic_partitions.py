@@ -145,7 +145,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        "handle",
+        TopicPartitionsHandler.handle,
         check="describe_topic_partitions",
         errors=_error_rows,
         limits=LARGE,

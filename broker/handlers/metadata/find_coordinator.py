@@ -10,13 +10,14 @@ instead of with that error, for clients wait 100 to 500 ms before they retry. Al
 one creation, and none of them longer than half a second after it has begun.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.cluster.endpoints import Node
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_parts import Items
@@ -30,6 +31,9 @@ from ottla.protocol.messages.find_coordinator import (
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.uuids import uuid_from_string
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
 
 logger = logging.getLogger("ottla.groups")
 
@@ -46,13 +50,6 @@ EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
 FindNode = Callable[[RequestContext, int], Node | None]
 
 
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
-
-
 class Found(NamedTuple):
     error_code: int
     node_id: int = -1
@@ -66,7 +63,7 @@ class FindCoordinatorHandler:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: MetadataCache,
         group_partition_for: Callable[[str], int],
         transaction_partition_for: Callable[[str], int],
         ensure_internal_topic: EnsureTopic,
@@ -217,7 +214,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.FIND_COORDINATOR,
-        "handle",
+        FindCoordinatorHandler.handle,
         check="find_coordinator",
         errors=_error_rows,
         items=(Items("coordinator_keys", "coordinators"),),

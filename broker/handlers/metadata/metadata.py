@@ -33,6 +33,7 @@ from ottla.broker.handlers.common.encoded_topics import (
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_context import HandlerResult
 from ottla.broker.requests.request_parts import Items
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.controller.admin.topic_names import name_problem
@@ -87,8 +88,11 @@ class MetadataHandler:
         self._creator = creator
         self._auto_create = auto_create
         self._encoded = EncodedTopics()
-        #: `handle`, for requests that may come before the first UpdateMetadata.
-        self.handle_after_first_metadata = after_first_metadata(metadata, self.handle)
+        self._after_first_metadata = after_first_metadata(metadata, self.handle)
+
+    def handle_after_first_metadata(self, context: RequestContext, request: Any) -> HandlerResult:
+        """`handle`, for requests that may come before the first UpdateMetadata."""
+        return self._after_first_metadata(context, request)
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
@@ -296,7 +300,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.METADATA,
-        "handle_after_first_metadata",
+        MetadataHandler.handle_after_first_metadata,
         check="metadata_of",
         errors=_error_rows,
         items=(Items("topics", "topics", key=attrgetter("name", "topic_id"), each=False),),

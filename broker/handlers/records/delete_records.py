@@ -99,6 +99,10 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 ROUTES = (
     ApiRoute(
-        ApiKey.DELETE_RECORDS, "handle", check="delete_records", errors=_error_rows, items=(TOPICS,)
+        ApiKey.DELETE_RECORDS,
+        DeleteRecordsHandler.handle,
+        check="delete_records",
+        errors=_error_rows,
+        items=(TOPICS,),
     ),
 )

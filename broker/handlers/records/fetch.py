@@ -285,4 +285,12 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
         response.responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, rows))
 
 
-ROUTES = (ApiRoute(ApiKey.FETCH, "handle", check="unchecked", errors=_error_rows, limits=FETCH),)
+ROUTES = (
+    ApiRoute(
+        ApiKey.FETCH,
+        FetchHandler.handle,
+        check="unchecked",
+        errors=_error_rows,
+        limits=FETCH,
+    ),
+)

@@ -332,6 +332,10 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 
 ROUTES = (
     ApiRoute(
-        ApiKey.LIST_OFFSETS, "handle", check="list_offsets", errors=_error_rows, items=(TOPICS,)
+        ApiKey.LIST_OFFSETS,
+        ListOffsetsHandler.handle,
+        check="list_offsets",
+        errors=_error_rows,
+        items=(TOPICS,),
     ),
 )

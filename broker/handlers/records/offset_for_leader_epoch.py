@@ -63,7 +63,7 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
 ROUTES = (
     ApiRoute(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        "handle",
+        OffsetForLeaderEpochHandler.handle,
         check="offset_for_leader_epoch",
         errors=_error_rows,
         items=(TOPICS,),

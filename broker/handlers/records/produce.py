@@ -296,4 +296,12 @@ def _error_rows(request: Any, response: Any, code: int, message: str | None) -> 
         response.responses.append(TopicProduceResponse(topic.name, rows))
 
 
-ROUTES = (ApiRoute(ApiKey.PRODUCE, "handle", check="produce", errors=_error_rows, limits=PRODUCE),)
+ROUTES = (
+    ApiRoute(
+        ApiKey.PRODUCE,
+        ProduceHandler.handle,
+        check="produce",
+        errors=_error_rows,
+        limits=PRODUCE,
+    ),
+)

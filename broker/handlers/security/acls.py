@@ -236,7 +236,17 @@ def _delete_acls_errors(request: Any, response: Any, code: int, message: str | N
 
 
 ROUTES = (
-    ApiRoute(ApiKey.DESCRIBE_ACLS, "describe", check=OnCluster("DESCRIBE")),
-    ApiRoute(ApiKey.CREATE_ACLS, "create", check=OnCluster("ALTER"), errors=_create_acls_errors),
-    ApiRoute(ApiKey.DELETE_ACLS, "delete", check=OnCluster("ALTER"), errors=_delete_acls_errors),
+    ApiRoute(ApiKey.DESCRIBE_ACLS, AclAdminHandlers.describe, check=OnCluster("DESCRIBE")),
+    ApiRoute(
+        ApiKey.CREATE_ACLS,
+        AclAdminHandlers.create,
+        check=OnCluster("ALTER"),
+        errors=_create_acls_errors,
+    ),
+    ApiRoute(
+        ApiKey.DELETE_ACLS,
+        AclAdminHandlers.delete,
+        check=OnCluster("ALTER"),
+        errors=_delete_acls_errors,
+    ),
 )

@@ -209,8 +209,8 @@ def _require_authentication_without_token(context: RequestContext) -> None:
 
 
 ROUTES = (
-    ApiRoute(ApiKey.CREATE_DELEGATION_TOKEN, "create", check="unchecked"),
-    ApiRoute(ApiKey.RENEW_DELEGATION_TOKEN, "renew", check="unchecked"),
-    ApiRoute(ApiKey.EXPIRE_DELEGATION_TOKEN, "expire", check="unchecked"),
-    ApiRoute(ApiKey.DESCRIBE_DELEGATION_TOKEN, "describe", check="unchecked"),
+    ApiRoute(ApiKey.CREATE_DELEGATION_TOKEN, DelegationTokenHandlers.create, check="unchecked"),
+    ApiRoute(ApiKey.RENEW_DELEGATION_TOKEN, DelegationTokenHandlers.renew, check="unchecked"),
+    ApiRoute(ApiKey.EXPIRE_DELEGATION_TOKEN, DelegationTokenHandlers.expire, check="unchecked"),
+    ApiRoute(ApiKey.DESCRIBE_DELEGATION_TOKEN, DelegationTokenHandlers.describe, check="unchecked"),
 )

@@ -38,6 +38,6 @@ def authenticate(
 
 
 ROUTES = (
-    ApiRoute(ApiKey.SASL_HANDSHAKE, "handshake", before_authentication=True),
-    ApiRoute(ApiKey.SASL_AUTHENTICATE, "authenticate", before_authentication=True),
+    ApiRoute(ApiKey.SASL_HANDSHAKE, handshake, before_authentication=True),
+    ApiRoute(ApiKey.SASL_AUTHENTICATE, authenticate, before_authentication=True),
 )

@@ -261,13 +261,13 @@ def _alter_user_scram_credentials_errors(
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        "describe",
+        UserCredentialHandlers.describe,
         check=OnCluster("DESCRIBE"),
         errors=_describe_user_scram_credentials_errors,
     ),
     ApiRoute(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        "alter",
+        UserCredentialHandlers.alter,
         check=OnCluster("ALTER"),
         errors=_alter_user_scram_credentials_errors,
     ),

@@ -123,4 +123,4 @@ class ShareAcknowledgeHandler:
             response.node_endpoints.append(NodeEndpoint(*node))
 
 
-ROUTES = (ApiRoute(ApiKey.SHARE_ACKNOWLEDGE, "handle", check="share_member"),)
+ROUTES = (ApiRoute(ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeHandler.handle, check="share_member"),)

@@ -185,12 +185,19 @@ class ShareFetchHandler:
             return
         max_bytes = min(request.max_bytes, self._max_bytes)
         params = ShareFetchParams(
-            *(*call.key, request.max_wait_ms, min(request.min_bytes, max_bytes), max_bytes),
-            *(request.max_records, max(1, request.batch_size)),
+            *call.key,
+            request.max_wait_ms,
+            min(request.min_bytes, max_bytes),
+            max_bytes,
+            request.max_records,
+            max(1, request.batch_size),
             request.share_acquire_mode == _RECORD_LIMIT,
         )
         operation = DelayedShareFetch(
-            *(params, items, self._shares, self._clock),
+            params,
+            items,
+            self._shares,
+            self._clock,
             lambda: self._is_awaited(call, session),
             lambda results: self._fetched(call, results + failed),
         )
@@ -201,8 +208,10 @@ class ShareFetchHandler:
             self._replica_manager.fetch_purgatory.try_complete_else_watch(operation, keys)
 
     def _is_awaited(self, call: _Call, session: ShareSession) -> bool:
-        """Whether the member waits for the response: nothing would release what it acquires after
-        the end of its session."""
+        """Return whether the member waits for the response.
+
+        Nothing would release records that it acquires after the end of its session.
+        """
         is_open = not call.context.connection.closed
         return is_open and self._sessions.is_current(call.key, session)
 
@@ -278,7 +287,13 @@ class _Call:
     """One request on its way."""
 
     __slots__ = (
-        *("acknowledged", "context", "is_acknowledging", "key", "request", "results", "session"),
+        "acknowledged",
+        "context",
+        "is_acknowledging",
+        "key",
+        "request",
+        "results",
+        "session",
     )
 
     def __init__(
@@ -314,4 +329,4 @@ def _failed(error: Exception) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=error_code(error), error_message=error_message(error))
 
 
-ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, "handle", check="share_member"),)
+ROUTES = (ApiRoute(ApiKey.SHARE_FETCH, ShareFetchHandler.handle, check="share_member"),)

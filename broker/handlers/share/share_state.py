@@ -1,4 +1,4 @@
-"""What other brokers send to a share coordinator (KIP-932): InitializeShareGroupState (83),
+"""Requests of other brokers to a share coordinator (KIP-932): InitializeShareGroupState (83),
 ReadShareGroupState (84), WriteShareGroupState (85), DeleteShareGroupState (86), all version 0, the
 third version 1 too, and ReadShareGroupStateSummary (87), versions 0 and 1.
 
@@ -16,7 +16,7 @@ from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.error_responses import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.requests.request_context import ErrorRows, OnCluster
-from ottla.broker.runtime.tasks import gather_in_slices, spawn
+from ottla.broker.runtime.tasks import gather_limited, spawn
 from ottla.broker.share.coordinator.state_requests import batch_of
 from ottla.broker.share.persister import SharePartitionKey, StateUpdate
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -72,7 +72,9 @@ class ShareStateHandlers:
     ) -> Deferred:
         async def handle(key: SharePartitionKey, row: Row, result: Row) -> None:
             update = StateUpdate(
-                *(row.state_epoch, row.leader_epoch, row.start_offset),
+                row.state_epoch,
+                row.leader_epoch,
+                row.start_offset,
                 row.delivery_complete_count,
                 tuple(batch_of(batch) for batch in row.state_batches),
             )
@@ -125,7 +127,7 @@ async def _handle_all(
             _handle_row(request.group_id, topic.topic_id, row, result, handle)
             for row, result in zip(topic.partitions, results, strict=True)
         ]
-        await gather_in_slices(calls, _AT_ONCE)
+        await gather_limited(calls, _AT_ONCE)
         response.results.append(topic_row(topic.topic_id, results))
     context.respond(response)
 
@@ -156,31 +158,31 @@ def _error_rows(topic_row: Row, partition_row: Row) -> ErrorRows:
 ROUTES = (
     ApiRoute(
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        "initialize",
+        ShareStateHandlers.initialize,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(initializing.InitializeStateResult, initializing.PartitionResult),
     ),
     ApiRoute(
         ApiKey.READ_SHARE_GROUP_STATE,
-        "read",
+        ShareStateHandlers.read,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(reading.ReadStateResult, reading.PartitionResult),
     ),
     ApiRoute(
         ApiKey.WRITE_SHARE_GROUP_STATE,
-        "write",
+        ShareStateHandlers.write,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(writing.WriteStateResult, writing.PartitionResult),
     ),
     ApiRoute(
         ApiKey.DELETE_SHARE_GROUP_STATE,
-        "delete",
+        ShareStateHandlers.delete,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(deleting.DeleteStateResult, deleting.PartitionResult),
     ),
     ApiRoute(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        "summary",
+        ShareStateHandlers.summary,
         check=OnCluster("CLUSTER_ACTION"),
         errors=_error_rows(summarizing.ReadStateSummaryResult, summarizing.PartitionResult),
     ),

@@ -56,7 +56,7 @@ _BACK = 2
 
 
 class Query(NamedTuple):
-    """What is looked for. `partition` -1 is all. Exactly one of the starts holds: `offset` if it
+    """A search. `partition` -1 means all. Exactly one of the starts holds: `offset` if it
     is 0 or more, `time_ms` if it is, else the newest records."""
 
     topic: str

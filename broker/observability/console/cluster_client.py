@@ -20,7 +20,6 @@ from ottla.broker.requests.request_context import (
     HandlerEntry,
     RequestContext,
     Route,
-    RunSteps,
     amend,
     started,
 )
@@ -41,7 +40,6 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.protocol.steps import run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -112,14 +110,12 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 def _entries(own: Mapping[int, Route]) -> list[HandlerEntry]:
     """The lines of all APIs that the console uses; with share groups served by another broker only,
-    those of the modules that this one does not need."""
+    those of the module that this one does not need."""
     entries = [own[key].entry for key in NEWEST_VERSIONS if key in own]
     if ApiKey.SHARE_GROUP_DESCRIBE not in own:
-        from ottla.broker.handlers.groups import share_groups, share_offsets
+        from ottla.broker.handlers.groups.share_groups import ROUTES
 
-        for module in (share_groups, share_offsets):
-            routes = [route for route in module.ROUTES if route.key in NEWEST_VERSIONS]
-            entries += [entry_of(route, _not_here) for route in routes]
+        entries += [entry_of(each, _not_here) for each in ROUTES if each.key in NEWEST_VERSIONS]
     return entries
 
 
@@ -285,6 +281,8 @@ class _Context(RequestContext):
 
     __slots__ = ("broker_id", "response")
 
+    is_encoded = False
+
     def __init__(self, broker_id: int, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.broker_id = broker_id
@@ -295,14 +293,6 @@ class _Context(RequestContext):
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
         if self.complete(response, throttle_time_ms) and not self.response.done():
             self.response.set_result(response)
-
-    async def respond_in_turns(
-        self, response: Message | None, run: RunSteps = run_in_turns
-    ) -> None:
-        """Nothing is encoded for a caller in this process."""
-        if response is not None:
-            await self.amend_in_turns(response, run)
-        self.respond(response)
 
     def close(self, reason: str) -> None:
         self._responded = True
@@ -425,7 +415,7 @@ _CHANGES: dict[int, tuple[str, Describe]] = {
 
 
 class ConsoleParts(NamedTuple):
-    """What the console asks, and in whose name."""
+    """The parts of a broker that the console reads, and the principal it acts for."""
 
     cluster_id: str
     client: ClusterClient

@@ -1,4 +1,4 @@
-"""What the console shows of the cluster: brokers and their state, partitions, rates."""
+"""The cluster on the console: brokers and their state, partitions, rates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Totals(NamedTuple):
 
 
 def count(snapshot: MetadataSnapshot) -> Totals:
-    """Takes long for many partitions: in a worker thread, as a snapshot never changes."""
+    """For a worker thread: slow with many partitions, and a snapshot never changes."""
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
     missing: dict[int, int] = {}

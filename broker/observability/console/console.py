@@ -143,7 +143,7 @@ class Console:
         }
 
     def start(self) -> None:
-        """Begins to note rates, lags and what changes in the cluster."""
+        """Begin to note rates, lags and what changes in the cluster."""
         self.history.start()
         parts = self._parts
         following = self._changes.follow(parts.client.metadata, parts.now_ms)
@@ -199,7 +199,7 @@ class Console:
         return _json("200 OK", found)
 
     async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
-        """None where there is no such change."""
+        """Return the result of a change; None if it is unknown."""
         self._door.check_action(request)
         action = self._actions.get(name)
         if action is None or request.body is None:

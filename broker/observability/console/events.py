@@ -1,4 +1,4 @@
-"""What happened in the cluster: changes of its state, and the log lines of its brokers.
+"""Events of the cluster: changes of its state, and the log lines of its brokers.
 
 Each broker, of Ottla or Kafka, gets the state in UpdateMetadata requests of the controller;
 `ClusterEvents` compares one state with the next. The lines of other brokers come by
@@ -91,13 +91,13 @@ class ClusterEvents:
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
 
     async def follow(self, metadata: MetadataCache, now_ms: Callable[[], int]) -> None:
-        """Notes each new state, until it is cancelled."""
+        """Note each new state, until it is cancelled."""
         while True:
             self.note(metadata.snapshot, now_ms())
             await metadata.wait_until(lambda found: found is not self._known, _WAIT_MS)
 
     def note(self, snapshot: MetadataSnapshot, now_ms: int) -> None:
-        """Compares with the state of the last call. Topics that did not change are the same
+        """Compare with the state of the last call. Topics that did not change are the same
         objects, so that it costs a look at each topic."""
         known, self._known = self._known, snapshot
         if known is None or known is snapshot:

@@ -1,7 +1,7 @@
-"""The groups of the cluster: what the console shows of them, and changes it.
+"""Groups on the console: lists, details, and changes of their offsets.
 
-Changes are those of offsets, after a dry run, and deletion. The offsets of a share group (KIP-932)
-are its start offsets. Leaders of its partitions report records in flight, their locks and
+Offsets are changed after a dry run, and groups can be deleted. The offsets of a share group
+(KIP-932) are its start offsets. Leaders of its partitions report records in flight, their locks and
 deliveries under a key of their own (`ottla.group.shares`); brokers of Kafka have neither the key
 nor share groups.
 """
@@ -175,7 +175,7 @@ class GroupViews:
         ]
 
     async def _events(self, group: GroupRow, viewer: Viewer) -> tuple[list[dict[str, Any]], str]:
-        """What its coordinator noted, the newest first, and why there is nothing."""
+        """The events that its coordinator noted, newest first, and why there are none."""
         if not await self._client.is_ottla(group.coordinator):
             return [], f"Broker {group.coordinator}, its coordinator, is Kafka and keeps no events."
         request = DescribeConfigsRequest(
@@ -332,7 +332,7 @@ class GroupActions:
         }
 
     async def reset(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
-        """Commits `rows` as the dry run returned them; refused when the group has committed
+        """Commit `rows` as the dry run returned them; refused when the group has committed
         something since."""
         group = await self._group(given.text("group"), viewer)
         rows = given.rows("rows", MAX_GROUP_OFFSETS)

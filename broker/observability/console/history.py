@@ -1,4 +1,4 @@
-"""What the console draws over time, an hour of rates and lags, and what it keeps of the cluster.
+"""An hour of rates and lags for the charts of the console, and its other state of the cluster.
 
 One task asks the brokers for groups, offsets and disks, so that the number of pages that are open
 does not matter to them. It does so often while a page is open, else seldom.
@@ -112,7 +112,7 @@ class History:
         await stop(*tasks)
 
     async def fresh(self, groups: Iterable[str] = ()) -> None:
-        """Returns when there is a sample of the last seconds with each broker that is registered
+        """Return when there is a sample of the last seconds with each broker that is registered
         now, or when that takes too long; `groups` are those on the page, which are preferred."""
         self._asked_ms = self._parts.now_ms()
         for name in groups:
@@ -202,7 +202,7 @@ class History:
         return gathered.problems
 
     async def _ask_states(self) -> None:
-        """What brokers of Ottla report of themselves; who does not respond is known already."""
+        """The states that brokers of Ottla report; silent brokers are known already."""
         own = self._client.broker_id
         states = {own: self._parts.state()}
         if self._viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
@@ -216,7 +216,7 @@ class History:
         self.states = states
 
     async def _ask_remote(self) -> None:
-        """What brokers report of tiered topics, once a page has shown one."""
+        """Sample the reports about tiered topics, once a page has shown one."""
         self.remote.keep(self._client.metadata.snapshot.topics)
         if not self.remote.is_watching or not self._viewer.may_on_cluster(
             Operation.DESCRIBE_CONFIGS
@@ -319,7 +319,7 @@ class History:
         return Lag(offset, end, records, max(0, now_ms - written_ms) / 1000)
 
     def faults(self, broker_id: int) -> list[dict[str, Any]]:
-        """What a broker reports as wrong: `problem` and `fix`, and more."""
+        """The faults that a broker reports: `problem` and `fix`, and more."""
         if broker_id == self._client.broker_id:
             own: list[dict[str, Any]] = self._parts.state()["faults"]
             return own
@@ -432,7 +432,7 @@ class RemoteRates:
         self._before_ms = now_ms
 
     def keep(self, topics: Iterable[str]) -> None:
-        """Forgets the topics that are not in the cluster any more."""
+        """Forget the topics that are not in the cluster any more."""
         for topic in self._points.keys() - set(topics):
             del self._points[topic]
 

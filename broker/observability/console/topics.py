@@ -1,4 +1,4 @@
-"""Topics: what the console shows of them, changes of topics and settings, and producing a record.
+"""Topics on the console: lists, details, changes, settings, and producing a record.
 
 Sizes are of all replicas, offsets of the leaders. Changes are the requests that any client sends.
 Brokers report counts and lags of remote storage (KIP-405) under a key of their own
@@ -241,7 +241,7 @@ def _bounded(topics: list[TopicMetadata]) -> tuple[list[TopicMetadata], int]:
 
 
 def health(states: Iterable[PartitionMetadata]) -> dict[str, int]:
-    """How many partitions have no leader, and how many miss replicas in the ISR."""
+    """Count partitions without a leader, and those with replicas missing from the ISR."""
     listed = list(states)
     return {
         "offline": sum(state.leader < 0 for state in listed),
@@ -281,7 +281,7 @@ def _measures(
 
 
 def _rights(viewer: Viewer, name: str) -> dict[str, bool]:
-    """Which buttons make sense."""
+    """The changes that the viewer may make."""
     return {
         operation.name.lower(): viewer.may(operation, ResourceType.TOPIC, name)
         for operation in (

@@ -87,7 +87,7 @@ def check(guard: Guard, context: RequestContext, request: Any) -> None:
 ROUTES = (
     ApiRoute(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        "handle",
+        Greeter.handle,
         check=check,
         errors=error_rows,
         items=(Items("topics", "topics"),),

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.replication.partition import NEVER, FollowerReplica, Partition
+from ottla.broker.replication.partition import (
+    NEVER,
+    NO_PREFERENCE,
+    FollowerReplica,
+    Partition,
+    RackAwareReplicaSelector,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from ottla.protocol.topics import TopicPartition
@@ -382,3 +388,58 @@ def test_a_leader_of_the_next_epoch_keeps_what_it_knows() -> None:
     assert state(replica) == (40, 10, 3, 500, 500, 20)
     replica.reset(600, 21, new_leader=False, in_sync=False)
     assert state(replica) == (40, 10, 3, NEVER, NEVER, 21)
+
+
+class Scene(Replicas):
+    """Broker 1 in rack a leads; 2 and 3 are in rack b and have everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.racks = {1: "a", 2: "b", 3: "b"}
+        self.led: Partition = self.lead(replicas=[1, 2, 3])
+        self.append(5)
+        for broker_id in (2, 3):
+            self.copied(broker_id, 5)
+        self.selector = RackAwareReplicaSelector(self.metadata)
+
+    def copied(self, broker_id: int, end: int, start: int = 0) -> None:
+        self.led.followers[broker_id].record_fetch(end, start, 5, int(self.clock.monotonic()))
+
+    def choose(self, rack: str, offset: int = 0) -> int:
+        return self.selector.choose(self.led, rack, offset)
+
+
+def test_a_replica_in_the_readers_rack() -> None:
+    scene = Scene()
+    assert scene.choose("b") in (2, 3)
+    scene.append(1)
+    scene.copied(3, 6)
+    assert scene.choose("b") == 3, "the one that is furthest along"
+
+
+@pytest.mark.parametrize("rack", ["", "a", "c"])
+def test_others_read_from_the_leader(rack: str) -> None:
+    assert Scene().choose(rack) == NO_PREFERENCE
+
+
+def test_a_replica_outside_of_the_isr_is_not_read() -> None:
+    """It may have the offset and then stay behind for ever."""
+    scene = Scene()
+    scene.led.set_isr(frozenset((1, 2)))
+    scene.copied(3, 5)
+    scene.append(1)
+    scene.copied(3, 6)
+    assert scene.choose("b") == 2
+    scene.led.set_isr(frozenset((1,)))
+    assert scene.choose("b") == NO_PREFERENCE
+
+
+def test_no_client_is_sent_to_where_the_records_are_not() -> None:
+    scene = Scene()
+    assert scene.choose("b", 6) == NO_PREFERENCE
+    scene.copied(2, 5, start=3)
+    scene.copied(3, 2)
+    assert scene.choose("b", 1) == 3
+    assert scene.choose("b", 4) == 2
+    scene.copied(3, 2, start=2)
+    assert scene.choose("b", 0) == NO_PREFERENCE

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.broker.cluster.producer_ids import IdReply
 from ottla.broker.transactions.coordinator import TransactionCoordinator
-from ottla.broker.transactions.markers import NO_LEADER, MarkerTransport, OnResponse
+from ottla.broker.transactions.markers import NO_LEADER, OnResponse
 from ottla.broker.transactions.queries import TransactionQueries
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Producer, Transaction, TransactionState
@@ -56,7 +57,7 @@ class Ids:
 
 
 class Leaders:
-    """Implements `MarkerTransport`: records markers, and responds at once by default.
+    """Stands for `BrokerMarkerTransport`: records markers, and responds at once by default.
 
     `leaders` says who leads what (broker 1 unless named, None for a partition that is not known);
     `existing` are the unknown partitions that exist; `errors` fail single partitions, once each;
@@ -143,7 +144,7 @@ class Setup:
         log: MemoryLog | None = None,
         *,
         ids: Ids | None = None,
-        transport: MarkerTransport | None = None,
+        transport: Any = None,
         epoch: int = 0,
         **settings: int,
     ) -> None:

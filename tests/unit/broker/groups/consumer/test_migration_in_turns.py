@@ -1,4 +1,4 @@
-"""Large groups are converted between the protocols in slices: what happens in the pauses."""
+"""Large groups are converted between the protocols in turns: what happens in the pauses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup
 from tests.unit.broker.groups.helpers import T0, PendingResponse
 
-MEMBERS = 500
+MEMBERS = 50
 SESSION_MS = 10_000
 DELAY_MS = 3_000
+
+pytestmark = pytest.mark.usefixtures("short_turns")
 Pending = PendingResponse[ConsumerGroupHeartbeatResponse]
 
 
@@ -66,7 +68,7 @@ def assert_upgraded(setup: ConsumerSetup, response: Pending, ids: list[str]) -> 
     assert again.offset() == 7
 
 
-def test_a_large_group_is_upgraded_in_slices() -> None:
+def test_a_large_group_is_upgraded_in_turns() -> None:
     setup, ids, response = upgrading()
     assert setup.group().state.value == "Stable"
     assert setup.heartbeat(ids[0], 1) == ErrorCode.NONE
@@ -161,7 +163,7 @@ def downgrading() -> tuple[ConsumerSetup, list[str], Pending]:
     return setup, ids, leaving
 
 
-def test_a_large_group_is_downgraded_in_slices() -> None:
+def test_a_large_group_is_downgraded_in_turns() -> None:
     setup, ids, response = downgrading()
     assert setup.consumer_group.state is not ConsumerGroupState.EMPTY
     setup.run_deferred()

@@ -1,4 +1,4 @@
-"""Committed offsets in ZooKeeper, for the old consumer (version 0 of OffsetCommit, OffsetFetch)."""
+"""Znodes that coordinators use: the partitions of topics, and the offsets of old consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,22 @@ from ottla.controller.tree import znodes, znodes_admin
 from ottla.controller.tree.store import NoNode, ZnodeStore, set_or_create
 
 if TYPE_CHECKING:
+    from ottla.controller.tree.store import ZnodeStore
     from ottla.protocol.topics import TopicPartition
+
+
+async def existing_partitions(store: ZnodeStore, topic: str) -> frozenset[int]:
+    """Return the partitions of a topic; none when it does not exist or is to be deleted.
+
+    Raises StoreError when the tree cannot be read, MalformedZnode when the znode cannot be decoded.
+    """
+    if await store.exists(znodes.delete_topic_path(topic)) is not None:
+        return frozenset()
+    try:
+        data, _ = await store.get(znodes.topic_path(topic))
+    except NoNode:
+        return frozenset()
+    return frozenset(znodes.decode_topic(topic, data).assignments)
 
 
 class ZnodeConsumerOffsets:
@@ -18,7 +33,7 @@ class ZnodeConsumerOffsets:
         self._store = store
 
     async def get(self, group_id: str, partition: TopicPartition) -> int | None:
-        """The committed offset, or None."""
+        """Return the committed offset, or None."""
         path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
         try:
             data, _ = await self._store.get(path)
@@ -27,6 +42,6 @@ class ZnodeConsumerOffsets:
         return znodes_admin.decode_consumer_offset(path, data)
 
     async def set(self, group_id: str, partition: TopicPartition, offset: int) -> None:
-        """Commits an offset; it is durable when this returns."""
+        """Commit an offset; it is durable when this returns."""
         path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
         await set_or_create(self._store, path, znodes_admin.encode_consumer_offset(offset))

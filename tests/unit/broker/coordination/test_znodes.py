@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.coordination.znode_topics import existing_partitions
+from ottla.broker.coordination.znodes import existing_partitions
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.protocol.consumer_protocol import Subscription
-from ottla.protocol.sticky_state import (
+from ottla.protocol.sticky_assignment import (
     NO_GENERATION,
     MemberState,
     encode_cooperative_state,

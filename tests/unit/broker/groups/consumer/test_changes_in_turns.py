@@ -1,4 +1,4 @@
-"""Changes of large consumer groups, which are computed in slices: what happens in the pauses."""
+"""Changes of large consumer groups, which are computed in turns: what happens in the pauses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription
 from ottla.broker.groups.log import group_writer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
+from tests.doubles.pace import steps_per_turn
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse
 
-MEMBERS, PARTITIONS = 200, 2_000
+MEMBERS, PARTITIONS = 40, 100
 OTHER = "other"
+
+pytestmark = pytest.mark.usefixtures("short_turns")
 Pending = PendingResponse[ConsumerGroupHeartbeatResponse]
 
 
@@ -47,7 +51,7 @@ def pause(setup: ConsumerSetup, slices: int = 3) -> None:
     assert setup.deferred
 
 
-def test_a_large_group_is_assigned_in_slices(setup: ConsumerSetup) -> None:
+def test_a_large_group_is_assigned_in_turns(setup: ConsumerSetup) -> None:
     response = join(setup)
     assert response.is_pending
     pause(setup)
@@ -83,7 +87,7 @@ def test_another_group_does_not_wait(setup: ConsumerSetup) -> None:
     assert other.value.member_epoch == 1
     consumers = setup.coordinator.consumers
     assert consumers is not None
-    assert consumers.admin.describe(GROUP).group_epoch == 1
+    assert run_at_once(consumers.admin.describe(GROUP)).group_epoch == 1
     setup.run_deferred()
     assert response.value.error_code == ErrorCode.NONE
 
@@ -205,9 +209,10 @@ MAX_BATCH_BYTES = 100_000  # far below a usual max.message.bytes
 
 def group_with_many_offsets() -> ConsumerSetup:
     setup = ConsumerSetup()
-    setup.enter("a")
-    setup.commit(dict.fromkeys(MANY, 1), "a", 1, version=9)
-    setup.beat("a", -1)
+    with steps_per_turn(10_000):
+        setup.enter("a")
+        setup.commit(dict.fromkeys(MANY, 1), "a", 1, version=9)
+        setup.beat("a", -1)
     assert setup.consumer_group.is_empty
     return setup
 
@@ -242,7 +247,8 @@ def test_a_part_of_the_offsets_cannot_be_deleted(resigns: bool) -> None:
     if resigns:  # another coordinator may have changed the group when it is loaded again
         setup.coordinator.on_resigned(0, 1)
         setup.coordinator.on_elected(0, 2)
-        setup.deferred.append(setup.deferred.pop(0))  # the deletion continues after the load
+        while not setup.coordinator.partitions.active:
+            setup.deferred.pop()()  # loads, before the deletion continues
     else:
         setup.log.next_error = ErrorCode.NOT_ENOUGH_REPLICAS
     setup.run_deferred()

@@ -1,4 +1,4 @@
-"""A partition with very many groups is unloaded, and their sessions are started, in slices."""
+"""A partition with many groups is unloaded, and their sessions are started, in turns."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import pytest
 
 from ottla.broker.groups.consumer.member import ConsumerMember
 from ottla.broker.groups.consumer.records import GroupEpoch, MemberSubscription, encode_record
-from ottla.broker.groups.coordinator import GROUPS_PER_STEP
-from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.records.builder import build_batch
 from tests.doubles.coordinator_log import MemoryLog
+from tests.unit.broker.groups.conftest import STEPS_PER_TURN
 from tests.unit.broker.groups.consumer_helpers import ConsumerSetup
 from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
-GROUPS = 3 * GROUPS_PER_STEP * STEPS_PER_SLICE
-MEMBERS = 64 * STEPS_PER_SLICE + 1  # more than the timers of one slice
+GROUPS = 3 * STEPS_PER_TURN
+MEMBERS = 3 * STEPS_PER_TURN
 SESSION_MS = 10_000
+
+pytestmark = pytest.mark.usefixtures("short_turns")
 
 
 def name(number: int) -> str:
     return f"group-{number}"
+
+
+def load(setup: Setup) -> None:
+    """Load the partition before other work that was deferred."""
+    while not setup.coordinator.partitions.active:
+        setup.deferred.pop()()
 
 
 @pytest.fixture
@@ -47,7 +54,7 @@ def done(responses: list[PendingResponse[JoinGroupResponse]]) -> int:
     return sum(not response.is_pending for response in responses)
 
 
-def test_pending_requests_get_responses_in_slices() -> None:
+def test_pending_requests_get_responses_in_turns() -> None:
     setup, responses = waiting()
     setup.coordinator.on_resigned(0, 1)
     assert 0 < done(responses) < GROUPS
@@ -73,7 +80,7 @@ def test_a_coordinator_that_is_elected_again_in_a_pause_has_the_groups(
     setup = Setup(stored[0].log)
     setup.coordinator.on_resigned(0, 1)
     setup.coordinator.on_elected(0, 2)
-    setup.deferred.pop()()  # loads, before the others are released
+    load(setup)  # before the others are released
     assert setup.deferred
     setup.run_deferred()
     for number, member_id in enumerate(stored[1]):
@@ -90,7 +97,7 @@ def test_a_coordinator_that_resigns_before_all_sessions_have_started(
     setup.run_deferred()
     appends = setup.log.appends
     setup.coordinator.on_elected(0, 2)
-    setup.deferred.pop()()
+    load(setup)
     setup.coordinator.on_resigned(0, 3)
     setup.timer.advance(SESSION_MS + 1)
     setup.run_deferred()
@@ -105,7 +112,7 @@ def test_a_member_that_is_heard_of_before_its_session_starts(
     setup.coordinator.on_resigned(0, 1)
     setup.run_deferred()
     setup.coordinator.on_elected(0, 2)
-    setup.deferred.pop()()
+    load(setup)
     last, other = stored[1][-1], stored[1][-2]
     assert setup.leave((other, None), group_id=name(GROUPS - 2)) == (0, [0])
     setup.timer.advance(SESSION_MS // 2)
@@ -137,7 +144,7 @@ def consumer_group() -> ConsumerSetup:
     return ConsumerSetup(log)
 
 
-def test_timers_of_a_consumer_group_are_cancelled_in_slices() -> None:
+def test_timers_of_a_consumer_group_are_cancelled_in_turns() -> None:
     setup = consumer_group()
     session_ms = setup.settings.consumer_session_timeout_ms(GROUP)
     setup.coordinator.on_resigned(0, 1)
@@ -154,7 +161,7 @@ def test_a_consumer_group_that_is_loaded_again_in_a_pause_has_new_sessions() -> 
     setup.timer.advance(session_ms - 10)
     setup.coordinator.on_resigned(0, 1)
     setup.coordinator.on_elected(0, 2)
-    setup.deferred.pop()()  # loads, before all timers are cancelled and all sessions have started
+    load(setup)  # before all timers are cancelled and all sessions have started
     assert setup.deferred
     setup.timer.advance(10)
     assert len(setup.consumer_group.members) == MEMBERS
@@ -171,7 +178,7 @@ def test_members_of_a_consumer_group_that_leave_before_their_sessions_start() ->
     setup.coordinator.on_resigned(0, 1)
     setup.run_deferred()
     setup.coordinator.on_elected(0, 2)
-    setup.deferred.pop()()
+    load(setup)
     last = f"m{MEMBERS - 1}"
     leaving = setup.beat(last, -1)
     setup.run_deferred()

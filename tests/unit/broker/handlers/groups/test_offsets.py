@@ -1,16 +1,25 @@
-"""OffsetCommit and OffsetFetch as their versions have them."""
+"""Commits, fetches and deletes offsets, in every version."""
 
 import pytest
 
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
-from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+from ottla.broker.handlers.groups.offsets import (
+    OffsetCommitHandler,
+    OffsetDeleteHandler,
+    OffsetFetchHandler,
+)
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -218,3 +227,44 @@ def test_version_0_is_about_the_znode_tree() -> None:
         {T0: (0, 5), T1: (unknown, -1), TopicPartition("t", 9): (unknown, -1)},
     )
     assert broker.fetch(1, 0) == (0, {T0: (0, -1)})
+
+
+@pytest.fixture
+def setup() -> Setup:
+    made = Setup()
+    made.stable_group()
+    made.commit({T0: 1}, group_id="simple")
+    return made
+
+
+@pytest.fixture
+def handler(setup: Setup) -> OffsetDeleteHandler:
+    return OffsetDeleteHandler(setup.coordinator.admin, Metadata(t=2))
+
+
+def offset_delete(group_id: str, **topics: list[int]) -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id,
+        [
+            OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(n) for n in indexes])
+            for name, indexes in topics.items()
+        ],
+    )
+
+
+def test_offsets_are_deleted(setup: Setup, handler: OffsetDeleteHandler) -> None:
+    request = offset_delete("simple", t=[0, 7], nowhere=[0])
+    response = Asked(handler.handle, request, 0).response(OffsetDeleteResponse)
+    assert response.error_code == ErrorCode.NONE
+    assert {
+        (topic.name, row.partition_index): row.error_code
+        for topic in response.topics
+        for row in topic.partitions
+    } == {("t", 0): 0, ("t", 7): 3, ("nowhere", 0): 3}
+    assert setup.coordinator.partitions.find("simple") is None
+
+
+def test_the_groups_error_stands_alone(handler: OffsetDeleteHandler) -> None:
+    request = offset_delete("unknown", t=[0], nowhere=[0])
+    response = Asked(handler.handle, request, 0).response(OffsetDeleteResponse)
+    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
