@@ -13,7 +13,6 @@ than `purge_interval` entries).
 
 import logging
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import chain
 from typing import Generic, TypeVar
 
 from ottla.broker.purgatory.operation import DelayedOperation
@@ -107,14 +106,14 @@ class Purgatory(Generic[Operation]):
         for operation in operations:
             if operation._completed:
                 continue
-            if turn.is_over:
-                self._check_later(key, chain((operation,), operations))
-                return completed
             try:
                 if operation.try_complete_for(key):
                     completed += 1
             except Exception:
                 logger.exception("Purgatory %s: check of %r failed", self.name, operation)
+            if turn.is_over:
+                self._check_later(key, operations)
+                return completed
         watching = self.watchers.get(key)
         if watching is not None:
             self._purge_completed(key, watching)

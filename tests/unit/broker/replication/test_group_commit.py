@@ -224,7 +224,7 @@ def test_records_that_a_new_leader_truncated_are_not_acknowledged_by_a_later_flu
         assert {each.code for each in lost} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert [each.offset for each in others] == list(range(count))
 
-    with steps_per_turn(2):  # a new leader checks some of the requests that wait, not all
+    with steps_per_turn(1):  # a new leader checks some of the requests that wait, not all
         run(body)
 
 

@@ -160,7 +160,7 @@ def test_truncated_records_are_not_acknowledged_by_others_in_their_place() -> No
     partition = replicas.lead(replicas=both, isr=both)
     count = 10
     lost = [replicas.append(acks=-1) for _ in range(count)]
-    with steps_per_turn(2):
+    with steps_per_turn(1):
         replicas.follow(2, epoch=1, replicas=both, isr=both)
         replicas.log().truncator.truncate_to(0)
         replicas.lead(epoch=2, replicas=both, isr=both)
