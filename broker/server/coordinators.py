@@ -14,9 +14,8 @@ from ottla.broker.coordination.znodes import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
-from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.protocol.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
