@@ -148,7 +148,7 @@ class _Loaded(NamedTuple):
 
 
 class MissedDeletions:
-    """Loop only."""
+    """Finds offsets of topics that were deleted before this broker loaded them. Loop only."""
 
     def __init__(
         self, partitions: GroupPartitions, appender: GroupAppender, deleted_topics: DeletedTopics

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.config.rules import assignor_names, rebalance_protocols
 from ottla.broker.groups.settings import GroupSettings
-from ottla.broker.transactions.settings import TransactionSettings
+from ottla.broker.transactions.coordinator import TransactionSettings
 from ottla.controller.settings import ControllerSettings, parse_protocol_version
 from ottla.storage.config import LogConfig
 

@@ -20,7 +20,6 @@ from ottla.broker.runtime.wheel import TimerTask
 from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.records import transaction_key, transaction_value
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import (
     COMPLETING,
     NO_PRODUCER_EPOCH,
@@ -48,6 +47,40 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 ErrorCallback = Callable[[int], None]
 InitProducerIdCallback = Callable[[int, Producer], None]
+
+
+class TransactionSettings:
+    """The settings of the coordinator, by Kafka's names and with its defaults. Immutable."""
+
+    __slots__ = (
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms",
+        "transaction_max_timeout_ms",
+        "transaction_partition_verification_enable",
+        "transaction_remove_expired_transaction_cleanup_interval_ms",
+        "transaction_state_log_num_partitions",
+        "transactional_id_expiration_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        transaction_max_timeout_ms: int = 900_000,
+        transaction_state_log_num_partitions: int = 50,
+        transactional_id_expiration_ms: int = 7 * 86_400_000,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000,
+        transaction_partition_verification_enable: bool = True,
+    ) -> None:
+        self.transaction_max_timeout_ms = transaction_max_timeout_ms
+        self.transaction_state_log_num_partitions = transaction_state_log_num_partitions
+        self.transactional_id_expiration_ms = transactional_id_expiration_ms
+        self.transaction_abort_timed_out_transaction_cleanup_interval_ms = (
+            transaction_abort_timed_out_transaction_cleanup_interval_ms
+        )
+        self.transaction_remove_expired_transaction_cleanup_interval_ms = (
+            transaction_remove_expired_transaction_cleanup_interval_ms
+        )
+        self.transaction_partition_verification_enable = transaction_partition_verification_enable
 
 
 class TransactionCoordinator:

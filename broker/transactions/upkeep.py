@@ -4,18 +4,23 @@ Both check every transactional id, of which there can be hundreds of thousands, 
 once when clients are gone. So they pause between ids.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
 from ottla.broker.coordination.ports import CoordinatorLog
 from ottla.broker.runtime.clock import Clock
 from ottla.broker.transactions.partition import TransactionPartition
 from ottla.broker.transactions.records import transaction_key
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.steps import Steps, TurnQueue
+
+if TYPE_CHECKING:
+    from ottla.broker.transactions.coordinator import TransactionSettings
 
 logger = logging.getLogger("ottla.transactions")
 

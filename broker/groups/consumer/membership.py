@@ -406,7 +406,11 @@ def reconcile(
     is_free: IsFree,
     owned: Assignment | None,
 ) -> ConsumerMember:
-    """Return the member after this step; the same object when nothing changes.
+    """Return the member after one step towards its target; the same object if nothing changes.
+
+    A member first revokes partitions that are not in its target. Then it moves to the target epoch
+    and gets the partitions that no other member owns. So a partition never has two owners. Mirrors
+    `CurrentAssignmentBuilder`.
 
     `owned` are the partitions in the request; None when the request does not list them.
     """

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 
+FIRST_CONSUMER_KEY = 3
+LAST_CONSUMER_KEY = 8
+FIRST_SHARE_KEY = 10
+LAST_SHARE_KEY = 15
+
 MAX_PREFIXES = 10_000  # a few megabytes
 _MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 _NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
@@ -177,12 +182,6 @@ def _consumer_group_order(record: tuple[bytes, bytes | None, int]) -> tuple[bool
     ones does not matter."""
     key, value, _ = record
     return (True, -key[1]) if value is None else (False, key[1])
-
-
-FIRST_CONSUMER_KEY = 3
-LAST_CONSUMER_KEY = 8
-FIRST_SHARE_KEY = 10
-LAST_SHARE_KEY = 15
 
 
 def is_of_consumer_group(key: bytes) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.cluster.producer_ids import IdReply
-from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.transactions.markers import NO_LEADER, OnResponse
 from ottla.broker.transactions.queries import TransactionQueries
-from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Producer, Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.write_txn_markers import (
