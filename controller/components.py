@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.controller.admin.features import Features
 from ottla.controller.admin.topic_admin import TopicAdmin
-from ottla.controller.changes.broker_changes import BrokerChanges
-from ottla.controller.changes.controlled_shutdown import ControlledShutdown
+from ottla.controller.changes.broker_changes import BrokerChanges, ControlledShutdown
 from ottla.controller.changes.epoch_repair import EpochRepair
 from ottla.controller.changes.isr_changes import IsrChanges, refresh_leadership
 from ottla.controller.changes.leader_elections import LeaderElections
@@ -22,14 +21,12 @@ from ottla.controller.changes.topic_ids import TopicIds
 from ottla.controller.events.events import Event, PartitionReassignmentIsrChange
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.requests.broker_channels import BrokerChannels
-from ottla.controller.requests.delivery import Delivery
-from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
+from ottla.controller.requests.request_batch import Delivery, RequestBatch, ResponseCallbacks
 from ottla.controller.settings import ControllerSettings, control_versions
 from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
-from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.processed_brokers import ProcessedBrokers
+from ottla.controller.state.own_znodes import DeletedTopics, ProcessedBrokers
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes

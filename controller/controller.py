@@ -66,12 +66,15 @@ from ottla.controller.lifecycle import Lifecycle
 from ottla.controller.model import ReplicaAssignment
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
 from ottla.controller.requests.broker_channels import BrokerChannels
-from ottla.controller.requests.delivery import Delivery, wait_for
-from ottla.controller.requests.request_batch import ResponseCallbacks
+from ottla.controller.requests.request_batch import Delivery, ResponseCallbacks, wait_for
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings
-from ottla.controller.state.context import ControllerContext
-from ottla.controller.state.gauges import ControllerGauges, collect_gauges, gauge_steps
+from ottla.controller.state.context import (
+    ControllerContext,
+    ControllerGauges,
+    collect_gauges,
+    gauge_steps,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     DELETED,

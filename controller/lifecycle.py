@@ -44,8 +44,7 @@ from ottla.controller.events.events import (
     UpdateMetadataResponseReceived,
 )
 from ottla.controller.registration import BrokerIdTaken, BrokerRegistration
-from ottla.controller.requests.delivery import Delivery
-from ottla.controller.requests.request_batch import ResponseCallbacks
+from ottla.controller.requests.request_batch import Delivery, ResponseCallbacks
 from ottla.controller.runtime import Cancellable, Runtime
 from ottla.controller.tree.store import StoreError, ZnodeStore
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name

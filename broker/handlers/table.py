@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.handlers.cluster.envelope import handle_envelope
+from ottla.broker.handlers.cluster.controller_requests import handle_envelope
 from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
 from ottla.broker.handlers.security import sasl
 from ottla.broker.requests.request_channel import (
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
     from ottla.broker.handlers.admin.topics import TopicAdminHandlers
-    from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
-    from ottla.broker.handlers.cluster.alter_partition import AlterPartitionHandler
-    from ottla.broker.handlers.cluster.controlled_shutdown import ControlledShutdownHandler
+    from ottla.broker.handlers.cluster.controller_requests import (
+        AllocateProducerIdsHandler,
+        AlterPartitionHandler,
+        ControlledShutdownHandler,
+    )
     from ottla.broker.handlers.cluster.elect_leaders import ElectLeadersHandler
     from ottla.broker.handlers.cluster.partition_reassignments import PartitionReassignmentHandlers
     from ottla.broker.handlers.cluster.replica_control import ReplicaControl

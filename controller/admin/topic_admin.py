@@ -18,8 +18,7 @@ from ottla.controller.admin.placement import (
     place,
     start_after,
 )
-from ottla.controller.admin.topic_names import metric_name, name_problem
-from ottla.controller.admin.topic_size import encode_new_topic
+from ottla.controller.admin.topic_limits import encode_new_topic, metric_name, name_problem
 from ottla.controller.errors import OK, ApiError
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.settings import ControllerSettings, control_versions

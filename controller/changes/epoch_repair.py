@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.controller.model import RECOVERED, REPAIR_STEP, LeaderAndIsr
-from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.requests.response_rows import rows_by_topic
+from ottla.controller.requests.request_batch import RequestBatch, rows_by_topic
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes

@@ -21,7 +21,7 @@ settings of topics and brokers, and not known to the controller.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from ottla.controller.admin.topic_size import MAX_TOPIC_BYTES
+from ottla.controller.admin.topic_limits import MAX_TOPIC_BYTES
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.events.zk_watches import ZkWatches

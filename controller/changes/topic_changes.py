@@ -18,9 +18,9 @@ from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica, ReplicaAssignment, TopicState
 from ottla.controller.slices import Slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
+from ottla.controller.state.own_znodes import DeletedTopics
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes

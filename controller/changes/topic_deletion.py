@@ -23,8 +23,8 @@ from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.deleted_topics import DeletedTopics
 from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
+from ottla.controller.state.own_znodes import DeletedTopics
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes

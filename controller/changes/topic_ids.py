@@ -19,8 +19,7 @@ broker of Kafka responds with the zero id, which says nothing.
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.requests.response_rows import rows_by_topic
+from ottla.controller.requests.request_batch import RequestBatch, rows_by_topic
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.tree import znodes

@@ -5,8 +5,9 @@ batch at the end: to each broker first LeaderAndIsr, then UpdateMetadata, then S
 gets its requests in the order they were sent.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +17,7 @@ from ottla.controller.model import (
     LeaderAndIsr,
     ReplicaAssignment,
 )
-from ottla.controller.requests.delivery import Delivery
+from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings, control_versions
 from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.controller.requests.broker_channels import BrokerChannels
     from ottla.protocol.message import Message
     from ottla.protocol.messages.leader_and_isr import (
+        LeaderAndIsrPartitionError,
         LeaderAndIsrPartitionState,
         LeaderAndIsrRequest,
         LeaderAndIsrResponse,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
         UpdateMetadataPartitionState,
         UpdateMetadataResponse,
     )
-
 logger = logging.getLogger("ottla.controller")
 
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -444,3 +445,78 @@ class RequestBatch:
             for partition, code in codes.items()
             if partition in deleted and partition[0] in self.context.topics_with_deletion_started
         }
+
+
+Rows = tuple[str, bytes, "Sequence[LeaderAndIsrPartitionError]"]
+
+
+def rows_by_topic(
+    request: "LeaderAndIsrRequest",
+    response: "LeaderAndIsrResponse",
+    names: Mapping[bytes, str],
+) -> list[Rows]:
+    """(topic, topic id in the response, rows) of a response of version 5 or higher.
+
+    The response has ids alone. A topic that was sent without one is known by its place: brokers of
+    Ottla respond in the order of the request. ``names`` has the topics by id. A part that cannot be
+    related to a topic is left out.
+    """
+    found: list[Rows] = []
+    sent = request.topic_states
+    has_same_topics = len(sent) == len(response.topics) and all(
+        each.topic_id in (ZERO_UUID, answered.topic_id)
+        and len(each.partition_states) == len(answered.partition_errors)
+        for each, answered in zip(sent, response.topics, strict=True)
+    )
+    for place, topic in enumerate(response.topics):
+        name = sent[place].topic_name if has_same_topics else names.get(topic.topic_id)
+        if name is not None:
+            found.append((name, topic.topic_id, topic.partition_errors))
+    return found
+
+
+class Delivery:
+    """A request in flight; call ``finish`` when it has a response or is dropped."""
+
+    __slots__ = ("_waiters", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def finish(self) -> None:
+        self.done = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def add_waiter(self, waiter: "asyncio.Future[None]") -> None:
+        self._waiters.append(waiter)
+
+
+async def wait_for(deliveries: Iterable[Delivery], timeout_ms: int, runtime: Runtime) -> bool:
+    """Returns whether all were finished within ``timeout_ms``."""
+    waiting = [each for each in deliveries if not each.done]
+    if not waiting or timeout_ms <= 0:
+        return not waiting
+    expired = False
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = runtime.call_later(timeout_ms, expire)
+    try:
+        for delivery in waiting:
+            while not delivery.done and not expired:
+                if waiter.done():
+                    waiter = asyncio.get_running_loop().create_future()
+                delivery.add_waiter(waiter)
+                await waiter
+    finally:
+        timer.cancel()
+    return all(each.done for each in waiting)

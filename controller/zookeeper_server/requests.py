@@ -1,5 +1,6 @@
 """Decodes the requests of a session and applies them to the tree, as ZooKeeper's processors do."""
 
+import re
 from collections.abc import Callable
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
@@ -16,7 +17,6 @@ from ottla.controller.tree.store import (
     parent_of,
 )
 from ottla.controller.zookeeper_server import jute
-from ottla.controller.zookeeper_server.acl import OPEN, Identity, effective_acl, is_permitted
 from ottla.controller.zookeeper_server.codes import (
     Code,
     OpCode,
@@ -25,7 +25,7 @@ from ottla.controller.zookeeper_server.codes import (
     code_of,
 )
 from ottla.controller.zookeeper_server.jute import MarshallingError, Reader
-from ottla.controller.zookeeper_server.paths import check_path
+from ottla.controller.zookeeper_server.sessions import OPEN, Identity, effective_acl, is_permitted
 from ottla.controller.zookeeper_server.watches import EventType, WatchKind, WatchTable
 
 MAX_RESPONSE_BYTES = 64 << 20
@@ -419,3 +419,18 @@ def _failed_multi(failed: int, count: int, code: Code) -> bytes:
         parts += (jute.multi_header(OpCode.ERROR, False, result), jute.int32(result))
     parts.append(jute.multi_header(-1, True, -1))
     return b"".join(parts)
+
+
+# Control characters, and those that UTF-8 or the tools cannot show.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
+def check_path(path: str) -> None:
+    """Raises BAD_ARGUMENTS if the path is not absolute, ends with a slash or has an empty,
+    ``.`` or ``..`` part or a character that is not allowed."""
+    if path == "/":
+        return
+    if not path.startswith("/") or _FORBIDDEN.search(path):
+        raise RequestError(Code.BAD_ARGUMENTS)
+    if any(part in ("", ".", "..") for part in path[1:].split("/")):
+        raise RequestError(Code.BAD_ARGUMENTS)

@@ -11,10 +11,9 @@ import time
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
 from ottla.controller.tree.store import parent_of
 from ottla.controller.tree.tree_file import TreeCommits, TreeFile
-from ottla.controller.zookeeper_server.connection import Connection
+from ottla.controller.zookeeper_server.connection import Connection, Outbox
 from ottla.controller.zookeeper_server.four_letter_words import WORDS
 from ottla.controller.zookeeper_server.jute import Reader
-from ottla.controller.zookeeper_server.outbox import Outbox
 from ottla.controller.zookeeper_server.requests import SYSTEM_PATHS, Client, RequestProcessor
 from ottla.controller.zookeeper_server.sessions import Session, Sessions
 from ottla.controller.zookeeper_server.watches import EventType, WatchTable

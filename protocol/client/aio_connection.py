@@ -22,8 +22,8 @@ from ottla.protocol.client.errors import (
     ClientError,
     RequestTimedOutError,
 )
-from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.operations import ANY_VERSION, Versions
+from ottla.protocol.client.sasl import mechanism_factory
 from ottla.protocol.client.security import Security
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.message import Message

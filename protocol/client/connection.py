@@ -31,7 +31,7 @@ from ottla.protocol.primitives import Buffer
 from ottla.protocol.registry import API, ApiKey, api_name
 
 if TYPE_CHECKING:
-    from ottla.protocol.client.authentication import Authentication
+    from ottla.protocol.client.sasl import Authentication
 
 SOFTWARE_NAME = "ottla"
 SOFTWARE_VERSION = __version__
@@ -374,7 +374,7 @@ class ClientConnection:
         if self._mechanism is None:
             self.state = State.READY
             return
-        from ottla.protocol.client.authentication import Authentication
+        from ottla.protocol.client.sasl import Authentication
 
         self._authentication = Authentication(self.broker, self._mechanism)
         self.state = State.AUTHENTICATING

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.protocol.client.security_context import NewContext
+    from ottla.protocol.client.sasl import NewContext
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"

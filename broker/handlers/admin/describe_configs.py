@@ -40,7 +40,7 @@ from ottla.broker.config.listener_settings import (
 )
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
-from ottla.controller.admin.topic_names import name_problem
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -15,7 +15,7 @@ from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.handlers.common.authorized_operations import TOPIC_OPERATIONS
 from ottla.broker.requests.long_responses import respond_when_built
 from ottla.broker.requests.request_channel import Deferred, RequestContext
-from ottla.controller.admin.topic_names import name_problem
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -32,7 +32,7 @@ from ottla.broker.handlers.common.encoded_topics import (
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.slices import run_in_slices
-from ottla.controller.admin.topic_names import name_problem
+from ottla.controller.admin.topic_limits import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import (
     MetadataRequest,

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.replication.large_produces import MAX_PARTITIONS_PER_TURN, append_in_turns
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.runtime.tasks import spawn

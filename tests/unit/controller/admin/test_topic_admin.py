@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ottla.controller.admin import topic_size
+from ottla.controller.admin import topic_limits as topic_size
 from ottla.controller.admin.placement import Assignment
 from ottla.controller.admin.topic_admin import CreatedTopic, NewPartitions, NewTopic
 from ottla.controller.model import ReplicaAssignment
