@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.broker.config.dynamic_layers import is_secret
 from ottla.broker.config.dynamic_rules import is_read_at_start
 from ottla.broker.config.errors import ConfigError
-from ottla.controller.slices import pause
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -25,6 +24,7 @@ from ottla.controller.tree.entity_configs import (
 )
 from ottla.controller.tree.store import StoreError
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class DynamicConfig:
                         logger.exception("Failed to apply the configuration of %s", entity)
                         continue
                     if has_changed:
-                        await pause()
+                        await Turn().pause()
             finally:
                 self._readings.remove(reading)
             wanted = [entity for entity in wanted if entity in reading.taken_by_others]

@@ -5,15 +5,15 @@ Kafka's `KafkaController`.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.changes.reassignment import Reassignment
+from ottla.controller.changes.topic_deletion import TopicDeletionManager
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.request_batch import RequestBatch, rows_by_topic
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state.own_znodes import ProcessedBrokers
@@ -24,6 +24,7 @@ from ottla.controller.tree.store import ZnodeStore
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,16 +34,6 @@ logger = logging.getLogger("ottla.controller")
 
 # Of a replica that works: its broker has just applied the leader epoch, or had it already.
 _STARTED = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
-
-
-class ReassignmentResumer(Protocol):
-    async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
-        """Resumes reassignments with a target replica on one of the brokers."""
-
-
-class IsCompatible(Protocol):
-    def __call__(self, broker: BrokerInfo) -> bool:
-        """Whether the broker supports the finalized features (KIP-584)."""
 
 
 async def registered_ids(store: ZnodeStore) -> list[int]:
@@ -80,12 +71,13 @@ class BrokerChanges:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
-        deletion: TopicDeletion,
-        reassignments: ReassignmentResumer,
+        deletion: TopicDeletionManager,
+        reassignments: Reassignment,
         watches: ZkWatches,
-        is_compatible: IsCompatible,
+        is_compatible: Callable[[BrokerInfo], bool],
         processed: ProcessedBrokers,
     ) -> None:
+        """`is_compatible`: whether a broker supports the finalized features (KIP-584)."""
         self.context = context
         self.store = store
         self.channels = channels
@@ -187,7 +179,7 @@ class BrokerChanges:
         # The new ones get the metadata of all partitions before any LeaderAndIsr, as a follower
         # needs the address of its leader.
         self.batch.add_update_metadata(broker_ids, ())
-        async for partition in in_slices(context.partitions_with_leaders()):
+        async for partition in over(context.partitions_with_leaders()):
             self.batch.add_update_metadata((), (partition,))
         await self.batch.send(context.epoch)
         replicas = context.replicas_on(broker_ids)
@@ -202,7 +194,7 @@ class BrokerChanges:
         await self.deletion.resume_deletion_for_topics(waiting)
 
     def _can_come_online(self, replica: PartitionReplica) -> bool:
-        """False for a replica whose deletion is started or done: TopicDeletion handles those."""
+        """Whether the deletion of a replica has not started; see TopicDeletionManager."""
         return self.context.replica_states.get(replica) not in (
             ReplicaState.DELETION_STARTED,
             ReplicaState.DELETION_SUCCESSFUL,
@@ -337,7 +329,7 @@ class BrokerChanges:
 
 
 class ControlledShutdown:
-    """Mirrors ``doControlledShutdown`` of Kafka's ``KafkaController``."""
+    """Mirrors `doControlledShutdown` of Kafka's `KafkaController`."""
 
     def __init__(
         self,

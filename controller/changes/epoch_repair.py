@@ -4,7 +4,7 @@ The states in the tree are older than what brokers have: they refuse them with F
 The leader in the tree may not have the newest records, and a follower that has them would truncate
 them. So the controller asks the brokers of all replicas; when all have responded to the current
 state, the replica with the newest leader epoch and the most records of it has every record that was
-committed. It becomes the leader, in an epoch far above those of all replicas (``REPAIR_STEP``), and
+committed. It becomes the leader, in an epoch far above those of all replicas (`REPAIR_STEP`), and
 the others join the ISR when they have caught up.
 
 While a broker with a replica is away nothing is decided: it may have the newest records. Nor is it

@@ -1,7 +1,7 @@
 """ISR changes of leaders: by AlterPartition, or by a znode and a notification.
 
-Mirrors ``processAlterPartition`` and ``processIsrChangeNotification`` of Kafka's
-``KafkaController``. AlterPartition is KIP-497 (versions 0 and 1); since version 2 it has topic ids
+Mirrors `processAlterPartition` and `processIsrChangeNotification` of Kafka's
+`KafkaController`. AlterPartition is KIP-497 (versions 0 and 1); since version 2 it has topic ids
 and replicas that are not live are refused (KIP-841), since version 3 it has broker epochs
 (KIP-903).
 """
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ottla.controller.changes.reassignment import Reassignment
 from ottla.controller.model import RECOVERED, RECOVERING, LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state_machines.replicas import VALID_PREVIOUS, ReplicaStateMachine
@@ -22,6 +21,7 @@ from ottla.controller.tree.store import BadVersion, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_isr_change, decode_log_dir_event
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -45,7 +45,7 @@ async def refresh_leadership(
     wanted = list(partitions)
     changed: dict[TopicPartition, int] = {}
     nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
-    async for partition, node in in_slices(zip(wanted, nodes, strict=True)):
+    async for partition, node in over(zip(wanted, nodes, strict=True)):
         if node is None:
             continue
         try:
@@ -167,7 +167,7 @@ class IsrChanges:
         rows: dict[TopicPartition, Row] = {}
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         unknown: list[AlterPartitionResponseTopicData] = []
-        async for topic in in_slices(request.topics):
+        async for topic in over(request.topics):
             name = topic.topic_name if version < 2 else self.context.topic_names.get(topic.topic_id)
             if name is None:
                 unknown.append(
@@ -183,7 +183,7 @@ class IsrChanges:
                     )
                 )
                 continue
-            async for each in in_slices(topic.partitions):
+            async for each in over(topic.partitions):
                 partition = TopicPartition(name, each.partition_index)
                 decision = self._validate(request.broker_id, partition, each, version)
                 if isinstance(decision, LeaderAndIsr) and decision != self.context.leadership.get(
@@ -194,7 +194,7 @@ class IsrChanges:
                     rows[partition] = decision
         await self._apply(wanted, rows, version)
         by_topic: dict[str, AlterPartitionResponseTopicData] = {}
-        async for partition, row in in_slices(rows.items()):
+        async for partition, row in over(rows.items()):
             if partition[0] not in by_topic:
                 by_topic[partition[0]] = AlterPartitionResponseTopicData(
                     topic_name=partition[0],

@@ -1,4 +1,4 @@
-"""Partition reassignment (KIP-455); mirrors ``onPartitionReassignment`` of ``KafkaController``.
+"""Partition reassignment (KIP-455); mirrors `onPartitionReassignment` of `KafkaController`.
 
 During a reassignment the znode of the topic has all replicas, the target replicas first, and which
 of them are being added and removed. The phases:
@@ -14,7 +14,7 @@ B   When all target replicas are in the ISR: added replicas Online; assignment =
     znode. The znode is last, since a new controller starts from it.
 
 Cancelling a reassignment is a reassignment to the original replicas. Requests come by
-AlterPartitionReassignments or by ``/admin/reassign_partitions``; the last one wins. Quotas are
+AlterPartitionReassignments or by `/admin/reassign_partitions`; the last one wins. Quotas are
 settings of topics and brokers, and not known to the controller.
 """
 
@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from ottla.controller.admin.topic_limits import MAX_TOPIC_BYTES
-from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.changes.topic_deletion import TopicDeletionManager
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import (
@@ -32,7 +32,6 @@ from ottla.controller.model import (
     TopicState,
 )
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
@@ -44,6 +43,7 @@ from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_reassignment, encode_reassignment
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -62,7 +62,7 @@ class Reassignment:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
-        deletion: TopicDeletion,
+        deletion: TopicDeletionManager,
         watches: ZkWatches,
     ) -> None:
         self.context = context
@@ -81,7 +81,7 @@ class Reassignment:
         await self._resume(lambda partition, _: partition not in from_znode)
 
     async def on_znode(self) -> set[TopicPartition]:
-        """Starts those of ``/admin/reassign_partitions``; returns the valid ones.
+        """Starts those of `/admin/reassign_partitions`; returns the valid ones.
 
         Those in progress are left alone: the znode also changes whenever one of them is complete,
         and each start takes a leader epoch.
@@ -111,7 +111,7 @@ class Reassignment:
         """AlterPartitionReassignments: a row for each partition."""
         response: dict[TopicPartition, ApiError] = {}
         accepted: dict[TopicPartition, tuple[int, ...]] = {}
-        async for partition, replicas in in_slices(targets.items()):
+        async for partition, replicas in over(targets.items()):
             assignment = self.context.assignment(partition)
             if replicas is None:
                 if assignment.is_being_reassigned:
@@ -135,7 +135,7 @@ class Reassignment:
         """The reassignments in progress, of the given partitions or of all."""
         wanted = self.context.partitions_being_reassigned if partitions is None else partitions
         found = {}
-        async for partition in in_slices(wanted):
+        async for partition in over(wanted):
             assignment = self.context.assignment(partition)
             if assignment.is_being_reassigned:
                 found[partition] = assignment

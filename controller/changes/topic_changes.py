@@ -1,8 +1,8 @@
 """New and removed topics, and new partitions.
 
-Handlers for ``/brokers/topics`` (TopicChange) and for the znode of a topic (PartitionModification);
-they mirror ``processTopicChange`` and ``processPartitionModifications`` of Kafka's
-``KafkaController``.
+Handlers for `/brokers/topics` (TopicChange) and for the znode of a topic (PartitionModification);
+they mirror `processTopicChange` and `processPartitionModifications` of Kafka's
+`KafkaController`.
 
 Tools other than brokers write the znodes of topics, too: those from before Kafka 2.8 drop the topic
 id (KAFKA-14190), and each of them may write an assignment that it has read some time ago. So the
@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from ottla.controller.changes.isr_changes import refresh_leadership
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica, ReplicaAssignment, TopicState
-from ottla.controller.slices import Slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import ElectionStrategy
@@ -27,6 +26,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, NoNode, Op, SetOp, Stat, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicChanges:
-    """``topic_ids``: whether topics without an id get one (protocol version 2.8 and up)."""
+    """`topic_ids`: whether topics without an id get one (protocol version 2.8 and up)."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TopicChanges:
         if self.topic_ids:
             await self._assign_topic_ids(found)
         added: list[TopicPartition] = []
-        slices = Slices()
+        turn = Turn()
         for topic, (state, stat) in found.items():
             self.context.add_topic(topic, state.topic_id, stat.czxid)
             if state.topic_id is None and self.topic_ids:
@@ -74,17 +74,17 @@ class TopicChanges:
                 partition = TopicPartition(topic, index)
                 self.context.set_assignment(partition, assignment)
                 added.append(partition)
-                await slices.add(1)
-            await slices.add(1)
+                await turn.share()
+            await turn.share()
         return added
 
     async def read_topics(self, topics: list[str]) -> dict[str, tuple[TopicState, Stat]]:
         """The topics that exist; malformed ones are logged and left out."""
         found: dict[str, tuple[TopicState, Stat]] = {}
         nodes = await self.writer.store.get_many([znodes.topic_path(topic) for topic in topics])
-        slices = Slices()
+        turn = Turn()
         for topic, node in zip(topics, nodes, strict=True):
-            await slices.add(1)
+            await turn.share()
             self.unreadable.pop(topic, None)
             if node is None:
                 continue
@@ -96,7 +96,7 @@ class TopicChanges:
                     self.unreadable[topic] = str(error)
                 continue
             found[topic] = state, node[1]
-            await slices.add(len(state.assignments))
+            await turn.share()
         return found
 
     async def _assign_topic_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
@@ -293,7 +293,7 @@ class TopicChanges:
 
     async def _restore(self, topic: str, reason: str, state: TopicState, stat: Stat) -> TopicState:
         """Writes what this controller knows of a topic into its znode; the partitions that only
-        ``state`` has stay. Returns what is written, or ``state`` if the znode changed meanwhile,
+        `state` has stay. Returns what is written, or `state` if the znode changed meanwhile,
         which is another event."""
         known_id = self.context.topic_ids.get(topic, state.topic_id)
         if topic in self.context.topics_with_refused_id and state.topic_id is not None:

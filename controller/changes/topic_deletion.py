@@ -1,6 +1,6 @@
-"""Topic deletion, which can be interrupted and resumed; mirrors Kafka's ``TopicDeletionManager``.
+"""Topic deletion, which can be interrupted and resumed; mirrors Kafka's `TopicDeletionManager`.
 
-1. A znode under ``/admin/delete_topics`` queues the topic. Brokers stop serving it.
+1. A znode under `/admin/delete_topics` queues the topic. Brokers stop serving it.
 2. Replicas on live brokers go Offline, then DeletionStarted (StopReplica with delete); those on
    dead brokers become DeletionIneligible, and the topic is ineligible until a broker starts.
 3. Each response moves replicas to DeletionSuccessful, or on an error to DeletionIneligible.
@@ -21,7 +21,6 @@ from contextlib import suppress
 from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import Slices, in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
 from ottla.controller.state.own_znodes import DeletedTopics
@@ -30,13 +29,14 @@ from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, NoNode, NotEmpty, Op
 from ottla.protocol.listed import listed
+from ottla.protocol.steps import Turn, over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 
 
-class TopicDeletion:
-    """``on_deleted`` is called with each topic whose znodes are deleted."""
+class TopicDeletionManager:
+    """`on_deleted` is called with each topic whose znodes are deleted."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TopicDeletion:
                 context.topics_ineligible_for_deletion.add(topic)
 
     async def on_deletion_requested(self) -> None:
-        """Children of ``/admin/delete_topics`` changed."""
+        """Children of `/admin/delete_topics` changed."""
         queued = await self._queued_topics()
         if not queued:
             return
@@ -122,7 +122,7 @@ class TopicDeletion:
         return any(partition[0] == topic for partition in self.context.partitions_being_reassigned)
 
     def mark_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
-        """Interrupts the deletion of these until ``resume_deletion_for_topics``."""
+        """Interrupts the deletion of these until `resume_deletion_for_topics`."""
         ineligible = [topic for topic in topics if topic in self.context.topics_to_delete]
         if ineligible:
             self.context.topics_ineligible_for_deletion.update(ineligible)
@@ -151,7 +151,7 @@ class TopicDeletion:
         done: list[PartitionReplica] = []
         offline = self.context.offline_directories.get(broker_id, set())
         gone: dict[str, None] = {}
-        async for partition, code in in_slices(outcome):
+        async for partition, code in over(outcome):
             replica = PartitionReplica(partition, broker_id)
             # The broker of the replica may have failed meanwhile.
             if self.context.replica_states.get(replica) is ReplicaState.DELETION_STARTED:
@@ -197,11 +197,11 @@ class TopicDeletion:
         retry: list[PartitionReplica] = []
         start: list[str] = []
         reassigned = {partition[0] for partition in context.partitions_being_reassigned}
-        slices = Slices()
+        turn = Turn()
         for topic in list(context.topics_to_delete):
             replicas = context.replicas_of(topic)
             states = {context.replica_states.get(each) for each in replicas}
-            await slices.add(1 + len(replicas))
+            await turn.share()
             if states <= {ReplicaState.DELETION_SUCCESSFUL}:
                 await self._complete(topic)
                 continue
@@ -226,14 +226,14 @@ class TopicDeletion:
         context.topics_with_deletion_started.update(unseen)
         # Brokers remove the topics from their metadata, so that clients stop using them.
         self.batch.add_update_metadata(context.brokers, ())
-        async for partition in in_slices(
+        async for partition in over(
             partition for topic in topics for partition in context.partitions_of(topic)
         ):
             self.batch.add_update_metadata((), (partition,))
         await self.batch.send(context.epoch)
         dead: list[PartitionReplica] = []
         alive: list[PartitionReplica] = []
-        async for each in in_slices(
+        async for each in over(
             replica for topic in topics for replica in context.replicas_of(topic)
         ):
             if not context.is_online(each.replica, each.partition):
@@ -285,7 +285,7 @@ class TopicDeletion:
         )
         record = self.deleted.record(topic, highest_epoch, self.context.topic_ids.get(topic))
         expected: list[Op] = []
-        async for partition in in_slices(partitions):
+        async for partition in over(partitions):
             if partition in self.context.leadership:
                 expected.append(DeleteOp(znodes.state_path(partition)))
                 expected.append(DeleteOp(znodes.partition_path(partition)))

@@ -4,7 +4,7 @@ A tool from before Kafka 2.8 that changes a topic writes its znode without the t
 (KAFKA-14190). A running controller writes the id back (topic_changes.py). A new controller does not
 know it. Kafka's generates another id then, and its brokers refuse the topic, as their logs have the
 first one. This controller sends the zero id, which is legal and which brokers accept, and a broker
-of Ottla puts the topic id of its logs into the response; ``NO_TOPIC_ID`` if they have none. A
+of Ottla puts the topic id of its logs into the response; `NO_TOPIC_ID` if they have none. A
 broker of Kafka responds with the zero id, which says nothing.
 
 - If an id is that of a member of the ISR, or of all replicas that have one, it is written back.
@@ -35,7 +35,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicIds:
-    """What the brokers have said of the topics in ``topics_without_id``, until it is decided."""
+    """What the brokers have said of the topics in `topics_without_id`, until it is decided."""
 
     def __init__(
         self, context: ControllerContext, writer: FencedWriter, batch: RequestBatch

@@ -1,7 +1,7 @@
 """The event queue of the controller: one queue, one consumer, one order.
 
-Mirrors Kafka's ``ControllerEventManager``. Watches, timers, responses and requests only ``put``
-events; ``run`` processes one event after the other. So the controller context needs no locks,
+Mirrors Kafka's `ControllerEventManager`. Watches, timers, responses and requests only `put`
+events; `run` processes one event after the other. So the controller context needs no locks,
 although the processing of an event awaits the store many times.
 """
 
@@ -36,7 +36,7 @@ def ignore_processed_event(state: ControllerState, queued_ms: int, busy_ms: int)
 
 
 class EventQueue:
-    """``process`` processes an event and raises nothing but cancellation."""
+    """`process` processes an event and raises nothing but cancellation."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class EventQueue:
             self._waiter.set_result(None)
 
     def clear_and_put(self, event: Event) -> None:
-        """Drops the queued events (calls fail with NOT_CONTROLLER), then queues ``event``."""
+        """Drops the queued events (calls fail with NOT_CONTROLLER), then queues `event`."""
         dropped, self._events = self._events, deque()
         self._queued_signals.clear()
         self._calls = 0
@@ -100,13 +100,13 @@ class EventQueue:
     async def call(
         self, name: str, state: ControllerState, work: Callable[[], Awaitable[object]]
     ) -> object:
-        """Runs ``work`` on the queue; returns its result or raises its exception."""
+        """Runs `work` on the queue; returns its result or raises its exception."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.put(Call(name, state, work, future))
         return await future
 
     async def run(self) -> None:
-        """Processes events until ``ShutDown`` was processed."""
+        """Processes events until `ShutDown` was processed."""
         while not self._closed:
             if not self._events:
                 self._waiter = asyncio.get_running_loop().create_future()

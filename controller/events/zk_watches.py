@@ -1,7 +1,7 @@
 """The watches of the controller on the znode tree: each only queues an event.
 
 They are set before the tree is read, so that no change in between is missed, and are removed when
-the controller resigns. They mirror the change handlers of Kafka's ``KafkaController``.
+the controller resigns. They mirror the change handlers of Kafka's `KafkaController`.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -44,7 +44,7 @@ REQUEST_SIGNALS: dict[str, Event] = {
 
 
 class ZkWatches:
-    """Sets and removes the watches; ``put`` queues an event."""
+    """Sets and removes the watches; `put` queues an event."""
 
     def __init__(self, store: ZnodeStore, put: Callable[[Event], None]) -> None:
         self.store = store

@@ -1,6 +1,6 @@
 """Batches the control requests of a state change into few requests for each broker.
 
-Mirrors Kafka's ``ControllerBrokerRequestBatch``. A state machine adds partitions and sends the
+Mirrors Kafka's `ControllerBrokerRequestBatch`. A state machine adds partitions and sends the
 batch at the end: to each broker first LeaderAndIsr, then UpdateMetadata, then StopReplica. A broker
 gets its requests in the order they were sent.
 """
@@ -19,8 +19,8 @@ from ottla.controller.model import (
 )
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings, control_versions
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -245,7 +245,7 @@ class RequestBatch:
         )
         if version >= 2:
             topics: dict[str, LeaderAndIsrTopicState] = {}
-            async for (topic, _), state in in_slices(states.items()):
+            async for (topic, _), state in over(states.items()):
                 if topic not in topics:
                     topics[topic] = LeaderAndIsrTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
@@ -313,7 +313,7 @@ class RequestBatch:
         live_brokers = self._live_brokers()
         topics: dict[str, UpdateMetadataTopicState] = {}
         if version >= 5:
-            async for (topic, _), state in in_slices(partitions.items()):
+            async for (topic, _), state in over(partitions.items()):
                 if topic not in topics:
                     topics[topic] = UpdateMetadataTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
@@ -390,7 +390,7 @@ class RequestBatch:
         )
         by_topic: dict[str, list[int]] = {}
         states: dict[str, StopReplicaTopicState] = {}
-        async for (topic, index), (leader_epoch, delete) in in_slices(stops.items()):
+        async for (topic, index), (leader_epoch, delete) in over(stops.items()):
             if version < 3:
                 by_topic.setdefault(topic, []).append(index)
                 continue
@@ -458,7 +458,7 @@ def rows_by_topic(
     """(topic, topic id in the response, rows) of a response of version 5 or higher.
 
     The response has ids alone. A topic that was sent without one is known by its place: brokers of
-    Ottla respond in the order of the request. ``names`` has the topics by id. A part that cannot be
+    Ottla respond in the order of the request. `names` has the topics by id. A part that cannot be
     related to a topic is left out.
     """
     found: list[Rows] = []
@@ -476,7 +476,7 @@ def rows_by_topic(
 
 
 class Delivery:
-    """A request in flight; call ``finish`` when it has a response or is dropped."""
+    """A request in flight; call `finish` when it has a response or is dropped."""
 
     __slots__ = ("_waiters", "done")
 
@@ -496,7 +496,7 @@ class Delivery:
 
 
 async def wait_for(deliveries: Iterable[Delivery], timeout_ms: int, runtime: Runtime) -> bool:
-    """Returns whether all were finished within ``timeout_ms``."""
+    """Returns whether all were finished within `timeout_ms`."""
     waiting = [each for each in deliveries if not each.done]
     if not waiting or timeout_ms <= 0:
         return not waiting

@@ -1,11 +1,11 @@
-"""The in-memory state of the active controller; mirrors Kafka's ``ControllerContext``.
+"""The in-memory state of the active controller; mirrors Kafka's `ControllerContext`.
 
 It is read from the store when the controller is elected; afterwards the event queue is its only
 writer. Ordered dicts are used as sets where the order of iteration determines requests, so that the
 same events always result in the same requests.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from ottla.controller.model import (
     PartitionReplica,
     ReplicaAssignment,
 )
+from ottla.protocol.steps import Steps
 from ottla.protocol.topics import TopicPartition
 
 NO_ASSIGNMENT = ReplicaAssignment(())
@@ -54,7 +55,7 @@ class ControllerContext:
         self.topics_with_refused_id: dict[str, set[int]] = {}
         """The brokers that refuse the id in the tree, as their logs have another one."""
         self.topics_without_id: dict[str, None] = {}
-        """They had leaders before, so brokers may know their ids; see ``TopicIds``."""
+        """They had leaders before, so brokers may know their ids; see `TopicIds`."""
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.partitions_being_reassigned: dict[TopicPartition, None] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
@@ -88,7 +89,7 @@ class ControllerContext:
     # Topics and assignments
 
     def forget_topic_id(self, topic: str) -> None:
-        """The topic has none until ``add_topic``, because no broker accepts it."""
+        """The topic has none until `add_topic`, because no broker accepts it."""
         self.topic_names.pop(self.topic_ids.pop(topic, b""), None)
         self.topics_with_refused_id.pop(topic, None)
         self.topics_without_id[topic] = None
@@ -233,9 +234,9 @@ class ControllerContext:
     ) -> dict[TopicPartition, frozenset[int]]:
         """The members of ISRs that were written before an unclean restart of those members.
 
-        ``state_zxids`` are the mzxids of the state znodes. A broker that was shut down uncleanly
+        `state_zxids` are the mzxids of the state znodes. A broker that was shut down uncleanly
         and registered later (its broker epoch is a zxid, too) may have lost records that the ISR
-        promises. ``processed`` are the broker epochs that earlier controllers have processed: a
+        promises. `processed` are the broker epochs that earlier controllers have processed: a
         controller that had not heard of a restart may have written the ISR after it. Partitions
         with one replica are left out: there is no other to elect.
         """
@@ -261,10 +262,6 @@ class ControllerContext:
 
     # Gauges
 
-    def offline_partition_count(self) -> int:
-        """How many partitions have no leader."""
-        return sum(self.is_offline(partition) for partition in self.partition_states)
-
     def is_offline(self, partition: TopicPartition) -> bool:
         """Whether clients miss its leader."""
         return (
@@ -289,10 +286,6 @@ class ControllerContext:
         return state.leader == preferred
 
 
-# About 0.5 ms of computing.
-_PARTITIONS_IN_A_STEP = 512
-
-
 class ControllerGauges(NamedTuple):
     """Kafka's gauges of KafkaController, in snake case."""
 
@@ -309,34 +302,25 @@ class ControllerGauges(NamedTuple):
     reassigning_partitions_count: int = 0
 
 
-def collect_gauges(context: ControllerContext, *, is_active: bool) -> ControllerGauges:
-    """All gauges at once; `gauge_steps` does not hold the event loop."""
-    steps = gauge_steps(context, is_active=is_active)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            gauges: ControllerGauges = end.value
-            return gauges
+def gauge_steps(context: ControllerContext, *, is_active: bool) -> Steps[ControllerGauges]:
+    """Compute the gauges; the context may change at each pause.
 
-
-def gauge_steps(
-    context: ControllerContext, *, is_active: bool
-) -> Generator[None, None, ControllerGauges]:
-    """Computes the gauges; the context may change between two steps."""
+    They have the meaning of Kafka's gauges of the same names. Computing them at each scrape is
+    cheaper than counters that each change updates. All are zero unless this controller is active.
+    """
     if not is_active:
         return ControllerGauges()
-    offline = imbalance = 0
-    for number, partition in enumerate(list(context.partition_states)):
-        if not number % _PARTITIONS_IN_A_STEP:
-            yield
+    offline = imbalance = to_delete = ineligible = 0
+    for partition in list(context.partition_states):
         offline += context.is_offline(partition)
         imbalance += context.is_imbalanced(partition)
-    to_delete = [
-        context.replica_states.get(replica)
-        for topic in context.topics_to_delete
-        for replica in context.replicas_of(topic)
-    ]
+        yield
+    for topic in list(context.topics_to_delete):
+        for replica in context.replicas_of(topic):
+            state = context.replica_states.get(replica)
+            to_delete += state is not ReplicaState.DELETION_SUCCESSFUL
+            ineligible += state is ReplicaState.DELETION_INELIGIBLE
+            yield
     return ControllerGauges(
         active_controller_count=1,
         active_broker_count=len(context.brokers),
@@ -345,12 +329,8 @@ def gauge_steps(
         global_topic_count=len(context.assignments),
         global_partition_count=len(context.leadership),
         topics_to_delete_count=len(context.topics_to_delete),
-        replicas_to_delete_count=sum(
-            state is not ReplicaState.DELETION_SUCCESSFUL for state in to_delete
-        ),
+        replicas_to_delete_count=to_delete,
         topics_ineligible_to_delete_count=len(context.topics_ineligible_for_deletion),
-        replicas_ineligible_to_delete_count=sum(
-            state is ReplicaState.DELETION_INELIGIBLE for state in to_delete
-        ),
+        replicas_ineligible_to_delete_count=ineligible,
         reassigning_partitions_count=len(context.partitions_being_reassigned),
     )

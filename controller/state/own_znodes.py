@@ -84,7 +84,7 @@ class DeletedTopics:
     ) -> list[Op]:
         """Adds a topic; returns the operations for the multi that deletes its znodes.
 
-        ``by_controller`` is False for a topic whose znode something else has removed.
+        `by_controller` is False for a topic whose znode something else has removed.
         """
         highest_epoch = max(highest_epoch, self._epochs.pop(topic, -1))
         self._epochs[topic] = highest_epoch
@@ -115,14 +115,14 @@ class DeletedTopics:
         self._removed_ids.pop(oldest, None)
 
     async def prepare(self, store: ZnodeStore) -> None:
-        """Creates the parent znode, before the first ``record`` in a cluster."""
+        """Creates the parent znode, before the first `record` in a cluster."""
         if not self._exists:
             parent = znodes.DELETED_TOPICS.rpartition("/")[0]
             if await store.exists(parent) is None:
                 await store.create(parent)
 
     def recorded(self) -> None:
-        """The multi with the operations of ``record`` succeeded."""
+        """The multi with the operations of `record` succeeded."""
         self._exists = True
 
 
@@ -144,7 +144,7 @@ class ProcessedBrokers:
             return None
 
     async def read_version(self) -> int:
-        """The version of ``znodes.REGISTRATIONS``; to be read before the brokers are."""
+        """The version of `znodes.REGISTRATIONS`; to be read before the brokers are."""
         stat = await self._writer.store.exists(znodes.REGISTRATIONS)
         return -1 if stat is None else stat.version
 

@@ -1,4 +1,4 @@
-"""The state machine of partitions; mirrors Kafka's ``PartitionStateMachine``.
+"""The state machine of partitions; mirrors Kafka's `PartitionStateMachine`.
 
 | to           | from                  | what happens                                            |
 |--------------|-----------------------|---------------------------------------------------------|
@@ -18,7 +18,6 @@ from itertools import islice
 from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
-from ottla.controller.slices import in_slices
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
 from ottla.controller.state.leader_selection import (
@@ -31,6 +30,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.protocol.listed import MAX_LISTED
+from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -54,7 +54,7 @@ UncleanAllowed = Callable[[Iterable[str]], Awaitable[dict[str, bool]]]
 
 
 class PartitionStateMachine:
-    """``first_epoch(topic)`` is the first leader epoch of a new partition.
+    """`first_epoch(topic)` is the first leader epoch of a new partition.
 
     A new state is durable in the znode tree before it is sent to brokers.
     """
@@ -77,7 +77,7 @@ class PartitionStateMachine:
     async def startup(self) -> None:
         """Sets the initial states from the context, and elects leaders where none is online."""
         context = self.context
-        async for partition in in_slices(context.partitions()):
+        async for partition in over(context.partitions()):
             state = context.leadership.get(partition)
             if state is None:
                 context.partition_states[partition] = PartitionState.NEW
@@ -90,9 +90,9 @@ class PartitionStateMachine:
     async def elect_after_unclean_restarts(
         self, unclean: Mapping[TopicPartition, frozenset[int]]
     ) -> None:
-        """Removes ``unclean`` members from ISRs, and elects a leader that survived if there is one.
+        """Removes `unclean` members from ISRs, and elects a leader that survived if there is one.
 
-        For a new controller, before ``startup``: its predecessor may not have handled the restart
+        For a new controller, before `startup`: its predecessor may not have handled the restart
         of these brokers, which a running controller treats as a failure and a start. Each partition
         gets a new leader epoch, so that followers find where their logs diverge.
         """
@@ -135,7 +135,7 @@ class PartitionStateMachine:
         """
         valid = [
             partition
-            async for partition in in_slices(partitions)
+            async for partition in over(partitions)
             if self._is_valid_transition(partition, target)
         ]
         outcomes: Outcomes = {}
@@ -148,7 +148,7 @@ class PartitionStateMachine:
             if others:
                 outcomes = await self._elect(others, strategy)
         else:
-            async for partition in in_slices(valid):
+            async for partition in over(valid):
                 self.context.partition_states[partition] = target
         await self.batch.send(self.context.epoch)
         return outcomes
@@ -169,7 +169,7 @@ class PartitionStateMachine:
     async def _initialize(self, partitions: list[TopicPartition]) -> None:
         context = self.context
         states: dict[TopicPartition, LeaderAndIsr] = {}
-        async for partition in in_slices(partitions):
+        async for partition in over(partitions):
             replicas = context.assignment(partition).replicas
             live = tuple(each for each in replicas if context.is_online(each, partition))
             if not live:
@@ -188,7 +188,7 @@ class PartitionStateMachine:
                 controller_epoch=context.epoch,
             )
         created = await self.writer.create_states(states)
-        async for partition, result in in_slices(created.items()):
+        async for partition, result in over(created.items()):
             if isinstance(result, StoreError):
                 logger.error(
                     "Failed to initialize leader and ISR for partition %s: %s",
@@ -221,7 +221,7 @@ class PartitionStateMachine:
                 f"election"
             )
         failed: dict[TopicPartition, StateChangeFailed | StoreError] = {}
-        async for partition, outcome in in_slices(outcomes.items()):
+        async for partition, outcome in over(outcomes.items()):
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
             else:
@@ -241,7 +241,7 @@ class PartitionStateMachine:
         allowed = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
-        async for partition, state in in_slices(current.items()):
+        async for partition, state in over(current.items()):
             election = self._elect_leader(
                 partition,
                 state,
@@ -258,7 +258,7 @@ class PartitionStateMachine:
                 wanted[partition] = election.state
                 recipients[partition] = election.recipients
         finished, changed_meanwhile = await self.writer.update_states(wanted)
-        async for partition, result in in_slices(finished.items()):
+        async for partition, result in over(finished.items()):
             outcomes[partition] = result
             if isinstance(result, LeaderAndIsr):
                 if result.leader not in current[partition].isr:
@@ -286,7 +286,7 @@ class PartitionStateMachine:
         paths = [znodes.state_path(partition) for partition in partitions]
         current: dict[TopicPartition, LeaderAndIsr] = {}
         nodes = await self.writer.store.get_many(paths)
-        async for partition, found in in_slices(zip(partitions, nodes, strict=True)):
+        async for partition, found in over(zip(partitions, nodes, strict=True)):
             if found is None:
                 outcomes[partition] = StateChangeFailed(f"{partition} has no state znode")
                 continue
@@ -310,7 +310,7 @@ class PartitionStateMachine:
         """The topics with unclean leader election; read only if no replica in the ISR is online."""
         without = {
             partition[0]: None
-            async for partition, state in in_slices(current.items())
+            async for partition, state in over(current.items())
             if not any(self.context.is_online(each, partition) for each in state.isr)
         }
         if strategy is ElectionStrategy.UNCLEAN:

@@ -1,18 +1,18 @@
 """The SQLite file of a znode tree, and group commits to it.
 
-A change is applied to the tree in memory first. ``TreeCommits`` then writes the changed znodes
+A change is applied to the tree in memory first. `TreeCommits` then writes the changed znodes
 and sessions in a worker thread; changes that arrive during a commit share the next one. A commit
-survives ``kill -9``, and with ``synchronous="FULL"`` a power failure.
+survives `kill -9`, and with `synchronous="FULL"` a power failure.
 
 A commit that fails is repeated at once on a file that is opened anew. If that fails, too, the
 writers get ConnectionLost, which says that a change may or may not be applied: it stays in memory,
-and the owner of the commits decides whether it is written later (``TreeCommits.retry``). A server
+and the owner of the commits decides whether it is written later (`TreeCommits.retry`). A server
 that ends with the first failure, as ZooKeeper does, repeats only what a deleted file needs.
 
 Transaction ids have to increase across restarts (the broker epoch is one of them): the file has an
 upper bound that is raised a block at a time, and a restart continues from that bound.
 
-The file is opened with an exclusive lock: a second process gets a ``StoreError``.
+The file is opened with an exclusive lock: a second process gets a `StoreError`.
 """
 
 import asyncio
@@ -348,7 +348,7 @@ class TreeFile:
         ended: Sequence[tuple[int]] = (),
         is_all: bool = False,
     ) -> None:
-        """Writes one transaction, which is durable on return; ``is_all``: to a new file.
+        """Writes one transaction, which is durable on return; `is_all`: to a new file.
 
         Raises sqlite3.Error, OSError or FileMoved; the transaction may have been written all the
         same.
@@ -465,7 +465,7 @@ async def call_with_deadline(function: Callable[..., Any], *arguments: Any, seco
 class TreeCommits:
     """Group commits of a tree on the running event loop.
 
-    After a failure memory and file differ: each call raises ConnectionLost until ``retry`` has
+    After a failure memory and file differ: each call raises ConnectionLost until `retry` has
     written all that differs.
     """
 
@@ -478,8 +478,8 @@ class TreeCommits:
         commit_seconds: float = COMMIT_SECONDS,
         repeats: bool = True,
     ) -> None:
-        """``file`` has the bound of transaction ids from ``TreeFile.reserve_zxids``; ``sessions``
-        are those in the file. ``repeats``: whether a commit that fails is repeated at once."""
+        """`file` has the bound of transaction ids from `TreeFile.reserve_zxids`; `sessions`
+        are those in the file. `repeats`: whether a commit that fails is repeated at once."""
         self.tree = tree
         self.file = file
         self.problem: WriteProblem | None = None
@@ -578,7 +578,7 @@ class TreeCommits:
         return bool(self.tree.dirty or self._sessions) or self.tree.zxid >= self._zxid_bound
 
     def _commit(self, *, is_all: bool = False) -> None:
-        """With ``is_all`` in one turn, too, for no change may be written in part."""
+        """With `is_all` in one turn, too, for no change may be written in part."""
         if is_all:
             self.tree.dirty = {**self.tree.dirty, **dict.fromkeys(self.tree.nodes)}
             self._sessions = {**self._sessions, **self._open_sessions}
@@ -671,7 +671,7 @@ class TreeCommits:
 
     async def finish(self, seconds: float = CLOSE_SECONDS) -> None:
         """Writes what differs if that is possible, and closes the file; waits for each of the two
-        ``seconds`` at most."""
+        `seconds` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._until_idle()

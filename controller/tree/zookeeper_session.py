@@ -5,8 +5,8 @@ never waits for them. This class adds to kazoo:
 
 * a deadline for each call. While disconnected, calls wait on the loop, not in kazoo's queue: a
   write that timed out is never sent later. Reads are retried after a lost connection; writes are
-  not, since they may have been applied: they raise ``ConnectionLost``;
-* a window of requests in flight (``MAX_IN_FLIGHT``) for pipelined reads and writes;
+  not, since they may have been applied: they raise `ConnectionLost`;
+* a window of requests in flight (`MAX_IN_FLIGHT`) for pipelined reads and writes;
 * persistent watches over reconnections and sessions (zookeeper_watches.py).
 """
 
@@ -77,15 +77,15 @@ class _Subscription:
 
 
 def split_connect(connect: str) -> tuple[str, str]:
-    """``h1:2181,h2:2181/kafka`` -> (``h1:2181,h2:2181``, ``/kafka``); the path may be empty."""
+    """`h1:2181,h2:2181/kafka` -> (`h1:2181,h2:2181`, `/kafka`); the path may be empty."""
     hosts, slash, path = connect.partition("/")
     chroot = f"/{path.strip('/')}" if slash and path.strip("/") else ""
     return hosts, chroot
 
 
 class ZooKeeperSession:
-    """``connect`` is zookeeper.connect: hosts and an optional chroot. ``credentials`` are (scheme,
-    text) pairs such as ("digest", "user:password"); ``sasl`` are kazoo's SASL options; ``tls``
+    """`connect` is zookeeper.connect: hosts and an optional chroot. `credentials` are (scheme,
+    text) pairs such as ("digest", "user:password"); `sasl` are kazoo's SASL options; `tls`
     returns a handler of kazoo that connects with TLS."""
 
     def __init__(
@@ -238,7 +238,7 @@ class ZooKeeperSession:
         """kazoo's connection thread ends on a response that it cannot decode."""
         if self._closing or self._client is None or self._loop is None:
             return
-        # Its threads are joined in a worker thread; only ``close`` waits for that.
+        # Its threads are joined in a worker thread; only `close` waits for that.
         self._ending = [each for each in self._ending if not each.done()]
         self._ending.append(self._loop.run_in_executor(None, _stop, self._client))
         client = self._client = self._make_client()
@@ -317,7 +317,7 @@ class ZooKeeperSession:
         self._in_flight += 1
 
     def submit(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
-        """Starts a call of kazoo; ``done`` runs on the loop with its result, or with the error of
+        """Starts a call of kazoo; `done` runs on the loop with its result, or with the error of
         a call that kazoo refuses to start."""
         loop = self._loop
         assert loop is not None
@@ -345,9 +345,9 @@ class ZooKeeperSession:
     async def request(
         self, path: str, start: Callable[[], AsyncResult], *, repeat: bool = False
     ) -> Any:
-        """A call with a deadline; ``repeat`` for reads, which are retried.
+        """A call with a deadline; `repeat` for reads, which are retried.
 
-        ``start`` takes the client from ``kazoo``: it may be another one since the call waits.
+        `start` takes the client from `kazoo`: it may be another one since the call waits.
         """
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000

@@ -1,6 +1,6 @@
 """The znode tree in a ZooKeeper ensemble; the session is in zookeeper_session.py.
 
-With ``set_acl`` (zookeeper.set.acl) znodes get the ACLs of Kafka: all rights for the authenticated
+With `set_acl` (zookeeper.set.acl) znodes get the ACLs of Kafka: all rights for the authenticated
 creator, and read for all, except for secrets (creator only) and the znode of old consumers (open to
 all).
 """
@@ -41,9 +41,9 @@ PUBLIC_PATH = "/consumers"
 
 
 class ZooKeeperStore:
-    """Implements ``ZnodeStore``. ``connect`` is zookeeper.connect: hosts and an optional chroot.
+    """Implements `ZnodeStore`. `connect` is zookeeper.connect: hosts and an optional chroot.
 
-    ``credentials`` are (scheme, text) pairs such as ("digest", "user:password"); ``sasl`` are
+    `credentials` are (scheme, text) pairs such as ("digest", "user:password"); `sasl` are
     kazoo's SASL options (mechanism, username, password, ...).
     """
 

@@ -1,15 +1,17 @@
 """One connection: frames, the first packet, four-letter words, and the requests of a session.
 
-``Connection`` is an asyncio protocol. Responses and watch events go through the server's outbox,
+`Connection` is an asyncio protocol. Responses and watch events go through the server's outbox,
 which keeps the order of all clients and sends nothing before what it shows is durable.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.tree_file import TreeCommits
@@ -19,6 +21,9 @@ from ottla.controller.zookeeper_server.jute import MarshallingError, Reader
 from ottla.controller.zookeeper_server.requests import Client
 from ottla.controller.zookeeper_server.sessions import PASSWORD_BYTES, Session, digest
 from ottla.controller.zookeeper_server.watches import EventType
+
+if TYPE_CHECKING:
+    from ottla.controller.zookeeper_server.server import ZooKeeperServer
 
 MAX_FRAME_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer; a longer request ends the connection, as there."""
@@ -31,41 +36,8 @@ _LENGTH = struct.Struct(">i")
 _LOGGER = logging.getLogger(__name__)
 
 
-class Server(Protocol):
-    """What a connection uses of its server."""
-
-    @property
-    def last_zxid(self) -> int: ...
-
-    def connection_opened(self, connection: "Connection") -> None: ...
-
-    def connection_closed(self, connection: "Connection") -> None: ...
-
-    def is_four_letter_word(self, first: bytes) -> bool: ...
-
-    def four_letter_word(self, connection: "Connection", word: bytes) -> None: ...
-
-    def open_session(self, connection: "Connection", timeout_ms: int) -> Session: ...
-
-    def resume_session(
-        self, connection: "Connection", session_id: int, password: bytes
-    ) -> Session | None: ...
-
-    def end_session(self, session: Session) -> None: ...
-
-    def touch(self, session: Session) -> None: ...
-
-    def process(self, client: Client, op_code: int, reader: Reader) -> bytes: ...
-
-    def send(self, connection: "Connection", data: bytes) -> None: ...
-
-    def close(self, connection: "Connection") -> None: ...
-
-    def flush(self) -> None: ...
-
-
 class Connection(asyncio.Protocol):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
         self._received = bytearray()
         self.session: Session | None = None
@@ -231,7 +203,7 @@ Entry = tuple[Connection, bytes | None]
 
 
 class Outbox:
-    """``commits`` None: the tree is in memory only, and nothing has to wait."""
+    """`commits` None: the tree is in memory only, and nothing has to wait."""
 
     def __init__(
         self, commits: TreeCommits | None, on_failure: Callable[[Exception], None]
@@ -269,7 +241,7 @@ class Outbox:
         else:
             _send(entries)
 
-    def _committed(self, barrier: "asyncio.Future[None]") -> None:
+    def _committed(self, barrier: asyncio.Future[None]) -> None:
         entries = self._waiting.popleft()
         error = None if barrier.cancelled() else barrier.exception()
         if isinstance(error, Exception):

@@ -37,7 +37,7 @@ SYSTEM_PATHS = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 class Client:
     """The session and the connection that a request comes from.
 
-    ``deliver`` sends a watch event to the client.
+    `deliver` sends a watch event to the client.
     """
 
     __slots__ = ("address", "deliver", "identities", "session_id")
@@ -56,7 +56,7 @@ class Client:
 
 
 class RequestProcessor:
-    """``process`` returns the body of the response, or raises RequestError, StoreError or
+    """`process` returns the body of the response, or raises RequestError, StoreError or
     MarshallingError. Each request is applied in one turn of the event loop."""
 
     def __init__(self, tree: EmbeddedTree, watches: WatchTable[Client]) -> None:
@@ -340,7 +340,7 @@ class RequestProcessor:
     # Watches
 
     def _set_watches(self, client: Client, reader: Reader) -> bytes:
-        """Of a client that has reconnected: what changed since ``zxid`` is an event at once."""
+        """Of a client that has reconnected: what changed since `zxid` is an event at once."""
         zxid = reader.int64()
         data, exist, children = reader.strings(), reader.strings(), reader.strings()
         nodes = self._tree.nodes
@@ -427,7 +427,7 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 def check_path(path: str) -> None:
     """Raises BAD_ARGUMENTS if the path is not absolute, ends with a slash or has an empty,
-    ``.`` or ``..`` part or a character that is not allowed."""
+    `.` or `..` part or a character that is not allowed."""
     if path == "/":
         return
     if not path.startswith("/") or _FORBIDDEN.search(path):

@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 class ZooKeeperServer:
     """A ZooKeeper for development and tests: one process, not highly available.
 
-    ``path`` is a znode file, also one of a broker that ran without ZooKeeper. ``synchronous`` is
+    `path` is a znode file, also one of a broker that ran without ZooKeeper. `synchronous` is
     SQLite's: with FULL a change survives a power failure, with NORMAL the end of the process.
     Raises StoreError if the file cannot be used, OSError if the port cannot.
     """
@@ -74,7 +74,7 @@ class ZooKeeperServer:
     # Start and stop
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Loads the file and listens; ``port`` is then the port that was bound."""
+        """Loads the file and listens; `port` is then the port that was bound."""
         loop = asyncio.get_running_loop()
         self.failure = loop.create_future()
         if self.path is not None:

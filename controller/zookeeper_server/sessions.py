@@ -23,7 +23,7 @@ PASSWORD_BYTES = 16
 
 
 class Session:
-    """``connection`` is who may use it now, any object; None while the client is away."""
+    """`connection` is who may use it now, any object; None while the client is away."""
 
     __slots__ = ("connection", "deadline", "identities", "stored")
 
@@ -39,7 +39,7 @@ class Session:
 
 
 class Sessions:
-    """``now`` is a monotonic clock in seconds. Timeouts are limited to 2 to 20 ticks, as in
+    """`now` is a monotonic clock in seconds. Timeouts are limited to 2 to 20 ticks, as in
     ZooKeeper."""
 
     def __init__(
@@ -87,11 +87,11 @@ MAX_ENTRIES = 1000
 """More would make each access to the znode slow; ZooKeeper's limit is the size of the request."""
 
 Identity = tuple[str, str]
-"""Scheme and name of what a client has proved, such as ``("digest", "user:hash")``."""
+"""Scheme and name of what a client has proved, such as `("digest", "user:hash")`."""
 
 
 def digest(user_and_password: bytes) -> str:
-    """``user:password`` -> ``user:`` and the Base64 of the SHA-1, as ZooKeeper has it."""
+    """`user:password` -> `user:` and the Base64 of the SHA-1, as ZooKeeper has it."""
     user = user_and_password.partition(b":")[0].decode(errors="replace")
     return f"{user}:{base64.b64encode(hashlib.sha1(user_and_password).digest()).decode()}"
 
@@ -99,7 +99,7 @@ def digest(user_and_password: bytes) -> str:
 def effective_acl(requested: tuple[Acl, ...], identities: list[Identity]) -> tuple[Acl, ...] | None:
     """What is kept for a new znode, None for the open ACL; raises INVALID_ACL.
 
-    The scheme ``auth`` stands for the identities of the client.
+    The scheme `auth` stands for the identities of the client.
     """
     if not requested or len(requested) > MAX_ENTRIES:
         raise RequestError(Code.INVALID_ACL)

@@ -1,6 +1,6 @@
 """The watches of all clients, with the rules of ZooKeeper's WatchManager.
 
-``getData`` and ``exists`` set a data watch, ``getChildren`` a child watch; both fire once. A
+`getData` and `exists` set a data watch, `getChildren` a child watch; both fire once. A
 persistent watch is both and stays; a recursive one also sees the data of all znodes below.
 
 ============  ====================================  =========================
@@ -39,7 +39,7 @@ Watcher = TypeVar("Watcher")
 
 
 class WatchTable(Generic[Watcher]):
-    """``deliver(watcher, event type, path)`` is called once per watcher and event."""
+    """`deliver(watcher, event type, path)` is called once per watcher and event."""
 
     def __init__(self, deliver: Callable[[Watcher, EventType, str], None]) -> None:
         self._deliver = deliver

@@ -101,7 +101,7 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class AsyncConnection:
-    """A connection to one broker. Requests may overlap: at most ``max_in_flight`` of them, sent and
+    """A connection to one broker. Requests may overlap: at most `max_in_flight` of them, sent and
     get their responses in the order of the calls."""
 
     def __init__(
@@ -193,9 +193,9 @@ class AsyncConnection:
         in_slices: bool = False,
     ) -> Message:
         """Send one request and wait for its response; a Produce with acks=0 gets an empty one at
-        once. With ``in_slices`` other tasks run while a long response is decoded.
+        once. With `in_slices` other tasks run while a long response is decoded.
 
-        ``version`` is used as it is, otherwise the best within ``versions``. Raises a ClientError;
+        `version` is used as it is, otherwise the best within `versions`. Raises a ClientError;
         the connection is closed when no response came in time, and other requests on it fail as
         well. Waiting for a slot, for the socket and for the response all count. A cancelled request
         closes the connection too if it was sent already: its response would be taken for another's.

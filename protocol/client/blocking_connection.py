@@ -29,7 +29,7 @@ def monotonic_ms() -> int:
 
 
 def create_ssl_context(security: Security) -> "ssl.SSLContext":
-    """The TLS context for ``security``; raises AuthenticationError when a file cannot be used."""
+    """The TLS context for `security`; raises AuthenticationError when a file cannot be used."""
     import ssl  # here: a tenth of a client's start that most clients do not need
 
     try:

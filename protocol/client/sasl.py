@@ -1,8 +1,8 @@
 """The client's side of SASL PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628), as steps
 without any I/O.
 
-Send ``first()``, then hand every challenge of the broker to ``step`` and send what it returns,
-until ``done``.
+Send `first()`, then hand every challenge of the broker to `step` and send what it returns,
+until `done`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class SaslMechanism:
     def prepare(self) -> None:
         """What takes time, such as a ticket from a server; before the connection is opened.
 
-        Raises AuthenticationError. ``first`` does it when it was not called.
+        Raises AuthenticationError. `first` does it when it was not called.
         """
 
     def first(self) -> bytes:
@@ -261,7 +261,7 @@ class GssapiMechanism(SaslMechanism):
 def mechanism_factory(
     security: Security | None, host: str = ""
 ) -> Callable[[], SaslMechanism] | None:
-    """What makes a fresh exchange for each connection to ``host``, or None without SASL."""
+    """What makes a fresh exchange for each connection to `host`, or None without SASL."""
     if security is None or not security.uses_sasl:
         return None
     name, username, password = security.mechanism, security.username, security.password
@@ -281,7 +281,7 @@ def mechanism_factory(
 
 
 class Authentication:
-    """One exchange with the broker called ``broker`` in errors."""
+    """One exchange with the broker called `broker` in errors."""
 
     def __init__(self, broker: str, mechanism: SaslMechanism) -> None:
         self.session_lifetime_ms = 0

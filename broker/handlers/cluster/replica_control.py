@@ -57,7 +57,7 @@ _MAX_PARTITIONS_AT_ONCE = 2000
 
 
 class ReplicaControl:
-    """Handles the requests of the controller; implements the controller's ``LocalChannel``."""
+    """Handles the requests of the controller; implements the controller's `LocalChannel`."""
 
     def __init__(
         self,

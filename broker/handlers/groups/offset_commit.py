@@ -7,10 +7,11 @@ look for them.
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.groups.commits import Committer, GroupCommits, java_length
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics
+from ottla.broker.handlers.common.topic_rows import TopicRows
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
@@ -37,7 +38,7 @@ class OffsetCommitHandler:
     def __init__(
         self,
         commits: GroupCommits,
-        topics: Topics,
+        topics: MetadataCache,
         znode_offsets: ZnodeOffsetWriter,
         now_ms: Callable[[], int],
         request_errors: GroupRequestErrorLog,

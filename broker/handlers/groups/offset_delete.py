@@ -1,7 +1,8 @@
 """OffsetDelete (47), version 0: deletes committed offsets of a group (KIP-496)."""
 
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.groups.admin import GroupAdmin
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.topic_rows import TopicRows, split_known
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -15,7 +16,7 @@ from ottla.protocol.topics import TopicPartition
 class OffsetDeleteHandler:
     """Checks that the partitions exist and builds the response."""
 
-    def __init__(self, admin: GroupAdmin, topics: Topics) -> None:
+    def __init__(self, admin: GroupAdmin, topics: MetadataCache) -> None:
         self._admin = admin
         self._topics = topics
 

@@ -6,9 +6,9 @@ Version 0 reads offsets from ZooKeeper, under `/consumers`. Version 8 and later 
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeVar
 
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.groups.commits import NO_OFFSET, FetchedOffset, GroupCommits
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
-from ottla.broker.handlers.common.topic_rows import Topics
 from ottla.broker.requests.long_responses import respond_in_slices
 from ottla.broker.requests.request_channel import Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ class OffsetFetchHandler:
     """Reads from the group coordinator and builds the response of each version."""
 
     def __init__(
-        self, commits: GroupCommits, topics: Topics, znode_offsets: ZnodeOffsetReader
+        self, commits: GroupCommits, topics: MetadataCache, znode_offsets: ZnodeOffsetReader
     ) -> None:
         self._commits = commits
         self._topics = topics

@@ -13,10 +13,10 @@ one creation, and none of them longer than half a second after it has begun.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ottla.broker.cluster.endpoints import Node
-from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
@@ -43,13 +43,6 @@ EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
 FindNode = Callable[[RequestContext, int], Node | None]
 
 
-class Metadata(Protocol):
-    """The metadata cache, as far as it is used here."""
-
-    @property
-    def snapshot(self) -> MetadataSnapshot: ...
-
-
 class Found(NamedTuple):
     error_code: int
     node_id: int = -1
@@ -63,7 +56,7 @@ class FindCoordinatorHandler:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: MetadataCache,
         group_partition_for: Callable[[str], int],
         transaction_partition_for: Callable[[str], int],
         ensure_internal_topic: EnsureTopic,

@@ -6,7 +6,7 @@ with several transactions, to add partitions or only to verify them (KIP-890).
 
 from collections.abc import Callable
 
-from ottla.broker.handlers.common.topic_rows import Topics
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.handlers.common.transaction_request_errors import (
     PRODUCER_FENCED_SINCE,
     TransactionRequestErrorLog,
@@ -42,7 +42,7 @@ class AddPartitionsToTxnHandlers:
     def __init__(
         self,
         coordinator: TransactionCoordinator,
-        topics: Topics,
+        topics: MetadataCache,
         group_partition_for: Callable[[str], int],
         request_errors: TransactionRequestErrorLog,
     ) -> None:

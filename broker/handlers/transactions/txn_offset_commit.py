@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.topic_rows import TopicRows, split_known
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import TransactionVerifier
@@ -30,7 +31,7 @@ class TxnOffsetCommitHandler:
         self,
         commits: GroupCommits,
         verifier: TransactionVerifier,
-        topics: Topics,
+        topics: MetadataCache,
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
         request_errors: GroupRequestErrorLog,

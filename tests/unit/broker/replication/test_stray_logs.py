@@ -15,7 +15,7 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import ConnectionLost, Stat, delete_recursively
+from ottla.controller.tree.store import ConnectionLost, Stat
 from ottla.controller.tree.znodes_admin import encode_deleted_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
@@ -44,6 +44,7 @@ from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, Replicas, codes
 from tests.doubles.replicas import TOPIC_ID as TOPIC_ID_OF_REPLICAS
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on
+from tests.doubles.znode_ensembles import delete_recursively
 
 US = 1
 TOPIC_ID = random_uuid()

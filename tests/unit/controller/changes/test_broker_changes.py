@@ -97,10 +97,10 @@ async def test_last_replica_in_sync_keeps_its_place_and_leads_again(cluster: Clu
     await cluster.remove_broker(2)
     assert (cluster.state("t").leader, cluster.state("t").isr) == (-1, (2,))
     assert cluster.brokers[1].metadata[T0].leader == -1
-    assert cluster.controller.context.offline_partition_count() == 1
+    assert cluster.controller.context.is_offline(T0)
     await cluster.add_broker(2)
     assert (cluster.state("t").leader, cluster.state("t").isr) == (2, (2,))
-    assert cluster.controller.context.offline_partition_count() == 0
+    assert not cluster.controller.context.is_offline(T0)
 
 
 async def test_broker_without_replicas_is_made_known_all_the_same(cluster: Cluster) -> None:
@@ -227,7 +227,7 @@ async def test_replica_is_deleted_after_its_stop_replica_was_dropped(
 
 
 async def test_dropped_stop_replica_is_not_for_a_broker_that_restarted(cluster: Cluster) -> None:
-    batch = cluster.controller._components.batch
+    batch = cluster.controller._lifecycle.batch
     await cluster.create_topic("t", (1, 3))
     for _ in range(2):
         batch.add_stop_replica((2,), T0, delete=True)

@@ -128,7 +128,7 @@ async def test_replica_that_restarted_unheard_of_is_ineligible(
     """Its broker epoch is the one that the controller knows, and it may be empty by now."""
     await shared.change_isr("t", (1, 3))
     before = shared.brokers[2].broker_epoch
-    broker_changes = shared.controller._components.broker_changes
+    broker_changes = shared.controller._lifecycle.broker_changes
 
     async def not_yet() -> None: ...
 
@@ -149,7 +149,7 @@ async def test_other_isrs_of_a_request_change_while_one_is_refused(
     """They are written in one multi first."""
     await shared.create_topic("other", (1, 2, 3))
     await shared.change_isr("t", (1, 3))
-    shared.controller._components.processed_brokers.set_version(0)
+    shared.controller._lifecycle.processed_brokers.set_version(0)
     request = shared.isr_request("t", (1, 2, 3))
     request.topics += shared.isr_request("other", (1, 2)).topics
     response = await shared.controller.alter_partition(request, 3)
@@ -281,7 +281,7 @@ async def test_new_controller_deletes_old_announcements(shared: Cluster) -> None
     shared.create_node(path, encode_isr_change([T0]))
     again = Cluster((1,))
     again.tree = shared.tree
-    parts = shared.controller._components
+    parts = shared.controller._lifecycle
     parts.writer.set_epoch(1, shared.tree.nodes[znodes.CONTROLLER_EPOCH].version)
     await parts.isr_changes.discard_notifications()
     assert not shared.exists(path)
@@ -320,7 +320,7 @@ async def test_state_that_cannot_be_written(
     async def fail(states: dict[TopicPartition, LeaderAndIsr], _joined: object) -> object:
         return dict.fromkeys(states, StoreError("x", "a broken node")), []
 
-    monkeypatch.setattr(shared.controller._components.writer, "update_states", fail)
+    monkeypatch.setattr(shared.controller._lifecycle.writer, "update_states", fail)
     assert await alter(shared, (1, 2)) == (0, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert shared.controller.context.leadership[T0].isr == (1, 2, 3)
 
@@ -332,7 +332,7 @@ async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluste
     cluster.set_node(znodes.state_path(partitions[1]), b"broken")
     changed = cluster.state("t", 2)._replace(isr=(1,))
     cluster.set_node(znodes.state_path(partitions[2]), znodes.encode_state(changed))
-    components = cluster.controller._components
+    components = cluster.controller._lifecycle
     zxids = await refresh_leadership(components.context, components.writer, partitions)
     node = cluster.tree.nodes[znodes.state_path(partitions[2])]
     assert zxids == {partitions[2]: node.mzxid}

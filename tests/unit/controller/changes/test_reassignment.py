@@ -258,7 +258,7 @@ async def test_replica_of_a_replaced_target_is_not_forgotten_when_the_state_cann
     assert T0 in cluster.brokers[3].hosted
     grown = cluster.state("t")._replace(isr=(1, 2, 3))
     cluster.set_node(znodes.state_path(T0), znodes.encode_state(grown))
-    components = cluster.controller._components
+    components = cluster.controller._lifecycle
     await refresh_leadership(components.context, components.writer, [T0])
     apply = cluster.tree.apply
 
@@ -324,7 +324,7 @@ async def test_resumed_move_that_fails_does_not_hold_the_controller(
     await cluster.create_topic("t", (1,), (1,))
     await move(cluster, 3)
     await move(cluster, 2, partition=T1)
-    reassignment = cluster.controller._components.reassignment
+    reassignment = cluster.controller._lifecycle.reassignment
     bump = reassignment._bump_leader_epoch
 
     async def fails(partition: TopicPartition, assignment: ReplicaAssignment) -> None:

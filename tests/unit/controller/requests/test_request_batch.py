@@ -38,6 +38,7 @@ from ottla.protocol.messages.update_metadata import (
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
+from tests.doubles.pace import steps_per_turn
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 A_ID = b"A" * 16
@@ -337,16 +338,17 @@ async def test_the_metadata_are_encoded_once_for_all_brokers(
     assert encodings == [version]
 
 
-async def test_metadata_of_many_partitions_are_encoded_in_slices() -> None:
-    states = [UpdateMetadataPartitionState(partition_index=index) for index in range(5000)]
+async def test_metadata_of_many_partitions_are_encoded_in_turns() -> None:
+    states = [UpdateMetadataPartitionState(partition_index=index) for index in range(100)]
     request = UpdateMetadataRequest(topic_states=[UpdateMetadataTopicState("t", A_ID, states)])
     shared = shared_metadata.SharedMetadata(request, 8)
     tasks = [spawn(shared.request_for(epoch), name="encode") for epoch in (1, 2)]
     turns = 0
-    while not all(task.done() for task in tasks):
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns >= 4
+    with steps_per_turn(8):
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns >= 100 // 8
     for task in tasks:
         request.broker_epoch += 1 if request.broker_epoch > 0 else 2
         assert encoder(type(task.result()), 8)(task.result()) == encoder(type(request), 8)(request)

@@ -12,6 +12,7 @@ from ottla.controller.state.context import (
     ReplicaState,
 )
 from ottla.controller.tree import znodes
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, broker_info, settle
 
@@ -167,7 +168,7 @@ async def test_numbers_of_a_troubled_cluster(cluster: Cluster) -> None:
     await cluster.remove_broker(2)
     cluster.create_node(znodes.delete_topic_path("going"))
     await settle()
-    assert cluster.controller.gauges() == ControllerGauges(
+    assert run_at_once(cluster.controller.gauge_steps()) == ControllerGauges(
         active_controller_count=1,
         active_broker_count=2,
         offline_partitions_count=1,  # alone
@@ -193,4 +194,4 @@ async def test_unclean_elections_are_counted(cluster: Cluster) -> None:
 async def test_broker_that_is_not_the_controller_counts_nothing(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.controller._lifecycle._resign(2)
-    assert cluster.controller.gauges() == ControllerGauges()
+    assert run_at_once(cluster.controller.gauge_steps()) == ControllerGauges()
