@@ -50,6 +50,15 @@ def apply(change: Amend, response: Any) -> None:
         run_at_once(steps)
 
 
+def amended(context: Amendable, response: Any) -> Steps[None]:
+    """Amend a response with very many rows while it is built, and not when it is sent."""
+    change, context.amend = context.amend, None
+    if change is not None:
+        steps = change(response)
+        if type(steps) is GeneratorType:
+            yield from steps
+
+
 async def apply_in_slices(change: Amend, response: Any) -> None:
     """Change a response with very many rows; other tasks run in between."""
     steps = change(response)

@@ -32,6 +32,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.published_metadata import publish
 from tests.doubles.storage_logs import NewRecord, batch_of
 
 BROKER = 1
@@ -176,7 +177,8 @@ class Replicas:
             isr=[leader],
             replicas=[leader],
         )
-        self.metadata.update(
+        publish(
+            self.metadata,
             UpdateMetadataRequest(
                 controller_id=BROKER,
                 controller_epoch=1,
@@ -189,7 +191,7 @@ class Replicas:
                     )
                     for broker_id in sorted(self.live)
                 ],
-            )
+            ),
         )
 
     def append(

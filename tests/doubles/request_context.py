@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -10,6 +10,7 @@ from ottla.broker.requests.request_channel import ANONYMOUS, DEFERRED, RequestCo
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
+from ottla.protocol.steps import run_at_once
 
 M = TypeVar("M", bound=Message)
 
@@ -29,6 +30,7 @@ class FakeContext:
         self.throttle_time_ms = 0
         self.request_throttle_ms = 0  # what the request quota says
         self.request: Message | None = None
+        self.amend: Any = None
         self.closed_because: str | None = None
         self.responses: list[Message | None] = []
 
@@ -66,7 +68,9 @@ class Asked:
         self._version = version
         self.context = self._context = FakeContext(request.API_KEY, version, client_id)
         result = handler(cast(RequestContext, self._context), sent)
-        if isinstance(result, Coroutine):
+        if isinstance(result, Generator):
+            result = run_at_once(result)
+        elif isinstance(result, Coroutine):
             result = _finish(result)
         if result is not DEFERRED:
             self._context.respond(result)
@@ -78,13 +82,14 @@ class Asked:
     def response(self, cls: type[M]) -> M:
         (response,) = self._context.responses
         assert isinstance(response, cls)
-        return decoder(cls, self._version)(encoder(cls, self._version)(response), 0)[0]
+        return decoder(cls, self._version)(encoder(type(response), self._version)(response), 0)[0]
 
 
 def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that waits for nothing; it may pause."""
     try:
-        coroutine.send(None)
+        while coroutine.send(None) is None:
+            pass
     except StopIteration as end:
         return end.value
     raise AssertionError("the handler waits for something")

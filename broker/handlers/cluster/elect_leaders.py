@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.error_map import error_message
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.errors import ApiError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.elect_leaders import (
@@ -19,14 +18,11 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.protocol.steps import Steps, run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
-    from ottla.protocol.steps import Steps
-
-# A row takes 1 us.
-_ROWS_PER_STEP = 64
 
 _PREFERRED = 0
 _UNCLEAN = 1
@@ -40,7 +36,7 @@ class ElectLeadersHandler:
 
     async def handle(
         self, context: RequestContext, request: ElectLeadersRequest
-    ) -> ElectLeadersResponse | Deferred:
+    ) -> ElectLeadersResponse:
         topics = request.topic_partitions
         partitions = None
         if topics is not None:
@@ -61,14 +57,13 @@ class ElectLeadersHandler:
                 top_level_code = error.code
             failed = ApiError(error.code, error_message(error))
             rows = dict.fromkeys(partitions or (), failed)
-        return await respond_after_building(context, _response(top_level_code, rows))
+        return await run_in_turns(_response(top_level_code, rows))
 
 
 def _response(code: int, rows: Mapping[TopicPartition, ApiError]) -> Steps[ElectLeadersResponse]:
     results: list[ReplicaElectionResult] = []
-    for number, (partition, row) in enumerate(rows.items(), 1):
-        if number % _ROWS_PER_STEP == 0:
-            yield
+    for partition, row in rows.items():
+        yield
         if not results or results[-1].topic != partition.topic:
             results.append(ReplicaElectionResult(partition.topic))
         results[-1].partition_result.append(

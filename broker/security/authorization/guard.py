@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.error_rows import BUILDERS
+from ottla.broker.requests.request_context import started
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
@@ -204,7 +205,7 @@ async def _checked_in_slices(
     steps: Steps[None], handler: Handler, context: RequestContext, request: Any
 ) -> Message | Deferred | None:
     await run_in_slices(steps)
-    result: Any = handler(context, request)
+    result: Any = started(handler(context, request))
     if type(result) is CoroutineType:
         result = await result
     found: Message | Deferred | None = result

@@ -18,6 +18,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
 )
+from tests.doubles.published_metadata import publish
 
 
 class Controller:
@@ -88,7 +89,8 @@ def to_remote(
     monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]]
 ) -> tuple[ControllerChannel, Connection]:
     metadata = MetadataCache()
-    metadata.update(
+    publish(
+        metadata,
         UpdateMetadataRequest(
             controller_id=2,
             live_brokers=[
@@ -96,7 +98,7 @@ def to_remote(
                     id=2, endpoints=[UpdateMetadataEndpoint(9092, "host", "PLAINTEXT")]
                 )
             ],
-        )
+        ),
     )
     client = InterBrokerClient(metadata, "PLAINTEXT", "broker-1", 1_000)
     connection = Connection(versions)
