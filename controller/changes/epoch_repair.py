@@ -156,7 +156,9 @@ class EpochRepair:
             logger.warning(
                 "Partition %s: brokers are ahead of ZooKeeper, which was restored or written "
                 "again. Replica %d has the newest records and leads in leader epoch %d",
-                *(partition, result.leader, result.leader_epoch),
+                partition,
+                result.leader,
+                result.leader_epoch,
                 extra=partition._asdict(),
             )
             del self._inquiries[partition]
@@ -202,7 +204,8 @@ class EpochRepair:
             logger.error(
                 "Leaving partition %s as it is: the replicas %s are ahead of ZooKeeper, the others "
                 "are not",
-                *(partition, ahead),
+                partition,
+                ahead,
                 extra=partition._asdict(),
             )
             return None

@@ -85,7 +85,8 @@ class TopicIds:
         logger.warning(
             "Every broker with a replica of topic %s refuses its topic id %s in ZooKeeper: asking "
             "them for the id of their logs",
-            *(topic, uuid_to_string(topic_id)),
+            topic,
+            uuid_to_string(topic_id),
         )
         self._refused_ids[topic] = topic_id
         context.forget_topic_id(topic)
@@ -143,7 +144,9 @@ class TopicIds:
         if topic_id in context.topic_names:
             logger.error(
                 "Writing no topic id into %s: topic %s has the id of its logs, %s",
-                *(path, context.topic_names[topic_id], uuid_to_string(topic_id)),
+                path,
+                context.topic_names[topic_id],
+                uuid_to_string(topic_id),
             )
             return
         try:
@@ -159,7 +162,9 @@ class TopicIds:
             return
         logger.warning(
             "Wrote topic id %s of topic %s into ZooKeeper: %s",
-            *(uuid_to_string(topic_id), topic, source),
+            uuid_to_string(topic_id),
+            topic,
+            source,
         )
         await self.adopt(topic, topic_id)
 

@@ -29,6 +29,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.primitives import Buffer
+from ottla.protocol.steps import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +50,6 @@ RECEIVE_BYTES = 65536
 # Enough to get a ticket while another KDC is slow; without a limit of its own, a KDC that does not
 # respond would take the threads of the whole process.
 PREPARING_THREADS = 2
-
-# A step decodes up to 64 elements: a turn takes 0.1 to 5 ms.
-DECODING_STEPS_PER_TURN = 64
 
 
 @cache
@@ -231,11 +229,11 @@ class AsyncConnection:
         return decoded if isinstance(decoded, Message) else await self._decode(decoded)
 
     async def _decode(self, steps: "Decoding") -> Message:
+        turn = Turn()
         try:
             while True:
-                for _ in range(DECODING_STEPS_PER_TURN):
-                    next(steps)
-                await asyncio.sleep(0)
+                next(steps)
+                await turn.share()
         except StopIteration as end:
             return cast("Message", end.value)
         except ProtocolError as error:
