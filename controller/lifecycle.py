@@ -524,7 +524,7 @@ class Lifecycle:
         await self.topic_changes.load_topics(await self.store.children(znodes.TOPICS))
         async for partition in over(context.partitions()):
             if context.assignment(partition).is_being_reassigned:
-                context.partitions_being_reassigned[partition] = None
+                context.begin_reassignment(partition)
         state_zxids = await refresh_leadership(context, self.writer, context.partitions())
         await self.deleted.load(self.store)
         await self.deletion.load()

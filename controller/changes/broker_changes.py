@@ -213,9 +213,11 @@ class BrokerChanges:
     async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
         """Elects leaders for partitions without one, and removes the replicas from their ISRs."""
         context = self.context
-        exempt = context.topics_exempt_from_election()
-        to_delete = [each for each in replicas if each.partition[0] in exempt]
-        staying = [each for each in replicas if each.partition[0] not in exempt]
+        to_delete: list[PartitionReplica] = []
+        staying: list[PartitionReplica] = []
+        for each in replicas:
+            exempt = context.is_exempt_from_election(each.partition[0])
+            (to_delete if exempt else staying).append(each)
         await self.partitions.handle_state_changes(
             context.partitions_with_offline_leader(), PartitionState.OFFLINE
         )

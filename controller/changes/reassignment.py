@@ -229,7 +229,7 @@ class Reassignment:
         placed = ReplicaAssignment(targets)
         await self._write(partition, placed)
         context.set_assignment(partition, placed)
-        context.partitions_being_reassigned.pop(partition, None)
+        context.end_reassignment(partition)
         for replica in before.replicas:
             context.replica_states.pop(PartitionReplica(partition, replica), None)
         replicas = self._replicas(partition, targets)
@@ -275,12 +275,12 @@ class Reassignment:
             await self._check_in_sync_replica_remains(partition, assignment, unneeded)
             await self._write(partition, assignment.with_replaced(unneeded))
             context.set_assignment(partition, assignment)
-            context.partitions_being_reassigned[partition] = None
+            context.begin_reassignment(partition)
             if unneeded:
                 await self._stop_replaced_replicas(partition, assignment, unneeded)
         if not self.batch.versions.alter_partition:
             await self.watches.watch_state(partition)
-        context.partitions_being_reassigned[partition] = None
+        context.begin_reassignment(partition)
 
     async def _stop_replaced_replicas(
         self, partition: TopicPartition, assignment: ReplicaAssignment, replaced: tuple[int, ...]
@@ -400,7 +400,7 @@ class Reassignment:
         await self._remove_from_znode(
             lambda each, replicas: each == partition and replicas == done.replicas
         )
-        context.partitions_being_reassigned.pop(partition, None)
+        context.end_reassignment(partition)
         logger.info(
             "Completed reassignment of partition %s to %s",
             partition,

@@ -74,10 +74,13 @@ class TopicDeletionManager:
         context = self.context
         context.topics_to_delete.update(dict.fromkeys(queued))
         for topic in queued:
-            waiting = any(
-                not context.is_online(each.replica, each.partition)
-                for each in context.replicas_of(topic)
-            ) or self._being_reassigned(topic)
+            waiting = (
+                any(
+                    not context.is_online(each.replica, each.partition)
+                    for each in context.replicas_of(topic)
+                )
+                or topic in context.topics_being_reassigned
+            )
             if waiting:
                 context.topics_ineligible_for_deletion.add(topic)
 
@@ -95,7 +98,7 @@ class TopicDeletionManager:
             logger.info("Starting topic deletion for topics %s", listed(fresh))
         context.topics_to_delete.update(dict.fromkeys(queued))
         self.mark_ineligible_for_deletion(
-            (topic for topic in queued if self._being_reassigned(topic)),
+            (topic for topic in queued if topic in context.topics_being_reassigned),
             "topic reassignment in progress",
         )
         await self.resume_deletions()
@@ -118,9 +121,6 @@ class TopicDeletionManager:
         )
         await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in topics])
 
-    def _being_reassigned(self, topic: str) -> bool:
-        return any(partition[0] == topic for partition in self.context.partitions_being_reassigned)
-
     def mark_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
         """Interrupts the deletion of these until `resume_deletion_for_topics`."""
         ineligible = [topic for topic in topics if topic in self.context.topics_to_delete]
@@ -133,7 +133,7 @@ class TopicDeletionManager:
         waiting = [topic for topic in topics if topic in self.context.topics_to_delete]
         if waiting and self.enabled():
             self.context.topics_ineligible_for_deletion.difference_update(waiting)
-            await self.resume_deletions()
+            await self.resume_deletions(waiting)
 
     async def on_stop_replica_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
@@ -163,7 +163,7 @@ class TopicDeletionManager:
             await self.fail_replica_deletion(failed)
         if done:
             await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
-            await self.resume_deletions()
+            await self.resume_deletions(dict.fromkeys(each.partition[0] for each in done))
         await self.resume_deletion_for_topics(gone)
         return tuple(dict.fromkeys(each.partition.topic for each in failed))
 
@@ -178,10 +178,9 @@ class TopicDeletionManager:
             [each for each in to_delete if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
         )
-        self.mark_ineligible_for_deletion(
-            dict.fromkeys(each.partition[0] for each in to_delete), "replica deletion failure"
-        )
-        await self.resume_deletions()
+        topics = dict.fromkeys(each.partition[0] for each in to_delete)
+        self.mark_ineligible_for_deletion(topics, "replica deletion failure")
+        await self.resume_deletions(topics)
 
     def _may_become_ineligible(self, replica: PartitionReplica) -> bool:
         state = self.context.replica_states.get(replica)
@@ -189,16 +188,20 @@ class TopicDeletionManager:
 
     # State changes
 
-    async def resume_deletions(self) -> None:
-        """Starts, retries or completes the deletion of each queued topic."""
+    async def resume_deletions(self, topics: Iterable[str] | None = None) -> None:
+        """Start, retry or complete the deletion of queued topics: of all, or of some that changed.
+
+        Nothing else changes what the others wait for.
+        """
         context = self.context
         if not self.enabled():
             return
         retry: list[PartitionReplica] = []
         start: list[str] = []
-        reassigned = {partition[0] for partition in context.partitions_being_reassigned}
         turn = Turn()
-        for topic in list(context.topics_to_delete):
+        for topic in list(context.topics_to_delete if topics is None else topics):
+            if topic not in context.topics_to_delete:
+                continue
             replicas = context.replicas_of(topic)
             states = {context.replica_states.get(each) for each in replicas}
             await turn.share()
@@ -209,7 +212,10 @@ class TopicDeletionManager:
                 continue
             if ReplicaState.DELETION_INELIGIBLE in states:
                 retry.extend(context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE))
-            if topic not in context.topics_ineligible_for_deletion and topic not in reassigned:
+            if (
+                topic not in context.topics_ineligible_for_deletion
+                and topic not in context.topics_being_reassigned
+            ):
                 start.append(topic)
         if retry:
             await self.replicas.handle_state_changes(retry, ReplicaState.OFFLINE)

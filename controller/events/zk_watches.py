@@ -70,7 +70,8 @@ class ZkWatches:
 
     async def watch_brokers(self, broker_ids: Collection[int]) -> None:
         """Watches these brokers, and no others any more."""
-        for broker_id in [each for each in self._brokers if each not in broker_ids]:
+        wanted = set(broker_ids)
+        for broker_id in [each for each in self._brokers if each not in wanted]:
             self._brokers.pop(broker_id).cancel()
         for broker_id in broker_ids:
             if broker_id not in self._brokers:

@@ -58,6 +58,8 @@ class ControllerContext:
         """They had leaders before, so brokers may know their ids; see `TopicIds`."""
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.partitions_being_reassigned: dict[TopicPartition, None] = {}
+        self.topics_being_reassigned: dict[str, int] = {}
+        """How many of their partitions are: kept, as it is looked up for each partition."""
         self.partition_states: dict[TopicPartition, PartitionState] = {}
         self.replica_states: dict[PartitionReplica, ReplicaState] = {}
         self.offline_directories: dict[int, set[TopicPartition]] = {}
@@ -115,15 +117,16 @@ class ControllerContext:
         topic_id = self.topic_ids.pop(topic, None)
         if topic_id is not None:
             self.topic_names.pop(topic_id, None)
+        offline_directories = [each for each in self.offline_directories.values() if each]
         for index, assignment in self.assignments.pop(topic, {}).items():
             partition = TopicPartition(topic, index)
             self._index(partition, assignment.replicas, ())
             self.leadership.pop(partition, None)
             self.partition_states.pop(partition, None)
-            self.partitions_being_reassigned.pop(partition, None)
+            self.end_reassignment(partition)
             for replica in assignment.replicas:
                 self.replica_states.pop(PartitionReplica(partition, replica), None)
-            for offline in self.offline_directories.values():
+            for offline in offline_directories:
                 offline.discard(partition)
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
@@ -135,6 +138,21 @@ class ControllerContext:
         before = of_topic.get(partition[1], NO_ASSIGNMENT)
         of_topic[partition[1]] = assignment
         self._index(partition, before.replicas, assignment.replicas)
+
+    def begin_reassignment(self, partition: TopicPartition) -> None:
+        """Note that a reassignment is in progress; no effect if that is noted already."""
+        if partition not in self.partitions_being_reassigned:
+            self.partitions_being_reassigned[partition] = None
+            running = self.topics_being_reassigned.get(partition[0], 0)
+            self.topics_being_reassigned[partition[0]] = running + 1
+
+    def end_reassignment(self, partition: TopicPartition) -> None:
+        """Note that no reassignment is in progress."""
+        if partition in self.partitions_being_reassigned:
+            del self.partitions_being_reassigned[partition]
+            self.topics_being_reassigned[partition[0]] -= 1
+            if not self.topics_being_reassigned[partition[0]]:
+                del self.topics_being_reassigned[partition[0]]
 
     def _index(
         self, partition: TopicPartition, before: tuple[int, ...], after: tuple[int, ...]
@@ -188,21 +206,20 @@ class ControllerContext:
 
     # Leadership
 
-    def topics_exempt_from_election(self) -> set[str]:
-        """Topics queued for deletion for which no leaders are elected any more.
+    def is_exempt_from_election(self, topic: str) -> bool:
+        """Whether a topic is queued for deletion and gets no leaders any more.
 
         A topic with a reassignment in progress still gets leaders, as the reassignment has to
         complete before the deletion can start.
         """
-        reassigned = {partition[0] for partition in self.partitions_being_reassigned}
-        return {topic for topic in self.topics_to_delete if topic not in reassigned}
+        return topic in self.topics_to_delete and topic not in self.topics_being_reassigned
 
     def partitions_with_offline_leader(self) -> list[TopicPartition]:
-        exempt = self.topics_exempt_from_election()
         return [
             partition
             for partition, state in self.leadership.items()
-            if not self.is_online(state.leader, partition) and partition[0] not in exempt
+            if not self.is_online(state.leader, partition)
+            and not self.is_exempt_from_election(partition[0])
         ]
 
     def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
@@ -241,7 +258,6 @@ class ControllerContext:
         with one replica are left out: there is no other to elect.
         """
         found: dict[TopicPartition, frozenset[int]] = {}
-        exempt = self.topics_exempt_from_election()
         for broker_id, broker in self.brokers.items():
             if not broker.unclean_shutdown:
                 continue
@@ -255,7 +271,7 @@ class ControllerContext:
                         is_processed and state_zxids.get(partition, broker.epoch) >= broker.epoch
                     )
                     and len(self.assignment(partition).replicas) > 1
-                    and partition[0] not in exempt
+                    and not self.is_exempt_from_election(partition[0])
                 ):
                     found[partition] = found.get(partition, frozenset()) | {broker_id}
         return found

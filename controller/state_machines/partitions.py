@@ -110,13 +110,12 @@ class PartitionStateMachine:
     async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
         """Elects leaders for all new and offline partitions (of a topic)."""
         waiting = (PartitionState.NEW, PartitionState.OFFLINE)
-        exempt = self.context.topics_exempt_from_election()
         candidates = [
             partition
             for partition, state in self.context.partition_states.items()
             if state in waiting
             and (topic is None or partition[0] == topic)
-            and partition[0] not in exempt
+            and not self.context.is_exempt_from_election(partition[0])
         ]
         return await self.handle_state_changes(
             candidates, PartitionState.ONLINE, ElectionStrategy.OFFLINE

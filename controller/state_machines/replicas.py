@@ -170,7 +170,6 @@ class ReplicaStateMachine:
 
     async def _to_offline(self, replicas: list[PartitionReplica]) -> None:
         context = self.context
-        exempt = context.topics_exempt_from_election()
         by_broker: dict[int, list[TopicPartition]] = {}
         async for partition, replica in over(replicas):
             self.batch.add_stop_replica((replica,), partition, delete=False)
@@ -181,14 +180,16 @@ class ReplicaStateMachine:
             async for partition in over(partitions):
                 each = PartitionReplica(partition, replica)
                 if partition in shrunk:
-                    if partition[0] not in exempt:
+                    if not context.is_exempt_from_election(partition[0]):
                         assignment = context.assignment(partition)
                         others = [other for other in assignment.replicas if other != replica]
                         self.batch.add_leader_and_isr(
                             others, partition, shrunk[partition], assignment, is_new=False
                         )
                     self._set(each, ReplicaState.OFFLINE)
-                elif partition not in context.leadership or partition[0] in exempt:
+                elif partition not in context.leadership or context.is_exempt_from_election(
+                    partition[0]
+                ):
                     self.batch.add_update_metadata(context.brokers, (partition,))
                     self._set(each, ReplicaState.OFFLINE)
 

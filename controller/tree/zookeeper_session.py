@@ -260,6 +260,10 @@ class ZooKeeperSession:
 
     # Requests
 
+    def _deadline(self) -> float:
+        assert self._loop is not None
+        return self._loop.time() + self._call_timeout_ms / 1000
+
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
         """The result of the future; ConnectionLost if the deadline passes first.
 
@@ -350,7 +354,7 @@ class ZooKeeperSession:
         `start` takes the client from `kazoo`: it may be another one since the call waits.
         """
         assert self._loop is not None
-        deadline = self._loop.time() + self._call_timeout_ms / 1000
+        deadline = self._deadline()
         while True:
             await self._until_connected(path, deadline)
             await self._take_slot(path, deadline)
@@ -377,22 +381,27 @@ class ZooKeeperSession:
     async def pipeline(
         self, starts: Sequence[Callable[[], AsyncResult]], *, repeat: bool
     ) -> list[AsyncResult]:
-        """Many calls, within the window of requests in flight; results in order.
+        """Send many calls, within the window of requests in flight; return the results in order.
 
-        Raises ConnectionLost or SessionExpired if one of them failed with it.
+        The deadline is that of one call, and moves with each response: a batch may take longer than
+        a session timeout while ZooKeeper responds all the time. Raises ConnectionLost or
+        SessionExpired if one of the calls failed with it.
         """
         assert self._loop is not None
-        deadline = self._loop.time() + self._call_timeout_ms / 1000
         futures: list[asyncio.Future[AsyncResult]] = []
         connections: list[int] = []
         for start in starts:
-            await self._until_connected("", deadline)
-            await self._take_slot("", deadline)
+            await self._until_connected("", self._deadline())
+            await self._take_slot("", self._deadline())
             future: asyncio.Future[AsyncResult] = self._loop.create_future()
             futures.append(future)
             connections.append(self._connections)
             self.submit(start, _settler(future))
-        results = [await self._until(future, "", deadline) for future in futures]
+        # The responses come in the order of the calls.
+        results = [
+            future.result() if future.done() else await self._until(future, "", self._deadline())
+            for future in futures
+        ]
         again = [
             index for index, result in enumerate(results) if is_connection_loss(result.exception)
         ]
@@ -412,8 +421,7 @@ class ZooKeeperSession:
         self, watches: Sequence[tuple[str, WatchCallback]], *, on_children: bool
     ) -> list[WatchHandle]:
         assert self._loop is not None
-        deadline = self._loop.time() + self._call_timeout_ms / 1000
-        await self._until_connected("", deadline)
+        await self._until_connected("", self._deadline())
         standing: list[PersistentWatch] = []
         for path, callback in watches:
             watch = PersistentWatch(
@@ -430,7 +438,7 @@ class ZooKeeperSession:
             watch.rearm()
         try:
             for watch in standing:
-                await self._until(watch.armed(), watch.path, deadline)
+                await self._until(watch.armed(), watch.path, self._deadline())
         except BaseException:
             for watch in standing:
                 watch.cancel()

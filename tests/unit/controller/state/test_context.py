@@ -91,7 +91,7 @@ def test_isr_members_before_an_unclean_restart(context: ControllerContext) -> No
 def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
     context.partition_states[A0] = PartitionState.ONLINE
     context.replica_states[PartitionReplica(A0, 1)] = ReplicaState.ONLINE
-    context.partitions_being_reassigned[A0] = None
+    context.begin_reassignment(A0)
     context.topics_to_delete["a"] = None
     context.topics_with_deletion_started.add("a")
     context.topics_ineligible_for_deletion.add("a")
@@ -105,6 +105,7 @@ def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
         context.partition_states,
         context.replica_states,
         context.partitions_being_reassigned,
+        context.topics_being_reassigned,
         context.topics_to_delete,
         context.topics_with_deletion_started,
         context.topics_ineligible_for_deletion,
@@ -121,8 +122,18 @@ def test_offline_leaders(context: ControllerContext) -> None:
     assert context.partitions_with_offline_leader() == [A1]
     context.topics_to_delete["a"] = None
     assert context.partitions_with_offline_leader() == []
-    context.partitions_being_reassigned[A0] = None  # then its partitions still need leaders
+    context.begin_reassignment(A0)  # then its partitions still need leaders
     assert context.partitions_with_offline_leader() == [A1]
+
+
+def test_topics_with_reassignments(context: ControllerContext) -> None:
+    for partition in (A0, A1, A0):
+        context.begin_reassignment(partition)
+    context.end_reassignment(A0)
+    context.end_reassignment(A0)
+    assert list(context.topics_being_reassigned) == ["a"]
+    context.end_reassignment(A1)
+    assert not context.topics_being_reassigned
 
 
 def test_leaderships_of_a_broker(context: ControllerContext) -> None:
