@@ -33,6 +33,7 @@ Each kind of event is handled in the module named after it; see lifecycle.py for
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ottla.controller.admin.features import FeatureUpdate
@@ -46,7 +47,7 @@ from ottla.controller.admin.topic_admin import (
     admit_every_topic,
     no_mutation_quota,
 )
-from ottla.controller.changes.reassignment import Targets
+from ottla.controller.changes.reassignment import Targets, batches_of
 from ottla.controller.errors import ApiError
 from ottla.controller.events.event_queue import EventProcessedCallback, ignore_processed_event
 from ottla.controller.events.events import (
@@ -373,15 +374,20 @@ class Controller:
         """AlterPartitionReassignments: target replicas by partition, None cancels. A row without an
         error means that the reassignment is started, not that it is completed."""
 
-        async def work() -> dict[TopicPartition, ApiError]:
-            requested = [ids for ids in targets.values() if ids]
+        async def start(batch: Targets) -> dict[TopicPartition, ApiError]:
+            requested = [ids for ids in batch.values() if ids]
             await self._lifecycle.refresh_brokers_if_missing(
                 ids={each for ids in requested for each in ids}
             )
-            return await self._lifecycle.reassignment.alter(targets)
+            return await self._lifecycle.reassignment.alter(batch)
 
+        rows: dict[TopicPartition, ApiError] = {}
         state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-        return await self._call("AlterPartitionReassignments", state, work)
+        for batch in batches_of(targets):
+            # Events that wait, such as a failed broker, are handled between two batches.
+            work = partial(start, batch)
+            rows.update(await self._call("AlterPartitionReassignments", state, work))
+        return rows
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None

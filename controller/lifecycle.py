@@ -18,7 +18,7 @@ from ottla.controller.changes.broker_changes import BrokerChanges, ControlledShu
 from ottla.controller.changes.epoch_repair import EpochRepair
 from ottla.controller.changes.isr_changes import IsrChanges, refresh_leadership
 from ottla.controller.changes.leader_elections import LeaderElections
-from ottla.controller.changes.reassignment import Reassignment
+from ottla.controller.changes.reassignment import PARTITIONS_PER_BATCH, Reassignment
 from ottla.controller.changes.topic_changes import TopicChanges
 from ottla.controller.changes.topic_deletion import TopicDeletionManager
 from ottla.controller.changes.topic_ids import TopicIds
@@ -213,10 +213,8 @@ class Lifecycle:
             LogDirEventNotification: lambda _: self.isr_changes.on_log_dir_notification(),
             IsrChangeNotification: lambda _: self.isr_changes.on_isr_notification(),
             PreferredReplicaElection: lambda _: self.elections.on_znode(),
-            PartitionReassignment: lambda _: self.reassignment.on_znode(),
-            PartitionReassignmentIsrChange: lambda event: self.reassignment.on_isr_change(
-                event.partition
-            ),
+            PartitionReassignment: lambda _: self._reassign(),
+            PartitionReassignmentIsrChange: self._isr_change_of_reassignment,
             AutoLeaderBalance: lambda _: self._auto_leader_rebalance(),
             UncleanLeaderElectionEnable: lambda event: self.partitions.trigger_online_partitions(
                 event.topic
@@ -308,6 +306,15 @@ class Lifecycle:
             if failed:
                 retry = TopicDeletionRetry(failed)
                 self.runtime.call_later(RESEND_DELAY_MS, lambda: self.queue.put(retry))
+
+    async def _reassign(self) -> None:
+        if await self.reassignment.on_znode():  # the next batch, after the events that wait
+            self.queue.put(PartitionReassignment())
+
+    async def _isr_change_of_reassignment(self, event: PartitionReassignmentIsrChange) -> None:
+        """Also that of the other partitions in the queue, up to a batch: they complete together."""
+        more = self.queue.take(PartitionReassignmentIsrChange, PARTITIONS_PER_BATCH - 1)
+        await self.reassignment.on_isr_change([event.partition, *(each.partition for each in more)])
 
     async def _retry_deletion(self, event: TopicDeletionRetry) -> None:
         await self.deletion.resume_deletion_for_topics(event.topics)

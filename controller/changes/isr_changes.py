@@ -102,8 +102,7 @@ class IsrChanges:
                 await refresh_leadership(self.context, self.writer, partitions)
                 self.batch.add_update_metadata(self.context.brokers, partitions)
                 await self.batch.send(self.context.epoch)
-                for partition in partitions:
-                    await self.reassignment.on_isr_change(partition)
+                await self.reassignment.on_isr_change(partitions)
         finally:
             await self.writer.delete_many(paths)
 

@@ -9,8 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
 
 from ottla.controller.events.events import (
+    BrokerChange,
     Call,
     ControllerState,
     Event,
@@ -21,6 +23,8 @@ from ottla.controller.events.events import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.controller")
+
+S = TypeVar("S")
 
 MAX_QUEUED_CALLS = 10_000
 """The bound of queued calls. Each is from a connection that waits for its response, and there are
@@ -83,7 +87,13 @@ class EventQueue:
             if key in self._queued_signals:
                 return
             self._queued_signals.add(key)
-        self._events.append((event, self._now_ms()))
+        entry = (event, self._now_ms())
+        if isinstance(event, BrokerChange):
+            # Partitions of a failed broker have no leader until it is handled. It reads the tree,
+            # so its place among other events does not matter to what it finds.
+            self._events.appendleft(entry)
+        else:
+            self._events.append(entry)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -96,6 +106,19 @@ class EventQueue:
             if isinstance(each, Call):
                 _refuse(each)
         self.put(event)
+
+    def take(self, kind: type[S], most: int) -> list[S]:
+        """Remove up to `most` signals of a kind from the queue, in order, to be handled as one."""
+        taken: list[S] = []
+        kept: deque[tuple[Event, int]] = deque()
+        for event, queued_at in self._events:
+            if isinstance(event, kind) and len(taken) < most:
+                taken.append(event)
+                self._queued_signals.discard((kind, cast("Event", event)))
+            else:
+                kept.append((event, queued_at))
+        self._events = kept
+        return taken
 
     async def call(
         self, name: str, state: ControllerState, work: Callable[[], Awaitable[object]]
