@@ -43,6 +43,7 @@ from ottla.controller.events.events import (
     PreferredReplicaElection,
     Reelect,
     RegisterBrokerAndReelect,
+    SendIsrChanges,
     ShutDown,
     Startup,
     TopicChange,
@@ -78,6 +79,9 @@ logger = logging.getLogger("ottla.controller")
 
 FIRST_BALANCE_DELAY_MS = 5_000
 """From the election to the first check of the leader imbalance, as in Kafka."""
+ISR_METADATA_DELAY_MS = 30
+"""From a change of an ISR to the UpdateMetadata request with it and those that follow. Only clients
+that list in-sync replicas see the delay; leaders and followers do not wait for it."""
 RETRY_DELAY_MS = 1_000
 """From a failure of the store to the next attempt to resign and to be elected."""
 RESEND_DELAY_MS = 1_000
@@ -120,6 +124,7 @@ class Lifecycle:
         self._on_controller_change = on_controller_change
         self._timer: Cancellable | None = None
         self._retry: Cancellable | None = None
+        self._isr_metadata_is_due = False  # a timer runs
         self._resends: set[int] = set()  # brokers that get the full state after a delay
         self._takeover_failed = False  # set until the takeover is complete
         self._last_failure = ""  # logged once while it repeats
@@ -172,7 +177,9 @@ class Lifecycle:
             self.features.is_compatible,
             self.processed_brokers,
         )
-        self.isr_changes = IsrChanges(context, writer, replicas, batch, self.reassignment)
+        self.isr_changes = IsrChanges(
+            context, writer, replicas, batch, self.reassignment, self._schedule_isr_metadata
+        )
         self.elections = LeaderElections(context, writer, partitions)
         self.shutdown = ControlledShutdown(context, partitions, replicas, batch)
         self._handlers: Mapping[type, Handler] = self._table()
@@ -212,6 +219,7 @@ class Lifecycle:
             UpdateMetadataResponseReceived: self._metadata_error,
             LogDirEventNotification: lambda _: self.isr_changes.on_log_dir_notification(),
             IsrChangeNotification: lambda _: self.isr_changes.on_isr_notification(),
+            SendIsrChanges: lambda _: self.isr_changes.send_metadata(),
             PreferredReplicaElection: lambda _: self.elections.on_znode(),
             PartitionReassignment: lambda _: self._reassign(),
             PartitionReassignmentIsrChange: self._isr_change_of_reassignment,
@@ -345,6 +353,15 @@ class Lifecycle:
             self.queue.put(BrokerResend(broker_id))
 
         self.runtime.call_later(RESEND_DELAY_MS, resend)
+
+    def _schedule_isr_metadata(self) -> None:
+        if not self._isr_metadata_is_due:
+            self._isr_metadata_is_due = True
+            self.runtime.call_later(ISR_METADATA_DELAY_MS, self._put_isr_metadata)
+
+    def _put_isr_metadata(self) -> None:
+        self._isr_metadata_is_due = False
+        self.queue.put(SendIsrChanges())
 
     async def _metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
@@ -565,6 +582,7 @@ class Lifecycle:
         """Resets the context, the watches and the requests to brokers; writes no znode."""
         self.watches.stop()
         self.batch.clear()
+        self.isr_changes.clear()
         self.topic_ids.clear()
         self.epoch_repair.clear()
         self.topic_changes.unreadable.clear()

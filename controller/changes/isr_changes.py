@@ -7,7 +7,7 @@ and replicas that are not live are refused (KIP-841), since version 3 it has bro
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.controller.changes.reassignment import Reassignment
@@ -21,6 +21,7 @@ from ottla.controller.tree.store import BadVersion, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_isr_change, decode_log_dir_event
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.listed import listed
 from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
@@ -64,7 +65,7 @@ def _ineligible(version: int) -> int:
 
 
 class IsrChanges:
-    """An ISR is durable in the znode tree before the response and the UpdateMetadata requests."""
+    """An ISR is durable in the znode tree before the response and the UpdateMetadata request."""
 
     def __init__(
         self,
@@ -73,12 +74,16 @@ class IsrChanges:
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
         reassignment: Reassignment,
+        on_unsent: Callable[[], None],
     ) -> None:
+        """`on_unsent` has `send_metadata` called some time later."""
         self.context = context
         self.writer = writer
         self.replicas = replicas
         self.batch = batch
         self.reassignment = reassignment
+        self._on_unsent = on_unsent
+        self._unsent: dict[TopicPartition, None] = {}
 
     # Notifications in the tree
 
@@ -91,12 +96,12 @@ class IsrChanges:
                 if node is None:
                     continue
                 try:
-                    listed = decode_isr_change(path, node[0])
+                    announced = decode_isr_change(path, node[0])
                 except MalformedZnode as error:
                     logger.error("Ignoring ISR change notification: %s", error)
                     continue
                 partitions.update(
-                    dict.fromkeys(each for each in listed if self.context.has_partition(each))
+                    dict.fromkeys(each for each in announced if self.context.has_partition(each))
                 )
             if partitions:
                 await refresh_leadership(self.context, self.writer, partitions)
@@ -301,9 +306,27 @@ class IsrChanges:
                 rows[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
             else:
                 rows[partition] = self.context.leadership[partition] = result
+                logger.debug("New ISR of partition %s is %s", partition, result)
                 changed.append(partition)
         if changed_meanwhile:  # for the next attempt of the leader
             await refresh_leadership(self.context, self.writer, changed_meanwhile)
         if changed:
+            self._unsent.update(dict.fromkeys(changed))
+            self._on_unsent()
+
+    async def send_metadata(self) -> None:
+        """Send the ISRs that AlterPartition changed to all brokers.
+
+        A broker that returns is added to ISRs by every leader within a short time: with a request
+        for each, the bytes sent would grow with the third power of the brokers.
+        """
+        changed = [each for each in self._unsent if each in self.context.leadership]
+        self._unsent.clear()
+        if changed:
+            logger.info("The ISRs of %d partitions changed: %s", len(changed), listed(changed))
             self.batch.add_update_metadata(self.context.brokers, changed)
             await self.batch.send(self.context.epoch)
+
+    def clear(self) -> None:
+        """For a controller that resigns."""
+        self._unsent.clear()

@@ -567,9 +567,10 @@ class Reassignment:
                 "Completed reassignment of partition %s to %s", partition, assignment.replicas
             )
         logger.info(
-            "Completed reassignment of %s; %d partitions are still being reassigned",
-            listed(f"{each} to {list(done[each].replicas)}" for each in done),
+            "Completed reassignment of %d partitions, %d are left: %s",
+            len(done),
             len(context.partitions_being_reassigned),
+            listed(f"{each} to {list(done[each].replicas)}" for each in done),
         )
         self.batch.add_update_metadata(context.brokers, done)
         await self.batch.send(context.epoch)

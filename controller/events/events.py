@@ -125,6 +125,10 @@ class UpdateMetadataResponseReceived(NamedTuple):
     error_code: int
 
 
+class SendIsrChanges(NamedTuple):
+    """ISRs have changed some time ago: the brokers get them in one UpdateMetadata request."""
+
+
 class LogDirEventNotification(NamedTuple):
     """Children of `/log_dir_event_notification` changed: a log directory failed."""
 
@@ -203,6 +207,7 @@ Signal = (
     | LeaderAndIsrResponseReceived
     | UpdateMetadataResponseReceived
     | LogDirEventNotification
+    | SendIsrChanges
     | IsrChangeNotification
     | PreferredReplicaElection
     | PartitionReassignment
@@ -231,6 +236,7 @@ STATES: dict[type, ControllerState] = {
     LeaderAndIsrResponseReceived: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
     UpdateMetadataResponseReceived: ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED,
     LogDirEventNotification: ControllerState.LOG_DIR_CHANGE,
+    SendIsrChanges: ControllerState.ISR_CHANGE,
     IsrChangeNotification: ControllerState.ISR_CHANGE,
     PreferredReplicaElection: ControllerState.MANUAL_LEADER_BALANCE,
     PartitionReassignment: ControllerState.ALTER_PARTITION_REASSIGNMENT,

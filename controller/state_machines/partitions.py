@@ -29,7 +29,7 @@ from ottla.controller.state.leader_selection import (
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.protocol.listed import MAX_LISTED
+from ottla.protocol.listed import MAX_LISTED, listed
 from ottla.protocol.steps import over
 from ottla.protocol.topics import TopicPartition
 
@@ -220,11 +220,20 @@ class PartitionStateMachine:
                 f"election"
             )
         failed: dict[TopicPartition, StateChangeFailed | StoreError] = {}
+        elected: list[TopicPartition] = []
         async for partition, outcome in over(outcomes.items()):
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
+                elected.append(partition)
             else:
                 failed[partition] = outcome
+        if elected:
+            logger.info(
+                "Elected leaders of %d partitions under strategy %s: %s",
+                len(elected),
+                strategy.value,
+                listed(elected),
+            )
         _log_failed_elections(failed, strategy)
         return outcomes
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ottla.controller.changes.isr_changes import refresh_leadership
+from ottla.controller.lifecycle import ISR_METADATA_DELAY_MS
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, StoreError
@@ -393,3 +394,44 @@ async def test_announcement_that_goes_while_the_others_are_read(
     shared.write(*(CreateOp(prefix, data, sequential=True) for _ in range(2)))
     await settle()
     assert shared.requests(UpdateMetadataRequest) or shared.requests(LeaderAndIsrRequest)
+
+
+async def test_isr_changes_that_follow_each_other_are_one_update_metadata(shared: Cluster) -> None:
+    """As when a broker returns, and each leader adds it to its ISRs."""
+    await shared.create_topic("u", (2, 1, 3))
+    shared.sent.clear()
+    for topic, isr in (("t", (1, 3)), ("u", (2, 1)), ("t", (1, 3, 2))):
+        request = shared.isr_request(topic, isr)
+        response = await shared.controller.alter_partition(request, 3)
+        assert response.topics[0].partitions[0].error_code == 0
+        shared.runtime.advance(ISR_METADATA_DELAY_MS // 3 - 1)
+        await settle()
+    assert shared.requests(UpdateMetadataRequest) == []
+    shared.runtime.advance(ISR_METADATA_DELAY_MS)
+    await settle()
+    for broker_id, broker in shared.brokers.items():
+        (request_,) = shared.requests(UpdateMetadataRequest, broker_id)
+        assert [topic.topic_name for topic in request_.topic_states] == ["t", "u"]
+        assert broker.metadata[T0].isr == (1, 3, 2)
+    # The next one after a pause is not forgotten.
+    await shared.change_isr("t", (1, 3))
+    assert shared.brokers[2].metadata[T0].isr == (1, 3)
+
+
+async def test_isr_changes_are_not_sent_by_a_controller_that_has_resigned(shared: Cluster) -> None:
+    await shared.controller.alter_partition(shared.isr_request("t", (1, 3)), 3)
+    shared.controller._lifecycle._resign(2)
+    shared.sent.clear()
+    shared.runtime.advance(ISR_METADATA_DELAY_MS)
+    await settle()
+    assert shared.sent == []
+
+
+async def test_isr_changes_of_deleted_topics_are_not_sent(shared: Cluster) -> None:
+    await shared.controller.alter_partition(shared.isr_request("t", (1, 3)), 3)
+    await shared.controller.delete_topics(["t"], timeout_ms=0)
+    await settle()
+    shared.sent.clear()
+    shared.runtime.advance(ISR_METADATA_DELAY_MS)
+    await settle()
+    assert shared.requests(UpdateMetadataRequest) == []
