@@ -179,8 +179,9 @@ class BrokerChanges:
         # The new ones get the metadata of all partitions before any LeaderAndIsr, as a follower
         # needs the address of its leader.
         self.batch.add_update_metadata(broker_ids, ())
-        async for partition in over(context.partitions_with_leaders()):
-            self.batch.add_update_metadata((), (partition,))
+        async for partition in over(context.leadership):
+            if partition[0] not in context.topics_to_delete:
+                self.batch.add_update_metadata((), (partition,))
         await self.batch.send(context.epoch)
         replicas = context.replicas_on(broker_ids)
         await self.replicas.handle_state_changes(
@@ -218,9 +219,10 @@ class BrokerChanges:
         for each in replicas:
             exempt = context.is_exempt_from_election(each.partition[0])
             (to_delete if exempt else staying).append(each)
-        await self.partitions.handle_state_changes(
-            context.partitions_with_offline_leader(), PartitionState.OFFLINE
-        )
+        leaderless = [
+            each async for each in over(context.leadership) if context.has_offline_leader(each)
+        ]
+        await self.partitions.handle_state_changes(leaderless, PartitionState.OFFLINE)
         outcomes = await self.partitions.trigger_online_partitions()
         await self.replicas.handle_state_changes(staying, ReplicaState.OFFLINE)
         await self.deletion.fail_replica_deletion(to_delete)

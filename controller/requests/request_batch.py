@@ -20,7 +20,7 @@ from ottla.controller.model import (
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings, control_versions
 from ottla.controller.state.context import ControllerContext
-from ottla.protocol.steps import over
+from ottla.protocol.steps import Turn
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
 
@@ -196,19 +196,22 @@ class RequestBatch:
 
     async def send(self, epoch: int) -> None:
         """Sends and clears the batch, with the given controller epoch."""
+        turn = Turn()  # of all requests: those to one broker may be short, and many brokers get one
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
-        for broker_id, states in leader_and_isr.items():
+        for broker_id in list(leader_and_isr):
+            # Freed one by one: all of them together would hold the loop.
+            states = leader_and_isr.pop(broker_id)
             if broker_id in self.context.brokers:
-                await self._send_leader_and_isr(broker_id, states, epoch)
+                await self._send_leader_and_isr(broker_id, states, epoch, turn)
         brokers, self._metadata_brokers = self._metadata_brokers, {}
         self._metadata_to_all = False
         partitions, self._metadata_partitions = self._metadata_partitions, {}
         if brokers:
-            await self._send_update_metadata(brokers, partitions, epoch)
+            await self._send_update_metadata(brokers, partitions, epoch, turn)
         stop_replica, self._stop_replica = self._stop_replica, {}
         for broker_id, stops in stop_replica.items():
             if broker_id in self.context.brokers:
-                await self._send_stop_replica(broker_id, stops, epoch)
+                await self._send_stop_replica(broker_id, stops, epoch, turn)
 
     def _topic_id(self, topic: str) -> bytes:
         return self.context.topic_ids.get(topic, ZERO_UUID)
@@ -218,6 +221,7 @@ class RequestBatch:
         broker_id: int,
         states: "dict[TopicPartition, LeaderAndIsrPartitionState]",
         epoch: int,
+        turn: Turn,
     ) -> None:
         from ottla.protocol.messages.leader_and_isr import (
             LeaderAndIsrLiveLeader,
@@ -245,12 +249,13 @@ class RequestBatch:
         )
         if version >= 2:
             topics: dict[str, LeaderAndIsrTopicState] = {}
-            async for (topic, _), state in over(states.items()):
+            for (topic, _), state in states.items():
                 if topic not in topics:
                     topics[topic] = LeaderAndIsrTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
                     )
                 topics[topic].partition_states.append(state)
+                await turn.share()
             request.topic_states = list(topics.values())
         else:
             request.ungrouped_partition_states = list(states.values())
@@ -302,6 +307,7 @@ class RequestBatch:
         broker_ids: dict[int, None],
         partitions: "dict[TopicPartition, UpdateMetadataPartitionState]",
         epoch: int,
+        turn: Turn,
     ) -> None:
         from ottla.controller.requests import shared_metadata
         from ottla.protocol.messages.update_metadata import (
@@ -313,12 +319,13 @@ class RequestBatch:
         live_brokers = self._live_brokers()
         topics: dict[str, UpdateMetadataTopicState] = {}
         if version >= 5:
-            async for (topic, _), state in over(partitions.items()):
+            for (topic, _), state in partitions.items():
                 if topic not in topics:
                     topics[topic] = UpdateMetadataTopicState(
                         topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
                     )
                 topics[topic].partition_states.append(state)
+                await turn.share()
         topic_states = list(topics.values())
         shared: shared_metadata.SharedMetadata | None = None
         for broker_id in broker_ids:
@@ -354,17 +361,21 @@ class RequestBatch:
         return responded
 
     async def _send_stop_replica(
-        self, broker_id: int, stops: dict[TopicPartition, tuple[int, bool]], epoch: int
+        self,
+        broker_id: int,
+        stops: dict[TopicPartition, tuple[int, bool]],
+        epoch: int,
+        turn: Turn,
     ) -> None:
         version = self.versions.stop_replica
         broker_epoch = self.context.brokers[broker_id].epoch
         if version >= 3:
-            await self._stop(broker_id, stops, epoch, broker_epoch)
+            await self._stop(broker_id, stops, epoch, broker_epoch, turn)
             return
         for delete in (True, False):  # older versions have one flag for the whole request
             part = {partition: stop for partition, stop in stops.items() if stop[1] is delete}
             if part:
-                await self._stop(broker_id, part, epoch, broker_epoch)
+                await self._stop(broker_id, part, epoch, broker_epoch, turn)
 
     async def _stop(
         self,
@@ -372,6 +383,7 @@ class RequestBatch:
         stops: dict[TopicPartition, tuple[int, bool]],
         epoch: int,
         broker_epoch: int,
+        turn: Turn,
     ) -> None:
         from ottla.protocol.messages.stop_replica import (
             StopReplicaPartitionState,
@@ -390,7 +402,8 @@ class RequestBatch:
         )
         by_topic: dict[str, list[int]] = {}
         states: dict[str, StopReplicaTopicState] = {}
-        async for (topic, index), (leader_epoch, delete) in over(stops.items()):
+        for (topic, index), (leader_epoch, delete) in stops.items():
+            await turn.share()
             if version < 3:
                 by_topic.setdefault(topic, []).append(index)
                 continue

@@ -214,13 +214,12 @@ class ControllerContext:
         """
         return topic in self.topics_to_delete and topic not in self.topics_being_reassigned
 
-    def partitions_with_offline_leader(self) -> list[TopicPartition]:
-        return [
-            partition
-            for partition, state in self.leadership.items()
-            if not self.is_online(state.leader, partition)
-            and not self.is_exempt_from_election(partition[0])
-        ]
+    def has_offline_leader(self, partition: TopicPartition) -> bool:
+        """Whether a partition has a leader and ISR, and needs another leader."""
+        state = self.leadership[partition]
+        return not self.is_online(state.leader, partition) and not self.is_exempt_from_election(
+            partition[0]
+        )
 
     def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
         """The partitions with more than one replica that it leads, without topics to delete."""
@@ -232,10 +231,6 @@ class ControllerContext:
             and len(self.assignment(partition).replicas) > 1
             and partition[0] not in self.topics_to_delete
         ]
-
-    def partitions_with_leaders(self) -> list[TopicPartition]:
-        """The partitions with a leader and ISR, without topics to delete."""
-        return [p for p in self.leadership if p[0] not in self.topics_to_delete]
 
     def stop_replica_epoch(self, partition: TopicPartition) -> int:
         """The leader epoch in a StopReplica (KIP-570); never stale while the topic is deleted."""

@@ -112,7 +112,7 @@ class PartitionStateMachine:
         waiting = (PartitionState.NEW, PartitionState.OFFLINE)
         candidates = [
             partition
-            for partition, state in self.context.partition_states.items()
+            async for partition, state in over(self.context.partition_states.items())
             if state in waiting
             and (topic is None or partition[0] == topic)
             and not self.context.is_exempt_from_election(partition[0])

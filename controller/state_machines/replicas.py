@@ -26,7 +26,7 @@ from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.protocol.steps import over
+from ottla.protocol.steps import Turn, over
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -174,10 +174,12 @@ class ReplicaStateMachine:
         async for partition, replica in over(replicas):
             self.batch.add_stop_replica((replica,), partition, delete=False)
             by_broker.setdefault(replica, []).append(partition)
+        turn = Turn()
         for replica, partitions in by_broker.items():
             partitions_with_leaders = [each for each in partitions if each in context.leadership]
             shrunk = await self._remove_from_isr(replica, partitions_with_leaders)
-            async for partition in over(partitions):
+            for partition in partitions:
+                await turn.share()
                 each = PartitionReplica(partition, replica)
                 if partition in shrunk:
                     if not context.is_exempt_from_election(partition[0]):

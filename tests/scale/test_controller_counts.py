@@ -197,7 +197,8 @@ async def delete_topic(scene: Scene) -> None:
 
 async def lose_broker(scene: Scene) -> None:
     await scene.cluster.remove_broker(2)
-    assert not scene.cluster.controller.context.partitions_with_offline_leader()
+    context = scene.cluster.controller.context
+    assert not any(context.has_offline_leader(each) for each in context.leadership)
 
 
 async def lose_and_return(scene: Scene) -> None:
