@@ -188,7 +188,7 @@ class Controller:
 
     @property
     def queued_events(self) -> int:
-        """How many events wait for the controller (Kafka's EventQueueSize)."""
+        """Return the number of queued events (Kafka's EventQueueSize)."""
         return len(self._queue)
 
     @property
@@ -197,7 +197,7 @@ class Controller:
         return self._lifecycle.partitions.unclean_elections_total
 
     async def start(self, timeout_ms: int = 60_000) -> None:
-        """Participates in the election; returns when there is a controller, or after the timeout.
+        """Take part in the election; return when there is a controller, or after the timeout.
 
         The election continues in the background after the timeout.
         """
@@ -210,7 +210,7 @@ class Controller:
         await wait_for([self._lifecycle.started], timeout_ms, self._runtime)
 
     async def stop(self, timeout_ms: int = 10_000) -> None:
-        """Resigns if active, and shuts down; waits up to `timeout_ms` for the store."""
+        """Resign if active, and shut down; wait up to `timeout_ms` for the store."""
         for handle in self._handles:
             handle.cancel()
         self._handles.clear()
@@ -218,7 +218,7 @@ class Controller:
         await wait_for([self._lifecycle.stopped], timeout_ms, self._runtime)
 
     def update_settings(self, settings: ControllerSettings) -> None:
-        """Applies changed dynamic settings; protocol version and listeners stay the same."""
+        """Apply changed dynamic settings; protocol version and listeners stay the same."""
         unclean_before = self.settings.unclean_leader_election_enable
         self._lifecycle.update_settings(settings)
         if settings.unclean_leader_election_enable and not unclean_before:

@@ -193,7 +193,7 @@ class Lifecycle:
         return self.controller_id == self.broker_id
 
     async def run(self) -> None:
-        """Processes events until `ShutDown`; the task of the controller."""
+        """Process events until `ShutDown`; the task of the controller."""
         try:
             await self.queue.run()
         finally:
@@ -230,7 +230,7 @@ class Lifecycle:
         }
 
     async def process(self, event: Event) -> None:
-        """Processes an event; raises nothing but cancellation."""
+        """Process an event; raise nothing but cancellation."""
         try:
             if isinstance(event, Call):
                 await self._process_call(event)
@@ -271,7 +271,7 @@ class Lifecycle:
                 call.future.set_result(result)
 
     async def _process_always(self, event: Event) -> bool:
-        """Processes the events that all brokers process; returns whether it was one."""
+        """Process the events that all brokers process; return whether it was one."""
         if isinstance(event, Startup):
             try:
                 await self._elect()
@@ -393,12 +393,12 @@ class Lifecycle:
             self._timer = None
 
     async def process_topic_change(self) -> None:
-        """Handles new and removed topics, and new ones that are already marked for deletion."""
+        """Handle new and removed topics, and new ones that are already marked for deletion."""
         if await self.topic_changes.on_topic_change():
             await self.deletion.on_deletion_requested()
 
     async def process_partition_modification(self, topic: str) -> None:
-        """Handles added partitions of a topic, and a topic that could not be read before: its znode
+        """Handle added partitions of a topic, and a topic that could not be read before: its znode
         was malformed, or was changed while it got an id."""
         if topic in self.context.assignments:
             written_id = await self.topic_changes.on_partition_modification(topic)
@@ -408,7 +408,7 @@ class Lifecycle:
             await self.process_topic_change()
 
     async def refresh_brokers_if_missing(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
-        """Reads the registered brokers if fewer than `count` or not all `ids` are known.
+        """Read the registered brokers if fewer than `count` or not all `ids` are known.
 
         A broker may have registered just now, with its event still in the queue behind the request.
         """
@@ -474,7 +474,7 @@ class Lifecycle:
         return any(row.error_code for row in rows)
 
     def check_reassignments(self, response: "AlterPartitionResponse") -> None:
-        """Queues the completion of reassignments for ISRs that changed.
+        """Queue the completion of reassignments for ISRs that changed.
 
         It runs after the response is sent, so that the leader does not wait for it.
         """
@@ -494,7 +494,7 @@ class Lifecycle:
             self._on_controller_change(controller_id)
 
     async def _elect(self) -> None:
-        """Tries to become controller unless there is one; starts the failover if elected.
+        """Try to become controller unless there is one; start the failover if elected.
 
         Without a registration it is not, as another broker may have our id; nor between a takeover
         that failed and its retry, as a failure that stays would make one election follow the other.
@@ -532,7 +532,7 @@ class Lifecycle:
             self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 
     async def on_controller_failover(self, epoch: int, epoch_version: int) -> None:
-        """Reads the state from the znode tree, sends it to the brokers, resumes pending work.
+        """Read the state from the znode tree, send it to the brokers, resume pending work.
 
         The watches are set first, so that no later change is missed. Brokers get the live brokers
         in UpdateMetadata before the first LeaderAndIsr requests of the state machines, as followers
@@ -579,7 +579,7 @@ class Lifecycle:
         )
 
     def on_controller_resignation(self) -> None:
-        """Resets the context, the watches and the requests to brokers; writes no znode."""
+        """Reset the context, the watches and the requests to brokers; write no znode."""
         self.watches.stop()
         self.batch.clear()
         self.isr_changes.clear()
@@ -592,7 +592,7 @@ class Lifecycle:
         self.context.reset()
 
     async def _maybe_resign(self) -> int:
-        """Reads `/controller` and returns it; resigns if it is not this broker any more."""
+        """Read `/controller` and return it; resign if it is not this broker any more."""
         was_active = self.is_active
         current = await election.current_controller(self.store)
         if was_active and current != self.broker_id:
@@ -647,7 +647,7 @@ class Lifecycle:
         self.queue.put(ForceResign())
 
     async def _register_if_expired(self) -> None:
-        """Registers the broker again after its session has expired; retries if that fails."""
+        """Register the broker again after its session has expired; retry if that fails."""
         if self._registered:
             return
         try:

@@ -39,7 +39,7 @@ class AdvertisedAddressTaken(Exception):
 
 
 async def create_persistent_paths(store: ZnodeStore) -> None:
-    """Creates the persistent znodes that all brokers expect."""
+    """Create the persistent znodes that all brokers expect."""
     await make_paths(store, znodes.PERSISTENT_PATHS)
 
 
@@ -69,7 +69,7 @@ async def get_or_create_cluster_id(store: ZnodeStore) -> str:
 
 
 def check_cluster_id(cluster_id: str, stored: str | None, directories: str, store: str) -> None:
-    """Raises InconsistentClusterId if `stored`, the id in meta.properties, differs.
+    """Raise InconsistentClusterId if `stored`, the id in meta.properties, differs.
 
     `stored` is None when there is none yet.
     """
@@ -84,7 +84,7 @@ def check_cluster_id(cluster_id: str, stored: str | None, directories: str, stor
 
 
 async def check_advertised_addresses(store: ZnodeStore, info: BrokerInfo) -> None:
-    """Raises AdvertisedAddressTaken if another registered broker has a host and port of `info`.
+    """Raise AdvertisedAddressTaken if another registered broker has a host and port of `info`.
 
     Clients would reach one of the two brokers under both ids. The check of
     `KafkaServer.createBrokerInfo`; two brokers that start at once can both pass it.
@@ -168,7 +168,7 @@ class BrokerRegistration:
         )
 
     async def register(self) -> int:
-        """Creates the znode of the broker and returns the broker epoch.
+        """Create the znode of the broker and return the broker epoch.
 
         The same multi changes the version of `znodes.REGISTRATIONS`.
         A znode of an earlier session of this broker is replaced: the broker was restarted before
@@ -238,7 +238,7 @@ class BrokerRegistration:
         return set(other.endpoints) == set(self.info.endpoints)
 
     async def unregister(self) -> None:
-        """Deletes the znode of this session, if there is one. Raises StoreError."""
+        """Delete the znode of this session, if there is one. Raises StoreError."""
         path = znodes.broker_path(self.info.broker_id)
         stat = await self.store.exists(path)
         if stat is not None and stat.ephemeral_owner == self.store.session_id:
@@ -246,7 +246,7 @@ class BrokerRegistration:
                 await self.store.delete(path, stat.version)
 
     async def update(self, info: BrokerInfo) -> None:
-        """Updates the znode with changed listeners or features; the broker epoch stays the same.
+        """Update the znode with changed listeners or features; the broker epoch stays the same.
 
         Without a znode, since the session has expired, the next `register` writes them. After
         any other error the call has to be repeated: `is_written` is False.

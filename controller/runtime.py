@@ -18,7 +18,7 @@ class Runtime(Protocol):
         """Wall clock."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Cancellable:
-        """Runs the callback once on the loop, unless cancelled before."""
+        """Run the callback once on the loop, unless cancelled before."""
 
     def spawn(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable: ...
 

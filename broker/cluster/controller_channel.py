@@ -72,7 +72,7 @@ class ControllerChannel:
         return self._local_controller
 
     async def create_topics(self, topics: list[NewTopic]) -> dict[str, int]:
-        """Creates topics; the result is an error code by name."""
+        """Create topics; the result is an error code by name."""
         if self._controller.is_active:
             rows = await self._controller.create_topics(topics)
             return {row.name: row.error.code for row in rows}
@@ -89,7 +89,7 @@ class ControllerChannel:
     async def alter_partition(
         self, newest_version: int, build: Callable[[int], AlterPartitionRequest]
     ) -> AlterPartitionResponse:
-        """Requests changes of in-sync replicas; raises when the controller cannot be reached.
+        """Request changes of in-sync replicas; raise when the controller cannot be reached.
 
         `build` returns the request in a version, up to `newest_version`; it is called with the
         newest one that the controller has. UnsupportedApiError when it has none of them: a Kafka
@@ -127,7 +127,7 @@ class ControllerChannel:
         return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     async def controlled_shutdown(self) -> int:
-        """Requests other leaders of what this broker leads; the number of those left."""
+        """Request other leaders of what this broker leads; the number of those left."""
         from ottla.protocol.messages.controlled_shutdown import (
             ControlledShutdownRequest,
             ControlledShutdownResponse,
@@ -185,7 +185,7 @@ def create_topics_response(response: Message) -> dict[str, int]:
 
 
 async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
-    """Asks the controller up to `controlled.shutdown.max.retries` times; whether all moved.
+    """Ask the controller up to `controlled.shutdown.max.retries` times; whether all moved.
 
     A partition whose other replicas are not in sync stays, and has no leader while this broker is
     away: stopping continues all the same, as in Kafka.

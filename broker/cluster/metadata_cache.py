@@ -130,7 +130,7 @@ class MetadataCache:
     async def wait_until(
         self, condition: Callable[[MetadataSnapshot], bool], timeout_ms: int
     ) -> bool:
-        """Waits until a snapshot satisfies `condition`; False when the time is up first."""
+        """Wait until a snapshot satisfies `condition`; False when the time is up first."""
         if condition(self.snapshot):
             return True
         if timeout_ms <= 0:
@@ -229,7 +229,7 @@ class MetadataCache:
         return deleted
 
     def _drop_late(self, request: UpdateMetadataRequest) -> bool:
-        """Removes deleted topics from the request; returns whether it is late.
+        """Remove deleted topics from the request; return whether it is late.
 
         After a time-out the controller sends a request again, and the first one may arrive when the
         topic is gone, or was created again with another id. One that deletes it, which is dropped

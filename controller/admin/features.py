@@ -57,7 +57,7 @@ class Features:
         )
 
     async def load(self) -> None:
-        """Creates the znode in a new cluster; enables or disables features by the inter-broker
+        """Create the znode in a new cluster; enable or disable features by the inter-broker
         protocol version."""
         enable = self.versions.feature_versioning
         try:

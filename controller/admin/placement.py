@@ -109,7 +109,7 @@ def start_after(brokers: Sequence[int], first_replica: int) -> int:
 
 
 def check_factor(factor: int, brokers: int) -> None:
-    """Raises KafkaError unless so many live brokers allow this replication factor."""
+    """Raise KafkaError if there are too few live brokers for this replication factor."""
     if factor <= 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."

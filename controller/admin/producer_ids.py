@@ -27,7 +27,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
-    """Allocates a block; it is durable when this returns.
+    """Allocate a block; it is durable when this returns.
 
     Raises KafkaError when all ids are exhausted. After a lost connection a block may stay unused.
     """

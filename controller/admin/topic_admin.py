@@ -156,7 +156,7 @@ class TopicAdmin:
         charge: Charge = no_mutation_quota,
         admit: Admit = admit_every_topic,
     ) -> list[CreatedTopic]:
-        """Checks the topics and writes the valid ones, pipelined."""
+        """Check the topics and write the valid ones, pipelined."""
         results: dict[str, CreatedTopic] = {}
         creations: dict[str, _Creation] = {}
         wanted = list(topics)
@@ -206,7 +206,7 @@ class TopicAdmin:
     async def _write(
         self, creations: Mapping[str, _Creation], present: set[str]
     ) -> dict[str, ApiError]:
-        """Creates the topics; returns the errors by topic."""
+        """Create the topics; return the errors by topic."""
         errors: dict[str, ApiError] = {}
         left = dict(creations)
         for attempt in range(MAX_WRITE_ATTEMPTS):
@@ -380,7 +380,7 @@ class TopicAdmin:
     async def _add_partitions(
         self, request: NewPartitions, validate_only: bool, charge: Charge, planned: int
     ) -> int:
-        """How many partitions are added; `planned`: those of earlier topics in the request."""
+        """Return the number of partitions to add; `planned`: by earlier topics of the request."""
         name = request.name
         unknown = KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
@@ -456,7 +456,7 @@ class TopicAdmin:
     # DeleteTopics
 
     async def request_deletion(self, topics: Iterable[str]) -> dict[str, ApiError]:
-        """Creates `/admin/delete_topics/<topic>`; no error if it exists already."""
+        """Create `/admin/delete_topics/<topic>`; no error if it exists already."""
         if not self.settings.delete_topic_enable:
             disabled = ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             return dict.fromkeys(topics, disabled)

@@ -43,7 +43,7 @@ async def registered_ids(store: ZnodeStore) -> list[int]:
 
 
 async def read_brokers(store: ZnodeStore, ids: Sequence[int]) -> dict[int, BrokerInfo]:
-    """Those of the brokers that are registered, with their broker epochs, by id."""
+    """Read the brokers that are registered, with their broker epochs, by id."""
     found: dict[int, BrokerInfo] = {}
     nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
     for broker_id, node in zip(ids, nodes, strict=True):
@@ -91,7 +91,7 @@ class BrokerChanges:
         self.processed = processed
 
     async def load(self) -> None:
-        """Reads the registered brokers for a new controller, and adds their channels."""
+        """Read the registered brokers for a new controller, and add their channels."""
         version = await self.processed.read_version()
         self.context.brokers = await self._read_compatible_brokers()
         self.processed.set_version(version)
@@ -99,7 +99,7 @@ class BrokerChanges:
             self.channels.add_broker(broker)
 
     async def _read_compatible_brokers(self) -> dict[int, BrokerInfo]:
-        """Watches the registered brokers, and reads those that support the features."""
+        """Watch the registered brokers, and read those that support the features."""
         ids = await registered_ids(self.store)
         await self.watches.watch_brokers(ids)
         return self._compatible_brokers(await read_brokers(self.store, ids))
@@ -117,7 +117,7 @@ class BrokerChanges:
         return accepted
 
     async def on_broker_change(self) -> None:
-        """Compares the registered brokers with the context; a higher epoch means a restart."""
+        """Compare the registered brokers with the context; a higher epoch means a restart."""
         context = self.context
         version = await self.processed.read_version()
         registered = await self._read_compatible_brokers()
@@ -167,7 +167,7 @@ class BrokerChanges:
             self.context.brokers[broker.broker_id] = broker
 
     async def on_startup(self, broker_ids: list[int]) -> None:
-        """Sends the new brokers to the others and the full metadata to them; then their replicas
+        """Send the new brokers to the others and the full metadata to them; then their replicas
         come online."""
         logger.info("New broker startup callback for %s", _ids(broker_ids))
         context = self.context
@@ -212,7 +212,7 @@ class BrokerChanges:
         await self.on_replicas_offline(context.replicas_on(broker_ids))
 
     async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
-        """Elects leaders for partitions without one, and removes the replicas from their ISRs."""
+        """Elect leaders for partitions without one, and remove the replicas from their ISRs."""
         context = self.context
         to_delete: list[PartitionReplica] = []
         staying: list[PartitionReplica] = []
@@ -348,7 +348,7 @@ class ControlledShutdown:
         self.batch = batch
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Moves the leaders; returns the partitions that the broker still leads.
+        """Move the leaders; return the partitions that the broker still leads.
 
         The broker is marked as shutting down until its znode is deleted: it is not elected as
         leader and does not join an ISR. Raises KafkaError STALE_BROKER_EPOCH or

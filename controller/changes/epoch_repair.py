@@ -48,7 +48,7 @@ class _Stored(NamedTuple):
 
 
 class _Inquiry:
-    """What brokers have said of the state with this leader epoch."""
+    """The brokers' reports on the state with this leader epoch."""
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
@@ -81,7 +81,7 @@ class EpochRepair:
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
     ) -> None:
-        """Repairs the partitions of which all replicas have responded now."""
+        """Repair the partitions of which all replicas have responded now."""
         context = self.context
         sent = {
             TopicPartition(topic.topic_name, state.partition_index): state.leader_epoch
@@ -113,7 +113,7 @@ class EpochRepair:
         await self._repair([each for each in answered if self._is_complete(each)])
 
     async def _ask(self, partitions: list[TopicPartition], answered: int) -> None:
-        """Sends the state again to the other replicas."""
+        """Send the state again to the other replicas."""
         context = self.context
         for partition in partitions:
             assignment = context.assignment(partition)
@@ -170,7 +170,7 @@ class EpochRepair:
         await self.batch.send(context.epoch)
 
     async def _read_replica_epochs(self) -> dict[int, _Stored]:
-        """What each registered broker has stored since its registration."""
+        """Read what each registered broker has stored since its registration."""
         ids = list(self.context.brokers)
         nodes = await self.writer.store.get_many([znodes.replica_epochs_path(each) for each in ids])
         found: dict[int, _Stored] = {}

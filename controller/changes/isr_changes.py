@@ -42,7 +42,7 @@ Row = LeaderAndIsr | int
 async def refresh_leadership(
     context: ControllerContext, writer: FencedWriter, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Reads the state znodes into the context; returns the zxids of their last changes."""
+    """Read the state znodes into the context; return the zxids of their last changes."""
     wanted = list(partitions)
     changed: dict[TopicPartition, int] = {}
     nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
@@ -88,7 +88,7 @@ class IsrChanges:
     # Notifications in the tree
 
     async def on_isr_notification(self) -> None:
-        """Reads the states of the listed partitions, sends UpdateMetadata, deletes the znodes."""
+        """Read the states of the listed partitions, send UpdateMetadata, delete the znodes."""
         paths = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION)
         try:
             partitions: dict[TopicPartition, None] = {}
@@ -149,7 +149,7 @@ class IsrChanges:
     async def alter_partition(
         self, request: "AlterPartitionRequest", version: int
     ) -> "AlterPartitionResponse":
-        """Writes the valid changes; returns the response, with errors for the others.
+        """Write the valid changes; return the response, with errors for the others.
 
         Fenced by broker epoch, leader epoch and partition epoch.
         """

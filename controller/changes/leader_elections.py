@@ -114,7 +114,7 @@ class LeaderElections:
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome))
 
     async def on_znode(self) -> None:
-        """Processes `/admin/preferred_replica_election`, and deletes it."""
+        """Process `/admin/preferred_replica_election`, and delete it."""
         try:
             data, _ = await self.writer.store.get(znodes.PREFERRED_REPLICA_ELECTION)
         except NoNode:
@@ -137,7 +137,7 @@ class LeaderElections:
             await self.writer.delete_many([znodes.PREFERRED_REPLICA_ELECTION])
 
     async def auto_leader_rebalance(self, settings: ControllerSettings) -> None:
-        """Elects preferred leaders for the brokers with a leader imbalance above the limit."""
+        """Elect preferred leaders for the brokers with a leader imbalance above the limit."""
         logger.debug("Processing automatic preferred replica leader election")
         context = self.context
         by_preferred: dict[int, list[TopicPartition]] = {}

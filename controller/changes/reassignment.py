@@ -241,7 +241,7 @@ class Reassignment:
         return rows
 
     async def _completed(self, moves: Moves) -> Moves:
-        """Those whose targets are all in the ISR."""
+        """Return the moves whose targets are all in the ISR."""
         states = await self._read_states(each for each in moves if moves[each].is_being_reassigned)
         return {
             partition: assignment
@@ -661,7 +661,7 @@ class Reassignment:
     async def _remove_from_znode(
         self, done: Callable[[TopicPartition, tuple[int, ...]], bool]
     ) -> None:
-        """Removes completed, failed or replaced partitions from it; deletes it when empty."""
+        """Remove completed, failed or replaced partitions from it; delete it when empty."""
         targets = await self._znode_targets()
         if targets is None:
             return

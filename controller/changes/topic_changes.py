@@ -58,7 +58,7 @@ class TopicChanges:
         self.unreadable: dict[str, str] = {}
 
     async def load_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Watches the topics, and reads their assignments and ids into the context."""
+        """Watch the topics, and read their assignments and ids into the context."""
         names = list(topics)
         await self.watches.watch_topics(names)
         found = await self.read_topics(names)
@@ -100,7 +100,7 @@ class TopicChanges:
         return found
 
     async def _assign_topic_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
-        """Writes ids for new topics without one, which were created by old tools (KIP-516).
+        """Write ids for new topics without one, which were created by old tools (KIP-516).
 
         A topic whose partitions have had leaders may have lost its id: brokers have it (TopicIds).
         """
@@ -133,7 +133,7 @@ class TopicChanges:
                 found[topic] = state, found[topic][1]
 
     async def on_topic_change(self) -> list[str]:
-        """Adds new topics, removes deleted ones; returns the new ones."""
+        """Add new topics, remove deleted ones; return the new ones."""
         context = self.context
         present = await self.writer.store.children(znodes.TOPICS)
         new = [topic for topic in present if topic not in context.assignments]
@@ -202,7 +202,7 @@ class TopicChanges:
         await self.on_new_partition_creation([p for p in partitions if p not in known])
 
     async def on_new_partition_creation(self, partitions: list[TopicPartition]) -> None:
-        """Brings new partitions and their replicas online."""
+        """Bring new partitions and their replicas online."""
         if not partitions:
             return
         replicas = self.context.replicas_of_partitions(partitions)
@@ -214,7 +214,7 @@ class TopicChanges:
         await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     async def on_partition_modification(self, topic: str) -> bytes | None:
-        """Brings added partitions online, and restores what else was changed. Returns the topic id
+        """Bring added partitions online, and restore what else was changed. Returns the topic id
         if one was written that the topic is to have: it had none, or brokers refused it.
 
         Removes added partitions again if the topic is being deleted.
@@ -264,7 +264,7 @@ class TopicChanges:
         return written_id if is_open and written_id != known_id else None
 
     def _lost(self, topic: str, state: TopicState) -> str:
-        """What a tool has taken out of the znode of the topic, or changed in it; "" if nothing."""
+        """Describe what a tool removed from or changed in the topic's znode; "" if nothing."""
         context = self.context
         known_id = context.topic_ids.get(topic)
         if known_id is not None and state.topic_id is None:
@@ -292,7 +292,7 @@ class TopicChanges:
         )
 
     async def _restore(self, topic: str, reason: str, state: TopicState, stat: Stat) -> TopicState:
-        """Writes what this controller knows of a topic into its znode; the partitions that only
+        """Write what this controller knows of a topic into its znode; the partitions that only
         `state` has stay. Returns what is written, or `state` if the znode changed meanwhile,
         which is another event."""
         known_id = self.context.topic_ids.get(topic, state.topic_id)

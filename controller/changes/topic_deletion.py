@@ -64,7 +64,7 @@ class TopicDeletionManager:
     # Events
 
     async def load(self) -> None:
-        """Reads the queued topics for a new controller, and which of them are ineligible."""
+        """Read the queued topics for a new controller, and which of them are ineligible."""
         queued = await self._queued_topics()
         if not queued:
             return
@@ -122,7 +122,7 @@ class TopicDeletionManager:
         await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in topics])
 
     def mark_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
-        """Interrupts the deletion of these until `resume_deletion_for_topics`."""
+        """Interrupt the deletion of these until `resume_deletion_for_topics`."""
         ineligible = [topic for topic in topics if topic in self.context.topics_to_delete]
         if ineligible:
             self.context.topics_ineligible_for_deletion.update(ineligible)
@@ -138,7 +138,7 @@ class TopicDeletionManager:
     async def on_stop_replica_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
     ) -> tuple[str, ...]:
-        """Handles the response to a StopReplica with delete. Returns the topics to be resumed some
+        """Handle the response to a StopReplica with delete. Returns the topics to be resumed some
         time later: the broker refused to delete replicas of them, as it does while it cannot read
         in ZooKeeper whether they are being deleted.
 

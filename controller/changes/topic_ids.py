@@ -35,7 +35,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicIds:
-    """What the brokers have said of the topics in `topics_without_id`, until it is decided."""
+    """The brokers' reports on the topics in `topics_without_id`, until the id is decided."""
 
     def __init__(
         self, context: ControllerContext, writer: FencedWriter, batch: RequestBatch
@@ -57,7 +57,7 @@ class TopicIds:
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse", request: "LeaderAndIsrRequest"
     ) -> None:
-        """Decides the topics for which the broker has responded with an id, or refused one."""
+        """Decide the topics for which the broker has responded with an id, or refused one."""
         waiting = self.context.topics_without_id
         reported: list[str] = []
         refused: list[str] = []
@@ -138,7 +138,7 @@ class TopicIds:
         self.conflicts[topic] = text
 
     async def _assign(self, topic: str, topic_id: bytes, source: str) -> None:
-        """Writes the id, then sends it to all brokers."""
+        """Write the id, then send it to all brokers."""
         path = znodes.topic_path(topic)
         context = self.context
         if topic_id in context.topic_names:

@@ -64,7 +64,7 @@ class EventQueue:
         return len(self._events)
 
     def put(self, event: Event) -> None:
-        """Queues an event; a signal equal to a queued one is dropped."""
+        """Queue an event; a signal equal to a queued one is dropped."""
         if self._closed:
             if isinstance(event, Call):
                 _refuse(event)
@@ -98,7 +98,7 @@ class EventQueue:
             self._waiter.set_result(None)
 
     def clear_and_put(self, event: Event) -> None:
-        """Drops the queued events (calls fail with NOT_CONTROLLER), then queues `event`."""
+        """Drop the queued events (calls fail with NOT_CONTROLLER), then queue `event`."""
         dropped, self._events = self._events, deque()
         self._queued_signals.clear()
         self._calls = 0
@@ -123,13 +123,13 @@ class EventQueue:
     async def call(
         self, name: str, state: ControllerState, work: Callable[[], Awaitable[object]]
     ) -> object:
-        """Runs `work` on the queue; returns its result or raises its exception."""
+        """Run `work` on the queue; return its result or raise its exception."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.put(Call(name, state, work, future))
         return await future
 
     async def run(self) -> None:
-        """Processes events until `ShutDown` was processed."""
+        """Process events until `ShutDown` was processed."""
         while not self._closed:
             if not self._events:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -151,7 +151,7 @@ class EventQueue:
                 self.close()
 
     def close(self) -> None:
-        """Closes the queue; queued and later calls fail with NOT_CONTROLLER."""
+        """Close the queue; queued and later calls fail with NOT_CONTROLLER."""
         self._closed = True
         for each, _ in self._events:
             if isinstance(each, Call):

@@ -58,7 +58,7 @@ class ZkWatches:
         return lambda seen: self.put(event) if kinds is None or seen.kind in kinds else None
 
     async def watch_general(self) -> None:
-        """Watches the children of five znodes, and the two znodes of administrative requests.
+        """Watch the children of five znodes, and the two znodes of administrative requests.
 
         Of the latter also the deletion: the next request may have been there before the watch was
         set again.
@@ -69,7 +69,7 @@ class ZkWatches:
             self._general.append(await self.store.watch_data(path, self._signal(event)))
 
     async def watch_brokers(self, broker_ids: Collection[int]) -> None:
-        """Watches these brokers, and no others any more."""
+        """Watch these brokers, and no others any more."""
         wanted = set(broker_ids)
         for broker_id in [each for each in self._brokers if each not in wanted]:
             self._brokers.pop(broker_id).cancel()

@@ -48,7 +48,7 @@ class BrokerChannels(Protocol):
         """The next connection uses the changed endpoints; the queue stays."""
 
     def remove_broker(self, broker_id: int) -> None:
-        """Drops the queued requests and the one in flight; their callbacks get None."""
+        """Drop the queued requests and the one in flight; their callbacks get None."""
 
     def send(
         self,
@@ -72,7 +72,7 @@ class Connection(Protocol):
     """An open connection to a broker; one request at a time."""
 
     async def request(self, request: "Message", version: int, timeout_ms: int) -> "Message":
-        """Raises on any failure; the connection is then closed by the caller."""
+        """Raise on any failure; the connection is then closed by the caller."""
 
     async def close(self) -> None: ...
 
@@ -141,7 +141,7 @@ class _RequestSender:
             item.callback(None)
 
     async def run(self) -> None:
-        """Sends until `stop`."""
+        """Send until `stop`."""
         import asyncio
 
         try:
@@ -196,7 +196,7 @@ class _RequestSender:
         return await self.connection.request(request, item.version, self.channels.timeout_ms)
 
     def _log_failure(self, what: str, failure: str) -> None:
-        """Logs a failure once, not for each attempt."""
+        """Log a failure once, not for each attempt."""
         if failure != self.failure:
             self.failure = failure
             logger.warning(
@@ -292,6 +292,6 @@ class QueuedBrokerChannels:
         sender.put(_Item(request, version, callback, encoded))
 
     def queued(self, broker_id: int) -> int:
-        """Requests that are queued or in flight, for the metric."""
+        """Return the number of requests that are queued or in flight."""
         sender = self._senders.get(broker_id)
         return 0 if sender is None else len(sender.items)

@@ -86,7 +86,7 @@ class RequestBatch:
         self._dropped_deletions: dict[tuple[int, int], dict[TopicPartition, None]] = {}
 
     def clear(self) -> None:
-        """Drops what was added, after a failed state change."""
+        """Drop what was added, after a failed state change."""
         self._leader_and_isr.clear()
         self._stop_replica.clear()
         self._metadata_brokers.clear()
@@ -104,7 +104,7 @@ class RequestBatch:
         *,
         is_new: bool,
     ) -> None:
-        """Adds the state for the given brokers, and an UpdateMetadata for all brokers."""
+        """Add the state for the given brokers, and an UpdateMetadata for all brokers."""
         from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 
         row: LeaderAndIsrPartitionState | None = None
@@ -195,7 +195,7 @@ class RequestBatch:
     # Sending
 
     async def send(self, epoch: int) -> None:
-        """Sends and clears the batch, with the given controller epoch."""
+        """Send and clear the batch, with the given controller epoch."""
         turn = Turn()  # of all requests: those to one broker may be short, and many brokers get one
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
         for broker_id in list(leader_and_isr):
@@ -509,7 +509,7 @@ class Delivery:
 
 
 async def wait_for(deliveries: Iterable[Delivery], timeout_ms: int, runtime: Runtime) -> bool:
-    """Returns whether all were finished within `timeout_ms`."""
+    """Return whether all were finished within `timeout_ms`."""
     waiting = [each for each in deliveries if not each.done]
     if not waiting or timeout_ms <= 0:
         return not waiting

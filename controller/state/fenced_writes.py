@@ -132,7 +132,7 @@ class FencedWriter:
     async def create_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, StateResult]:
-        """Creates the state znodes of new partitions; NodeExists for those that have one."""
+        """Create the state znodes of new partitions; NodeExists for those that have one."""
         topics = dict.fromkeys(znodes.partitions_path(partition[0]) for partition in states)
         known = await self.store.get_many(list(topics))
         missing = [path for path, found in zip(topics, known, strict=True) if found is None]
@@ -168,7 +168,7 @@ class FencedWriter:
         states: Mapping[TopicPartition, LeaderAndIsr],
         joined: Set[TopicPartition] = frozenset(),
     ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
-        """Writes states with a compare-and-set on each partition epoch.
+        """Write states with a compare-and-set on each partition epoch.
 
         Returns the written states (with the new partition epoch and our controller epoch) or
         errors, and the partitions whose znode has changed meanwhile: those have to be read again.
@@ -220,7 +220,7 @@ class FencedWriter:
             await self.multi([*ops, CreateOp(path, data)])
 
     async def delete_many(self, paths: Sequence[str]) -> None:
-        """Deletes those of the znodes that exist; they have no children."""
+        """Delete the znodes that exist; they have no children."""
         for start in range(0, len(paths), MAX_OPS_PER_MULTI):
             part = paths[start : start + MAX_OPS_PER_MULTI]
             for response in await self.multi_many([[DeleteOp(path)] for path in part]):
@@ -228,7 +228,7 @@ class FencedWriter:
                     raise response
 
     async def delete_tree(self, path: str, last: Sequence[Op] = ()) -> None:
-        """Deletes a znode and all below it; `last` is part of the final multi."""
+        """Delete a znode and all below it; `last` is part of the final multi."""
         for _attempt in range(3):  # another client may add a child meanwhile
             paths = list(reversed(await paths_below(self.store, path)))
             try:

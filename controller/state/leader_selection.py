@@ -113,7 +113,7 @@ class ElectionResult(NamedTuple):
 
 
 def elect_leader(strategy: ElectionStrategy, inputs: ElectionInput) -> ElectionResult:
-    """Applies a strategy; the new state has the next leader epoch."""
+    """Apply a strategy; the new state has the next leader epoch."""
     if strategy in (ElectionStrategy.OFFLINE, ElectionStrategy.UNCLEAN):
         return _elect_offline_leader(inputs)
     current, replicas = inputs.current, inputs.assignment.replicas

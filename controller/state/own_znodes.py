@@ -82,7 +82,7 @@ class DeletedTopics:
         *,
         by_controller: bool = True,
     ) -> list[Op]:
-        """Adds a topic; returns the operations for the multi that deletes its znodes.
+        """Add a topic; return the operations for the multi that deletes its znodes.
 
         `by_controller` is False for a topic whose znode something else has removed.
         """
@@ -115,7 +115,7 @@ class DeletedTopics:
         self._removed_ids.pop(oldest, None)
 
     async def prepare(self, store: ZnodeStore) -> None:
-        """Creates the parent znode, before the first `record` in a cluster."""
+        """Create the parent znode, before the first `record` in a cluster."""
         if not self._exists:
             parent = znodes.DELETED_TOPICS.rpartition("/")[0]
             if await store.exists(parent) is None:
@@ -133,7 +133,7 @@ class ProcessedBrokers:
         self._writer = writer
 
     async def load(self) -> Mapping[int, int] | None:
-        """What earlier controllers have processed; None if that is not known."""
+        """Read what earlier controllers have processed; None if that is not known."""
         try:
             data, _ = await self._writer.store.get(znodes.PROCESSED_BROKERS)
             return decode_processed_brokers(data)
@@ -153,6 +153,6 @@ class ProcessedBrokers:
         self._writer.registrations_version = version
 
     async def save(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """Stores that these registrations are processed: the ISRs have no earlier ones."""
+        """Store that these registrations are processed: the ISRs have no earlier ones."""
         epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         await self._writer.set_or_create(znodes.PROCESSED_BROKERS, encode_processed_brokers(epochs))

@@ -75,7 +75,7 @@ class PartitionStateMachine:
         self.unclean_elections_total = 0
 
     async def startup(self) -> None:
-        """Sets the initial states from the context, and elects leaders where none is online."""
+        """Set the initial states from the context, and elect leaders where none is online."""
         context = self.context
         async for partition in over(context.partitions()):
             state = context.leadership.get(partition)
@@ -90,7 +90,7 @@ class PartitionStateMachine:
     async def elect_after_unclean_restarts(
         self, unclean: Mapping[TopicPartition, frozenset[int]]
     ) -> None:
-        """Removes `unclean` members from ISRs, and elects a leader that survived if there is one.
+        """Remove `unclean` members from ISRs, and elect a leader that survived if there is one.
 
         For a new controller, before `startup`: its predecessor may not have handled the restart
         of these brokers, which a running controller treats as a failure and a start. Each partition
@@ -108,7 +108,7 @@ class PartitionStateMachine:
         await self.batch.send(self.context.epoch)
 
     async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
-        """Elects leaders for all new and offline partitions (of a topic)."""
+        """Elect leaders for all new and offline partitions (of a topic)."""
         waiting = (PartitionState.NEW, PartitionState.OFFLINE)
         candidates = [
             partition
@@ -127,7 +127,7 @@ class PartitionStateMachine:
         target: PartitionState,
         strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
     ) -> Outcomes:
-        """Changes the state of partitions, and sends the requests that follow from it.
+        """Change the state of partitions, and send the requests that follow from it.
 
         Returns an outcome for each partition with a leader election. Raises ControllerMoved when
         another controller was elected, ConnectionLost or SessionExpired when the store failed.
@@ -244,7 +244,7 @@ class PartitionStateMachine:
         outcomes: Outcomes,
         unclean_members: Mapping[TopicPartition, frozenset[int]],
     ) -> list[TopicPartition]:
-        """Reads, elects and writes once; returns the partitions to retry."""
+        """Read, elect and write once; return the partitions to retry."""
         current = await self._read(partitions, outcomes)
         allowed = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}

@@ -63,7 +63,7 @@ class ReplicaStateMachine:
         self.batch = batch
 
     async def startup(self) -> None:
-        """Sets the initial states from the live brokers, and sends the states to all replicas.
+        """Set the initial states from the live brokers, and send the states to all replicas.
 
         A replica on a dead broker starts as DeletionIneligible: the previous controller may not
         have handled the failure, and from this state it can be deleted and can become online.
@@ -86,7 +86,7 @@ class ReplicaStateMachine:
     async def handle_state_changes(
         self, replicas: Iterable[PartitionReplica], target: ReplicaState
     ) -> None:
-        """Changes the state of replicas, and sends the requests that follow from it.
+        """Change the state of replicas, and send the requests that follow from it.
 
         Raises like `PartitionStateMachine.handle_state_changes`.
         """
@@ -198,7 +198,7 @@ class ReplicaStateMachine:
     async def _remove_from_isr(
         self, replica: int, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes the ISRs without `replica`; returns the state of each successful partition."""
+        """Write the ISRs without `replica`; return the state of each successful partition."""
         done: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = partitions
         for _attempt in range(MAX_WRITE_ATTEMPTS):

@@ -127,7 +127,7 @@ class ChangeNotifications:
         self._created[parent] = created
 
     async def _purge(self, parent: str, names: list[str]) -> None:
-        """Deletes the expired notifications."""
+        """Delete the expired notifications."""
         horizon = self._runtime.now_ms() - CHANGE_EXPIRATION_MS
         for name in names:
             path = f"{parent}/{name}"

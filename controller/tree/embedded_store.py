@@ -145,7 +145,7 @@ class EmbeddedStore:
     # Session
 
     async def connect(self) -> None:
-        """Opens and loads the file (a few milliseconds) and starts a session. Raises StoreError."""
+        """Open and load the file (a few milliseconds) and start a session. Raises StoreError."""
         self._loop = asyncio.get_running_loop()
         if self.path is not None and self._commits is None:
             try:
@@ -198,12 +198,12 @@ class EmbeddedStore:
             await commits.finish()
 
     def lose_session(self) -> None:
-        """Expires the session on the side of the server, for tests: its ephemeral znodes are
+        """Expire the session on the side of the server, for tests: its ephemeral znodes are
         deleted and calls raise SessionExpired; there is no callback yet."""
         self.tree.end_session(self._session_id)
 
     def expire_session(self) -> None:
-        """Expires the session with callbacks, for tests: SESSION_EXPIRED, a new session, and each
+        """Expire the session with callbacks, for tests: SESSION_EXPIRED, a new session, and each
         watch is set again and called once."""
         self.lose_session()
         for callback in list(self._session_callbacks):
@@ -313,12 +313,12 @@ class EmbeddedStore:
         return _Subscription(self._session_callbacks, callback)
 
     def _check_writable(self) -> None:
-        """Raises ConnectionLost before anything is changed that cannot be written."""
+        """Raise ConnectionLost before anything is changed that cannot be written."""
         if self._commits is not None:
             self._commits.check()
 
     async def _durable(self) -> None:
-        """Returns when all writes so far are committed to the file."""
+        """Return when all writes so far are committed to the file."""
         if self._commits is None:
             self.tree.dirty.clear()
         elif (barrier := self._commits.barrier()) is not None:

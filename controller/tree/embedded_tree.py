@@ -166,7 +166,7 @@ class EmbeddedTree:
         return session_id
 
     def end_session(self, session_id: int) -> None:
-        """Closes or expires a session: deletes its ephemeral znodes and its watches."""
+        """Close or expire a session: delete its ephemeral znodes and its watches."""
         owned = self.sessions.pop(session_id, None)
         if owned is None:
             return
@@ -213,7 +213,7 @@ class EmbeddedTree:
     # Writes
 
     def apply(self, session_id: int, ops: Sequence[Op]) -> list[OpResult]:
-        """Applies all operations with one zxid, or none and raises the first error."""
+        """Apply all operations with one zxid, or none and raise the first error."""
         self._check_session(session_id)
         zxid = self.zxid + 1
         undo: list[Undo] = []
@@ -238,7 +238,7 @@ class EmbeddedTree:
     def set_acl(
         self, session_id: int, path: str, acl: tuple[Acl, ...] | None, version: int = ANY_VERSION
     ) -> Stat:
-        """Replaces the ACL if its version is the expected one; no watch is notified."""
+        """Replace the ACL if its version is the expected one; no watch is notified."""
         self._check_session(session_id)
         node = self._node(path)
         if version not in (ANY_VERSION, node.acl_version):
@@ -364,7 +364,7 @@ class EmbeddedTree:
         return node
 
     def _publish(self, events: list[tuple[str, str]]) -> None:
-        """Notifies the watches of each changed znode, and those of its parent's children."""
+        """Notify the watches of each changed znode, and those of its parent's children."""
         if self.observer is not None:
             self.observer(events)
         for kind, path in events:

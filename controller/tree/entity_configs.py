@@ -39,7 +39,7 @@ from ottla.protocol.steps import Turn, over
 logger = logging.getLogger("ottla.controller")
 
 NO_VERSION = -2
-"""That of an entity without a znode."""
+"""The version of an entity without a znode."""
 ENTITIES_PER_READ = 8
 """A topic takes a broker up to a millisecond, as it looks through its logs for those of the topic.
 A CreateTopics request with settings announces each of its topics."""
@@ -99,7 +99,7 @@ async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
 async def change_config(
     store: ZnodeStore, entity: str, change: Callable[[dict[str, str]], Awaitable[dict[str, str]]]
 ) -> dict[str, str]:
-    """Replaces the properties of an entity by what `change` makes of them; returns those.
+    """Replace the properties of an entity by what `change` makes of them; return those.
 
     As `write_config`; `change` runs again if the entity changes meanwhile, so that of two changes
     at the same time none is lost. (In Kafka it may be.) What it raises is passed on.
@@ -126,7 +126,7 @@ async def change_config(
 async def write_config(
     store: ZnodeStore, entity: str, properties: Mapping[str, str], *, version: int = ANY_VERSION
 ) -> None:
-    """Replaces the properties of an entity and notifies all brokers; durable when it returns.
+    """Replace the properties of an entity and notify all brokers; durable when it returns.
 
     Without properties, the znode of a topic or broker stays and is empty; that of a client, user or
     IP address is deleted, with its empty parents. Raises BadVersion if the znode has another

@@ -174,10 +174,10 @@ class ZnodeStore(Protocol):
         """The id of the session, as in `Stat.ephemeral_owner` of its znodes; 0 without one."""
 
     async def connect(self) -> None:
-        """Opens the first session; raises ConnectionLost after the connection timeout."""
+        """Open the first session; raise ConnectionLost after the connection timeout."""
 
     async def close(self) -> None:
-        """Closes the session, which deletes its ephemeral znodes, and releases all resources."""
+        """Close the session, which deletes its ephemeral znodes, and release all resources."""
 
     async def get(self, path: str) -> tuple[bytes, Stat]: ...
 
@@ -194,7 +194,7 @@ class ZnodeStore(Protocol):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
-        """Returns the created path (with the digits if sequential) and its Stat."""
+        """Return the created path (with the digits if sequential) and its Stat."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
 
@@ -216,7 +216,7 @@ class ZnodeStore(Protocol):
         """
 
     async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:
-        """Watches creation, change and deletion of a znode, which may not exist yet."""
+        """Watch creation, change and deletion of a znode, which may not exist yet."""
 
     async def watch_data_many(
         self, watches: Sequence[tuple[str, WatchCallback]]
@@ -224,10 +224,10 @@ class ZnodeStore(Protocol):
         """Several `watch_data`, pipelined."""
 
     async def watch_children(self, path: str, callback: WatchCallback) -> WatchHandle:
-        """Watches creation and deletion of children; the znode may not exist yet."""
+        """Watch creation and deletion of children; the znode may not exist yet."""
 
     def on_session(self, callback: SessionCallback) -> WatchHandle:
-        """Calls back with SESSION_CONNECTED, SESSION_SUSPENDED or SESSION_EXPIRED, on the loop."""
+        """Call back with SESSION_CONNECTED, SESSION_SUSPENDED or SESSION_EXPIRED, on the loop."""
 
 
 def parent_of(path: str) -> str:
@@ -241,7 +241,7 @@ def ancestors_of(path: str) -> list[str]:
 
 
 async def set_or_create(store: ZnodeStore, path: str, data: bytes) -> None:
-    """Writes `data` whether or not the znode exists; creates missing parents."""
+    """Write `data` whether or not the znode exists; create missing parents."""
     try:
         await store.set(path, data)
     except NoNode:
@@ -275,7 +275,7 @@ async def children_or_empty(store: ZnodeStore, path: str) -> list[str]:
 
 
 async def make_paths(store: ZnodeStore, paths: Iterable[str]) -> None:
-    """Creates the missing persistent znodes and their parents, with few requests."""
+    """Create the missing persistent znodes and their parents, with few requests."""
     wanted: dict[str, None] = {}
     for path in paths:
         for ancestor in (*ancestors_of(path), path):

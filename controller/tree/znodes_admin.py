@@ -133,7 +133,7 @@ def decode_config_change(path: str, data: bytes) -> str:
         return f"{payload.get('entity_type')}/{payload.get('entity_name')}"
     entity_path = payload.get("entity_path")
     if version != 2 or not isinstance(entity_path, str):
-        raise MalformedZnode(f"{path} is no configuration change: {data[:200]!r}")
+        raise MalformedZnode(f"{path} is not a configuration change: {data[:200]!r}")
     return entity_path
 
 

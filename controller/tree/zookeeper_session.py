@@ -321,7 +321,7 @@ class ZooKeeperSession:
         self._in_flight += 1
 
     def submit(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
-        """Starts a call of kazoo; `done` runs on the loop with its result, or with the error of
+        """Start a call of kazoo; `done` runs on the loop with its result, or with the error of
         a call that kazoo refuses to start."""
         loop = self._loop
         assert loop is not None

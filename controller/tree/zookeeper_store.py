@@ -84,7 +84,7 @@ class ZooKeeperStore:
             await self.make_root()
 
     async def make_root(self) -> None:
-        """Creates the chroot if it does not exist, as Kafka does; before any other call."""
+        """Create the chroot if it does not exist, as Kafka does; before any other call."""
         if self.session.chroot:
             await self._make_chroot()
 
@@ -347,7 +347,7 @@ Node = tuple[bytes, Stat] | int
 
 
 def read_stat(buffer: bytes, offset: int) -> Stat:
-    """Decodes the 68 bytes of a Stat."""
+    """Decode the 68 bytes of a Stat."""
     (
         czxid,
         mzxid,

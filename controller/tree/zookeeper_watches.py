@@ -72,7 +72,7 @@ class PersistentWatch:
         self._forget(self)
 
     def rearm(self, event: WatchEvent | None = None) -> None:
-        """Sets the watch; then calls back with `event`, or if it has changed since."""
+        """Set the watch; then call back with `event`, or if it has changed since."""
         if self._cancelled:
             return
         self._round += 1

@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._server.send(self, data)
 
     def close(self) -> None:
-        """Closes the connection after what is in the outbox; the session stays."""
+        """Close the connection after what is in the outbox; the session stays."""
         self.is_closing = True
         self._server.close(self)
 
@@ -221,7 +221,7 @@ class Outbox:
         self._entries.append((connection, data))
 
     def flush(self) -> None:
-        """Sends the entries, at once or after the commit that they wait for."""
+        """Send the entries, at once or after the commit that they wait for."""
         if not self._entries:
             return
         entries, self._entries = self._entries, []

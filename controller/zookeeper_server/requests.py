@@ -103,7 +103,7 @@ class RequestProcessor:
     # Access
 
     def _check_permission(self, session_id: int, op: Op) -> None:
-        """Runs before each operation of a change; a missing znode is an error of the operation."""
+        """Run before each operation of a change; a missing znode is an error of the operation."""
         client = self._client
         assert client is not None
         if isinstance(op, CreateOp):
@@ -426,7 +426,7 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 def check_path(path: str) -> None:
-    """Raises BAD_ARGUMENTS if the path is not absolute, ends with a slash or has an empty,
+    """Raise BAD_ARGUMENTS if the path is not absolute, ends with a slash or has an empty,
     `.` or `..` part or a character that is not allowed."""
     if path == "/":
         return

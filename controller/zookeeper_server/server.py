@@ -74,7 +74,7 @@ class ZooKeeperServer:
     # Start and stop
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Loads the file and listens; `port` is then the port that was bound."""
+        """Load the file and listen; `port` is then the port that was bound."""
         loop = asyncio.get_running_loop()
         self.failure = loop.create_future()
         if self.path is not None:
@@ -109,7 +109,7 @@ class ZooKeeperServer:
                 self.tree.dirty[path] = None
 
     async def stop(self) -> None:
-        """Closes all connections. Sessions stay in the file; their clients come back."""
+        """Close all connections. Sessions stay in the file; their clients come back."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -200,7 +200,7 @@ class ZooKeeperServer:
         self.sessions.touch(session)
 
     def end_session(self, session: Session) -> None:
-        """Deletes its ephemeral znodes and notifies their watchers."""
+        """Delete its ephemeral znodes and notify their watchers."""
         self.sessions.end(session)
         self.tree.end_session(session.session_id)
         if self._commits is not None:

@@ -97,7 +97,7 @@ def digest(user_and_password: bytes) -> str:
 
 
 def effective_acl(requested: tuple[Acl, ...], identities: list[Identity]) -> tuple[Acl, ...] | None:
-    """What is kept for a new znode, None for the open ACL; raises INVALID_ACL.
+    """Return the ACL to keep for a new znode, None for the open ACL; raise INVALID_ACL.
 
     The scheme `auth` stands for the identities of the client.
     """

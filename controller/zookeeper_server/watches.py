@@ -92,7 +92,7 @@ class WatchTable(Generic[Watcher]):
         return {path: list(watchers) for path, watchers in sorted(found.items())}
 
     def publish(self, events: Sequence[tuple[str, str]]) -> None:
-        """Delivers the events of one change, in its order."""
+        """Deliver the events of one change, in its order."""
         for kind, path in events:
             if kind == CHANGED:
                 self._fire(EventType.NODE_DATA_CHANGED, path, (WatchKind.DATA,))

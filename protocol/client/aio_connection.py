@@ -59,7 +59,7 @@ def _preparing() -> ThreadPoolExecutor:
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """What the loop calls; hands everything to the connection it belongs to.
+    """The protocol that the loop calls; hands everything to its connection.
 
     The loop receives long responses where they stay; else it would copy them twice.
     """
@@ -242,7 +242,7 @@ class AsyncConnection:
             raise failure from error
 
     async def _wait_for_slot(self, message: Message, timeout_ms: int) -> None:
-        """Takes a slot when there is one and the socket takes more bytes; first come, first
+        """Take a slot when there is one and the socket takes more bytes; first come, first
         served."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):

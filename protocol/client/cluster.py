@@ -1,4 +1,4 @@
-"""What a client knows about the cluster: brokers, leaders, controller and coordinators.
+"""A client's view of the cluster: brokers, leaders, controller and coordinators.
 
 Filled from responses, never by itself; an entry found to be stale is removed and requested again.
 Memory is bounded by `MAX_CACHED_TOPICS`.

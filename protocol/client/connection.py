@@ -89,7 +89,7 @@ class ClientConnection:
         self.client_id = client_id
         self.state = State.NEW
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker offers: lowest and highest version by API key."""
+        """The broker's lowest and highest version by API key."""
         self.session_lifetime_ms = 0
         """After how long the broker wants us to authenticate again (KIP-368), 0 for never."""
         self._mechanism = mechanism
@@ -218,7 +218,7 @@ class ClientConnection:
         return self._splitter.room
 
     def received(self, count: int) -> list[ClientResponse]:
-        """As `feed`, for so many bytes that were written to `room`."""
+        """As `feed`, for `count` bytes that were written to `room`."""
         if self.state is State.CLOSED:
             return []
         self._splitter.received(count)

@@ -34,7 +34,7 @@ class SaslMechanism:
         self.done = False
 
     def prepare(self) -> None:
-        """What takes time, such as a ticket from a server; before the connection is opened.
+        """Do what takes time, such as getting a ticket, before the connection is opened.
 
         Raises AuthenticationError. `first` does it when it was not called.
         """
@@ -162,7 +162,7 @@ class ScramMechanism(SaslMechanism):
         salt = self._decoded(attributes, "s")
         iterations = attributes.get("i", "")
         if not iterations.isascii() or not iterations.isdigit() or len(iterations) > 7:
-            raise AuthenticationError(f"{self.name} failed: the iteration count is no number")
+            raise AuthenticationError(f"{self.name} failed: the iteration count is not a number")
         rounds = int(iterations)
         if not _MIN_ITERATIONS <= rounds <= _MAX_ITERATIONS:
             raise AuthenticationError(
@@ -201,10 +201,10 @@ class SecurityContext(Protocol):
         asks the KDC for a ticket."""
 
     def wrap(self, data: bytes) -> bytes:
-        """Protects the integrity of a message."""
+        """Protect the integrity of a message."""
 
     def unwrap(self, data: bytes) -> bytes:
-        """Checks the integrity of a message."""
+        """Check the integrity of a message."""
 
 
 NewContext = Callable[[str], SecurityContext]
@@ -231,7 +231,7 @@ class GssapiMechanism(SaslMechanism):
         """Whether the last token was made."""
 
     def prepare(self) -> None:
-        """Gets the ticket; blocks."""
+        """Get the ticket; blocks."""
         if self._context is None:
             context = self._new_context(self._host)
             self._first = context.step(None)
@@ -261,7 +261,7 @@ class GssapiMechanism(SaslMechanism):
 def mechanism_factory(
     security: Security | None, host: str = ""
 ) -> Callable[[], SaslMechanism] | None:
-    """What makes a fresh exchange for each connection to `host`, or None without SASL."""
+    """Return a factory of exchanges for connections to `host`, or None without SASL."""
     if security is None or not security.uses_sasl:
         return None
     name, username, password = security.mechanism, security.username, security.password

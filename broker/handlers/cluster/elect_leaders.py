@@ -44,9 +44,7 @@ class ElectLeadersHandler:
         # Version 0 has no election type: it knows preferred elections only.
         election_type = _PREFERRED if context.header.api_version == 0 else request.election_type
         if election_type not in (_PREFERRED, _UNCLEAN):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"There is no election type {election_type}."
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}.")
         top_level_code = 0
         try:
             rows = await self._controller.elect_leaders(

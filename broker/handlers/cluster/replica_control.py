@@ -47,7 +47,7 @@ logger = logging.getLogger("ottla.broker")
 _READ_ATTEMPTS = 100
 _READ_BACKOFF_SECONDS = 0.1
 
-# As long again, for the check for stray logs. A broker epoch that is no registration of this broker
+# As long again, for the check for stray logs. A broker epoch of no registration of this broker
 # would wait for ever; Kafka handles such a request at once.
 _STRAY_CHECK_SECONDS = 10.0
 
@@ -111,7 +111,7 @@ class ReplicaControl:
         self._updates = TurnQueue(_in_next_iteration)
 
     def handle(self, request: Message, version: int) -> Message | Awaitable[Message]:
-        """Handles a request of the controller in this process."""
+        """Handle a request of the controller in this process."""
         if isinstance(request, LeaderAndIsrRequest):
             return self.leader_and_isr(request, version)
         if isinstance(request, UpdateMetadataRequest):
@@ -144,7 +144,7 @@ class ReplicaControl:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Makes replicas leader or follower, after the settings of the topics of new logs have
+        """Make replicas leader or follower, after the settings of the topics of new logs have
         been read."""
         if self._is_stale(request.broker_epoch):
             return leader_and_isr_refused(request, version, ErrorCode.STALE_BROKER_EPOCH)
@@ -178,7 +178,7 @@ class ReplicaControl:
             )
 
     async def _prepare(self, request: LeaderAndIsrRequest) -> None:
-        """Retries while ZooKeeper is away: a controller of Kafka does not send a request again
+        """Retry while ZooKeeper is away: a controller of Kafka does not send a request again
         that was responded to with an error, and the partitions would stay without a leader."""
         for attempt in range(_READ_ATTEMPTS):
             try:

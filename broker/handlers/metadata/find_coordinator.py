@@ -143,7 +143,7 @@ class FindCoordinatorHandler:
         return Found(ErrorCode.NONE, node.node_id, node.host, node.port)
 
     def _create(self, topic: str) -> asyncio.Future[None]:
-        """Starts to create an internal topic unless it is being created."""
+        """Start to create an internal topic unless it is being created."""
         waited = self._being_created.get(topic)
         if waited is None:
             loop = asyncio.get_running_loop()

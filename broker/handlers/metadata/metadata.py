@@ -171,13 +171,13 @@ class _TopicBuilder:
 
     @property
     def kind(self) -> Kind:
-        """What, besides the topics, the rows depend on."""
+        """The facts besides the topics that the rows depend on."""
         return Kind(self._version, frozenset(self._reachable), frozenset(self.snapshot.brokers))
 
     def requested(
         self, entries: Sequence[MetadataRequestTopic]
     ) -> tuple[list[_Requested], list[str]]:
-        """What is requested, each topic once, and the names that do not exist."""
+        """Return the requested topics, each once, and the names that do not exist."""
         topics, names = self.snapshot.topics, self.snapshot.topic_names
         found: list[_Requested] = []
         missing: list[str] = []
