@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla import __version__
-from ottla.controller.state.gauges import ControllerGauges
+from ottla.controller.state.context import ControllerGauges
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.controlled_shutdown import hand_over
+from ottla.broker.cluster.controller_channel import hand_over
 from ottla.broker.cluster.identity import check_identity, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
 from ottla.broker.observability.broker_state import BrokerState, Phase, StateLog

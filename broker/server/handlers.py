@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.config.listeners import LISTENERS
 from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znodes import ZnodeConsumerOffsets
@@ -14,15 +15,16 @@ from ottla.broker.handlers.admin.describe_configs import GROUP_SHARES
 from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
 from ottla.broker.handlers.cluster import envelope
-from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
-from ottla.broker.handlers.cluster.alter_partition import AlterPartitionHandler
-from ottla.broker.handlers.cluster.controlled_shutdown import ControlledShutdownHandler
+from ottla.broker.handlers.cluster.controller_requests import (
+    AllocateProducerIdsHandler,
+    AlterPartitionHandler,
+    ControlledShutdownHandler,
+)
 from ottla.broker.handlers.cluster.elect_leaders import ElectLeadersHandler
 from ottla.broker.handlers.cluster.partition_reassignments import PartitionReassignmentHandlers
 from ottla.broker.handlers.cluster.update_features import UpdateFeaturesHandler
 from ottla.broker.handlers.common.down_conversion import DownConversion
 from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
-from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.handlers.common.transaction_request_errors import TransactionRequestErrorLog
 from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.groups.consumer_groups import (

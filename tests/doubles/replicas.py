@@ -31,6 +31,7 @@ from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
 from tests.doubles.manual_timer import ManualClock, ManualTimer
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.published_metadata import publish
 from tests.doubles.storage_logs import NewRecord, batch_of
 
 BROKER = 1
@@ -175,7 +176,8 @@ class Replicas:
             isr=[leader],
             replicas=[leader],
         )
-        self.metadata.update(
+        publish(
+            self.metadata,
             UpdateMetadataRequest(
                 controller_id=BROKER,
                 controller_epoch=1,
@@ -188,7 +190,7 @@ class Replicas:
                     )
                     for broker_id in sorted(self.live)
                 ],
-            )
+            ),
         )
 
     def append(

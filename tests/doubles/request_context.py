@@ -32,6 +32,7 @@ class FakeContext:
         self.throttle_time_ms = 0
         self.request_throttle_ms = 0  # what the request quota says
         self.request: Message | None = None
+        self.amend: Any = None
         self.closed_because: str | None = None
         self.responses: list[Message | None] = []
 
@@ -79,7 +80,7 @@ class Asked:
     def response(self, cls: type[M]) -> M:
         (response,) = self._context.responses
         assert isinstance(response, cls)
-        return decoder(cls, self._version)(encoder(cls, self._version)(response), 0)[0]
+        return decoder(cls, self._version)(encoder(type(response), self._version)(response), 0)[0]
 
 
 def finished(result: Any) -> Any:

@@ -16,6 +16,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import BROKER, TOPIC, TOPIC_ID
 from tests.hostile.turns import TurnMeter
 from tests.scale.test_turns import Peer, begin, context_of, in_turns, meter
@@ -41,10 +42,11 @@ class ManyPartitions(DataPath):
             )
             for index in range(PARTITIONS)
         ]
-        self.metadata.update(
+        publish(
+            self.metadata,
             UpdateMetadataRequest(
                 controller_epoch=1, topic_states=[UpdateMetadataTopicState(TOPIC, TOPIC_ID, states)]
-            )
+            ),
         )
 
     async def fetch_all(self, offset: int, session_epoch: int) -> Peer:

@@ -38,6 +38,7 @@ from ottla.broker.requests.request_context import (
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.transactions.state import Transaction, TransactionState, TransactionValue
 from ottla.controller.requests.shared_metadata import SharedMetadata
+from ottla.protocol import steps
 from ottla.protocol.codec import raw_encoder
 from ottla.protocol.consumer_protocol import Assignment, encode_assignment
 from ottla.protocol.headers import RequestHeader
@@ -58,6 +59,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import Replicas
 from tests.doubles.request_context import FakeContext
 from tests.hostile.turns import TurnMeter
@@ -135,14 +137,13 @@ async def respond(context: RequestContext, result: HandlerResult) -> None:
 
 async def test_metadata_of_all_topics(meter: TurnMeter) -> None:
     cache = MetadataCache()
-    cache.update(update_metadata())
+    publish(cache, update_metadata())
     endpoints = Endpoints(1, cache, frozenset())
     handler = MetadataHandler(cache, endpoints, "c", cast("Any", None), auto_create=False)
     await begin(meter)
     for _ in range(2):  # the second one from what is kept
         result = handler.handle(cast("Any", FakeContext(3, 12)), MetadataRequest(None))
-        assert isinstance(result, Coroutine)
-        response = await in_turns(result)
+        response = await in_turns(steps.run_in_turns(cast("Any", result)))
         assert len(response.topics) == TOPICS
         await in_turns(encode(response))
 

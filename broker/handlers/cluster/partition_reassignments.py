@@ -9,21 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.api_routes import ApiRoute
-from ottla.broker.requests.long_responses import respond_after_building
-from ottla.broker.requests.request_channel import Deferred, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_context import OnCluster
 from ottla.broker.requests.request_parts import LARGE
 from ottla.protocol.messages import alter_partition_reassignments, list_partition_reassignments
 from ottla.protocol.registry import ApiKey
+from ottla.protocol.steps import Steps, run_in_turns
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
     from ottla.controller.model import ReplicaAssignment
-    from ottla.protocol.steps import Steps
-
-# A row takes 2 us.
-_ROWS_PER_STEP = 64
 
 
 class PartitionReassignmentHandlers:
@@ -61,7 +57,7 @@ class PartitionReassignmentHandlers:
         self,
         context: RequestContext,
         request: list_partition_reassignments.ListPartitionReassignmentsRequest,
-    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse | Deferred:
+    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse:
         requested = None
         if request.topics is not None:
             requested = [
@@ -70,7 +66,7 @@ class PartitionReassignmentHandlers:
                 for index in topic.partition_indexes
             ]
         found = await self._controller.list_partition_reassignments(requested)
-        return await respond_after_building(context, _listed(found))
+        return await run_in_turns(_listed(found))
 
 
 def _listed(
@@ -78,9 +74,8 @@ def _listed(
 ) -> Steps[list_partition_reassignments.ListPartitionReassignmentsResponse]:
     module = list_partition_reassignments
     topics: dict[str, list_partition_reassignments.OngoingTopicReassignment] = {}
-    for number, (partition, assignment) in enumerate(found.items(), 1):
-        if number % _ROWS_PER_STEP == 0:
-            yield
+    for partition, assignment in found.items():
+        yield
         topic = topics.get(partition.topic)
         if topic is None:
             topic = topics[partition.topic] = module.OngoingTopicReassignment(partition.topic, [])

@@ -31,7 +31,7 @@ class TopicRows(Generic[Row]):
 
 
 def split_known(
-    topics: MetadataCache,
+    metadata: MetadataCache,
     partitions: Iterable[tuple[TopicPartition, Value]],
     unknown: TopicRows[int],
 ) -> dict[TopicPartition, Value]:
@@ -39,7 +39,7 @@ def split_known(
 
     The last value of a duplicate partition is used.
     """
-    snapshot = topics.snapshot
+    snapshot = metadata.snapshot
     known: dict[TopicPartition, Value] = {}
     for partition, value in partitions:
         if snapshot.partition(partition.topic, partition.partition) is None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.cluster.endpoints import Node
+from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_parts import Items
@@ -150,7 +151,7 @@ class FindCoordinatorHandler:
         return Found(ErrorCode.NONE, node.node_id, node.host, node.port)
 
     def _create(self, topic: str) -> asyncio.Future[None]:
-        """Starts to create an internal topic unless it is being created."""
+        """Start to create an internal topic unless it is being created."""
         waited = self._being_created.get(topic)
         if waited is None:
             loop = asyncio.get_running_loop()

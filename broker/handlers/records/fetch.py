@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.handlers.common.respond_later import respond_later
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_sessions import (

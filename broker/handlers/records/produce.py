@@ -14,7 +14,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.cluster.endpoints import LeaderHints
 from ottla.broker.handlers.common.respond_later import respond_later
 from ottla.broker.requests.api_routes import ApiRoute
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext

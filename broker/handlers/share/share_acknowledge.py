@@ -31,8 +31,8 @@ from ottla.protocol.messages.share_acknowledge import (
 from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.endpoints import LeaderHints
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.handlers.common.leader_hints import LeaderHints
     from ottla.broker.security.authorization.access_control import MayRead
     from ottla.broker.share.sessions import ShareSessions
     from ottla.broker.share.share_partitions import SharePartitions

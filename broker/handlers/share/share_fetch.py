@@ -52,8 +52,8 @@ from ottla.protocol.messages.share_fetch import (
 from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.endpoints import LeaderHints
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.handlers.common.leader_hints import LeaderHints
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock

@@ -265,7 +265,7 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_live_brokers(self) -> object:
         """The broker epochs that the active controller knows."""
-        context = self.parts.controller._components.context
+        context = self.parts.controller._lifecycle.context
         return [[each.broker_id, each.epoch, each.features] for each in context.brokers.values()]
 
     def _show_tokens(self) -> object:
@@ -303,7 +303,7 @@ class InspectedBroker(broker_server.BrokerServer):
 
     def _show_replica_states(self, topic: str) -> object:
         """The states of the replicas of a topic, where this broker is the active controller."""
-        context = self.parts.controller._components.context
+        context = self.parts.controller._lifecycle.context
         return [
             [key.partition.partition, key.replica, state.value]
             for key, state in context.replica_states.items()

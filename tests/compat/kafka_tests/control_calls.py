@@ -12,7 +12,7 @@ from ottla.protocol.messages.metadata import MetadataRequest
 
 async def disconnect_controller(parts: Any, broker_id: int) -> bool:
     """Closes the connection of the active controller to a broker; whether there was one."""
-    channels = parts.controller._components.channels
+    channels = parts.controller._lifecycle.channels
     sender = channels._senders[broker_id]
     connection = sender.connection
     if connection is not None:

@@ -21,6 +21,7 @@ from ottla.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.quotas import ClusterMetadata, QuotaEntity
+from tests.doubles.published_metadata import publish
 
 SETTING = "client.quota.callback.class"
 
@@ -207,7 +208,7 @@ def test_the_class_follows_the_cluster_and_the_settings() -> None:
         for index, leader in enumerate((7, 8, 8, -1))
     ]
     topic = UpdateMetadataTopicState("t", bytes(16), states)
-    metadata.update(UpdateMetadataRequest(topic_states=[topic]))
+    publish(metadata, UpdateMetadataRequest(topic_states=[topic]))
     watcher()
     assert parts.clients.fetch.table.find("a-1", "") == (25, ("team", "a"))
     asked = own.asked

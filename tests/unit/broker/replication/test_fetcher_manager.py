@@ -18,6 +18,7 @@ from ottla.protocol.messages.update_metadata import (
 )
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.eventually import eventually_async
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import Replicas
 
 FOLLOWER = 1
@@ -68,8 +69,9 @@ class Scene:
             )
             for broker_id, port in ports.items()
         ]
-        self.replicas.metadata.update(
-            UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers)
+        publish(
+            self.replicas.metadata,
+            UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers),
         )
         self.manager.metadata_changed()
 

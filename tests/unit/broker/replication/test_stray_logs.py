@@ -13,7 +13,7 @@ from ottla.broker.runtime.tasks import spawn
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import ConnectionLost, Stat, delete_recursively
+from ottla.controller.tree.store import ConnectionLost, Stat
 from ottla.controller.tree.znodes_admin import encode_deleted_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
@@ -40,9 +40,11 @@ from ottla.storage.files.set_aside import Note, Reason
 from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.pace import steps_per_turn
+from tests.doubles.published_metadata import publish
 from tests.doubles.replicas import TOPIC, Replicas, codes
 from tests.doubles.replicas import TOPIC_ID as TOPIC_ID_OF_REPLICAS
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, manager_on
+from tests.doubles.znode_ensembles import delete_recursively
 
 US = 1
 TOPIC_ID = random_uuid()
@@ -416,7 +418,7 @@ async def test_a_replica_of_a_topic_that_is_not_deleted_is_kept(
     await back.store.create(znodes.delete_topic_path(TOPIC), b"", make_parents=True)
     assert await kept(request()) == set()
     await back.store.delete(znodes.delete_topic_path(TOPIC))
-    back.replicas.metadata.update(deleted_metadata())
+    publish(back.replicas.metadata, deleted_metadata())
     monkeypatch.setattr(back.store, "get_many", None)
     assert await kept(request()) == set(), "the metadata said so already"
     monkeypatch.undo()
@@ -434,7 +436,7 @@ async def test_a_log_of_a_topic_without_metadata_is_looked_up(is_there: bool) ->
     """A LeaderAndIsr of a deleted topic came late; or the metadata of a new one are to come."""
     back = Back(STILL_OURS)
     await back.start()
-    back.replicas.metadata.update(deleted_metadata())
+    publish(back.replicas.metadata, deleted_metadata())
     if not is_there:
         await delete_recursively(back.store, znodes.topic_path(TOPIC))
     await back.check.look_for_unassigned()

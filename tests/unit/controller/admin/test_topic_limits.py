@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.controller.admin.topic_names import metric_name, name_problem
+from ottla.controller.admin.topic_limits import metric_name, name_problem
 
 
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "_", "...", "x" * 249, "__consumer_offsets"])
