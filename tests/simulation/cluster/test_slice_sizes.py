@@ -17,6 +17,6 @@ def test_the_slices_of_all_rooms_are_found_and_drawn() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
     names, drawn = found.stdout.splitlines()
-    for name in ("SLICE_SECONDS", "_PARTITIONS_PER_TURN", "RECORDS_PER_STEP"):
+    for name in ("SLICE_SECONDS", "_BATCHES_PER_STEP", "RECORDS_PER_STEP"):
         assert f"'{name}'" in names
     assert drawn == "[1, 2, 8]"
