@@ -60,7 +60,7 @@ _REPLICA_STATE_SINCE = 15
 
 # Each piece is one write. The append of this many of the smallest batches takes a
 # millisecond, as does that of 1 MiB in few batches.
-_BATCHES_PER_PIECE = 128
+_BATCHES_PER_STEP = 128
 # An offset, a size and a message of magic 0 with neither key nor value.
 _SMALLEST_BATCH_BYTES = 26
 
@@ -649,7 +649,7 @@ def in_pieces(records: bytes | memoryview) -> Iterable[memoryview]:
     Bytes that are not a batch are in the last piece, for the append to refuse.
     """
     view = memoryview(records)
-    if len(view) <= _BATCHES_PER_PIECE * _SMALLEST_BATCH_BYTES:
+    if len(view) <= _BATCHES_PER_STEP * _SMALLEST_BATCH_BYTES:
         return (view,) if view else ()
     return _walked(view)
 
@@ -657,7 +657,7 @@ def in_pieces(records: bytes | memoryview) -> Iterable[memoryview]:
 def _walked(records: memoryview) -> Iterator[memoryview]:
     begin = position = count = 0
     while position + LOG_OVERHEAD <= len(records):
-        if count == _BATCHES_PER_PIECE:
+        if count == _BATCHES_PER_STEP:
             yield records[begin:position]
             begin, count = position, 0
         try:

@@ -25,7 +25,7 @@ BATCHES = [bytes(batch_of(base_offset=offset, leader_epoch=0)) for offset in ran
 @pytest.fixture
 def pieces_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each is a turn."""
-    monkeypatch.setattr(fetcher, "_BATCHES_PER_PIECE", 2)
+    monkeypatch.setattr(fetcher, "_BATCHES_PER_STEP", 2)
     with steps_per_turn(1):
         yield
 

@@ -8,8 +8,8 @@ import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.log_cleaner import CleanerThrottler, LogCleaner
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import running_tasks
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.files.checkpoints import read_offset_checkpoint

@@ -13,10 +13,10 @@ import pytest
 from ottla.broker.replication import log_dir_mover
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.broker.runtime.slices import run_at_once
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.steps import run_at_once
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import DiskFull, LogDirectoryOffline, StorageError

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.broker.replication import log_dir_mover
-from ottla.broker.runtime.slices import run_at_once
+from ottla.protocol.steps import run_at_once
 from ottla.storage.errors import DiskFull
 from ottla.storage.files.fs import FileSystem
 from ottla.storage.files.log_directory import LogDirectory
