@@ -22,7 +22,7 @@ from statistics import median
 from time import process_time
 from types import CodeType, FrameType
 
-from ottla.broker.requests.request_context import HandlerEntry
+from ottla.broker.requests.api_routes import entries_of
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -36,8 +36,8 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 WARM_UP = 50
 ROUNDS = 9
 
-_PRODUCT = tuple(f"/{part}/" for part in ("broker", "protocol", "storage", "controller"))
-_TESTS = str(Path(__file__).resolve().parent.parent / "tests")
+_ROOT = Path(__file__).resolve().parents[1]
+_PRODUCT = tuple(f"{_ROOT}/{part}/" for part in ("broker", "protocol", "storage", "controller"))
 
 
 class Calls:
@@ -65,7 +65,7 @@ def _is_product(code: CodeType) -> bool:
     name = code.co_filename
     if name.startswith("<"):
         return not name.startswith(("<frozen", "<string>"))
-    return "/ottla/" in name and any(part in name for part in _PRODUCT) and _TESTS not in name
+    return name.startswith(_PRODUCT)
 
 
 def _produce() -> Message:
@@ -93,10 +93,7 @@ async def measure(requests: int, *, lists: bool) -> None:
     path = DataPath()
     path.lead()
     path.append(10)
-    entries = (
-        HandlerEntry(0, "Produce", 0, 11, path.produce.handle),
-        HandlerEntry(1, "Fetch", 0, 17, path.fetch.handle),
-    )
+    entries = (*entries_of(path.produce), *entries_of(path.fetch))
     async with running_network(*entries) as network:
         for name, request, version in (
             ("Fetch", _fetch(), FETCH_VERSION),
@@ -130,7 +127,7 @@ async def measure(requests: int, *, lists: bool) -> None:
             )
             if lists:
                 for code, count in found.items():
-                    where = code.co_filename.split("/ottla/")[-1]
+                    where = code.co_filename.removeprefix(f"{_ROOT}/")
                     print(f"  {count} {where}:{code.co_firstlineno} {code.co_qualname}")
 
 
