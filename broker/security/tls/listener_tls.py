@@ -13,7 +13,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
@@ -44,7 +44,7 @@ class TlsListener(NamedTuple):
     """What a listener with TLS needs beside what every listener has."""
 
     context: ssl.SSLContext
-    principal_of_certificate: Callable[[dict[str, Any]], Principal]
+    principal_of_certificate: Callable[[bytes], Principal]
 
 
 class _Contexts(NamedTuple):
@@ -158,7 +158,7 @@ class ListenerTls:
         """For a listener that uses TLS."""
         watched = self._watch(listener_name)
         rules = self._config.listener_text(listener_name, "ssl.principal.mapping.rules")
-        return TlsListener(watched.current.server.context, principal_reader(rules or ""))
+        return TlsListener(watched.current.server.context, principal_reader(rules))
 
     def on_renewed(self, listener_name: str, use: Callable[[ssl.SSLContext], None]) -> None:
         """`use` gets each new context of a listener."""

@@ -12,6 +12,7 @@ from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.tls import listener_tls
 from ottla.broker.security.tls.listener_tls import ListenerTls
 from ottla.broker.security.tls.trust_check import check_handshake
+from tests.doubles import odd_subjects
 from tests.doubles.certificates import Certificates
 from tests.unit.broker.security.tls.test_contexts import shakes_hands
 
@@ -56,7 +57,7 @@ def test_a_listener_and_its_peers(old: Certificates) -> None:
     peer = tls.peer()
     assert peer is not None
     assert shakes_hands(listener.context, peer) == "TLSv1.3"
-    certificate = {"subject": ((("commonName", "me"),),)}
+    certificate = odd_subjects.certificate(odd_subjects.simple(("CN", "me")))
     assert listener.principal_of_certificate(certificate) == Principal("User", "me")
 
 

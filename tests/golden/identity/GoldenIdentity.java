@@ -1,0 +1,99 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.InputStreamReader;
+import java.io.OutputStreamWriter;
+import java.io.PrintWriter;
+import java.nio.charset.StandardCharsets;
+import java.security.cert.CertificateFactory;
+import java.security.cert.X509Certificate;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.security.kerberos.KerberosName;
+import org.apache.kafka.common.security.kerberos.KerberosShortNamer;
+import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
+
+/**
+ * Answers one JSON object a line with another: the names that the JDK and Kafka make.
+ *
+ * <ul>
+ *   <li>{"certificate": hex} the name of its subject
+ *   <li>{"bytes": hex} the text that they are in UTF-8
+ *   <li>{"rules": text, "name": text} the user of a certificate's name (SslPrincipalMapper)
+ *   <li>{"kerberos": [rule], "realm": text, "name": text} the user of a Kerberos principal
+ *   <li>{"rules": text} or {"kerberos": [rule], "realm": text} without a name: whether they are valid
+ * </ul>
+ *
+ * An answer has "found", or "error" with the name of the exception or "timeout". A line {"java": version} is the
+ * first one.
+ */
+public class GoldenIdentity {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    /** Java's matcher has no limit, and some expressions take it longer than a universe lasts. */
+    private static final long LIMIT_MS = 500;
+    private static final Map<String, SslPrincipalMapper> MAPPERS = new HashMap<>();
+
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        PrintWriter out = new PrintWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
+        ObjectNode first = JSON.createObjectNode();
+        out.println(first.put("java", Runtime.version().feature()));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JsonNode request = JSON.readTree(line);
+            ObjectNode answer = JSON.createObjectNode();
+            Thread worker = new Thread(() -> fill(answer, request));
+            worker.start();
+            worker.join(LIMIT_MS);
+            if (worker.isAlive()) {
+                worker.stop();
+                worker.join();
+                answer.removeAll();
+                answer.put("error", "timeout");
+            }
+            out.println(answer);
+        }
+        out.flush();
+    }
+
+    private static void fill(ObjectNode answer, JsonNode request) {
+        try {
+            answer.put("found", answer(request));
+        } catch (Throwable error) {
+            answer.put("error", error.getClass().getSimpleName());
+        }
+    }
+
+    private static String answer(JsonNode request) throws Exception {
+        if (request.has("certificate")) {
+            byte[] bytes = HexFormat.of().parseHex(request.get("certificate").asText());
+            CertificateFactory factory = CertificateFactory.getInstance("X.509");
+            X509Certificate made =
+                (X509Certificate) factory.generateCertificate(new ByteArrayInputStream(bytes));
+            return made.getSubjectX500Principal().getName();
+        }
+        if (request.has("bytes")) {
+            byte[] bytes = HexFormat.of().parseHex(request.get("bytes").asText());
+            return new String(bytes, StandardCharsets.UTF_8);
+        }
+        JsonNode name = request.get("name");
+        if (request.has("kerberos")) {
+            List<String> rules = new ArrayList<>();
+            request.get("kerberos").forEach(rule -> rules.add(rule.asText()));
+            KerberosShortNamer namer =
+                KerberosShortNamer.fromUnparsedRules(request.get("realm").asText(), rules);
+            return name == null ? "" : namer.shortName(KerberosName.parse(name.asText()));
+        }
+        String rules = request.get("rules").asText();
+        SslPrincipalMapper mapper = MAPPERS.get(rules);
+        if (mapper == null) {
+            mapper = SslPrincipalMapper.fromRules(rules);
+            MAPPERS.put(rules, mapper);
+        }
+        return name == null ? "" : mapper.getName(name.asText());
+    }
+}
