@@ -73,13 +73,18 @@ def read_trust(setting: str, path: str, kind: str | None, password: str | None) 
     return b"".join(found)
 
 
+def certificates_of(pem: bytes) -> list[bytes]:
+    """The certificates in DER, in their order."""
+    return [
+        base64.b64decode(b"".join(found.group().splitlines()[1:-1]))
+        for found in _CERTIFICATE.finditer(pem)
+    ]
+
+
 def first_certificate(pem: bytes) -> bytes | None:
     """The certificate of a key, in DER: the first in its chain."""
-    found = _CERTIFICATE.search(pem)
-    if found is None:
-        return None
-    lines = found.group().splitlines()[1:-1]
-    return base64.b64decode(b"".join(lines))
+    found = certificates_of(pem)
+    return found[0] if found else None
 
 
 def _read(setting: str, path: str, kind: str | None) -> bytes:

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.key_stores import Keys, first_certificate, read_keys, read_trust
+from ottla.broker.config.key_stores import Keys, certificates_of, read_keys, read_trust
 from ottla.broker.config.listener_settings import PREFIX
-from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
+from ottla.broker.security.tls.certificate_renewal import CertificateChain, Link
 from ottla.broker.security.tls.limits import limit_context
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ ReadSetting = Callable[[str], str | None]
 
 
 class TlsContext(NamedTuple):
-    """A context, whom its certificate names and when that is valid; None for a client without a
+    """A context, whom its certificate names and the chain of that; None for a client without a
     certificate."""
 
     context: ssl.SSLContext
     identity: CertificateIdentity | None
-    dates: CertificateDates | None
+    chain: CertificateChain | None
 
 
 def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
@@ -148,7 +148,7 @@ def _keys(settings: ReadSetting) -> Keys | None:
     return Keys(f"{key}\n{chain}\n".encode(), settings("ssl.key.password"))
 
 
-_Certificate = tuple[CertificateIdentity | None, CertificateDates | None]
+_Certificate = tuple[CertificateIdentity | None, CertificateChain | None]
 
 
 def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> _Certificate:
@@ -156,10 +156,11 @@ def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> _Certificate:
         with _as_file(keys.pem) as path:
             # Without a password OpenSSL would ask for it on the terminal.
             context.load_cert_chain(path, password=keys.password or "")
-        certificate = first_certificate(keys.pem)
-        if certificate is None:
+        certificates = certificates_of(keys.pem)
+        if not certificates:
             return None, None
-        return CertificateIdentity.of(certificate), CertificateDates.of(certificate)
+        leaf, *others = map(Link.of, certificates)
+        return CertificateIdentity.of(certificates[0]), CertificateChain(leaf, tuple(others))
     except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
         hint = " Is ssl.key.password right?" if b"ENCRYPTED" in keys.pem else ""
         reason = getattr(error, "reason", None) or error
