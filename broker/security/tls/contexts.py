@@ -17,7 +17,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.key_stores import Keys, certificates_of, read_keys, read_trust
+from ottla.broker.config.key_stores import (
+    Keys,
+    certificates_of,
+    check_sources,
+    inline_keys,
+    inline_trust,
+    read_keys,
+    read_trust,
+)
 from ottla.broker.config.listener_settings import PREFIX
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
 from ottla.broker.security.tls.certificate_renewal import CertificateChain, Link
@@ -64,6 +72,7 @@ def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
 def listener_context(config: BrokerConfig, listener_name: str) -> TlsContext:
     """The context of a listener with TLS. Raises ConfigError naming the setting to mend."""
     settings = listener_settings(config, listener_name)
+    check_sources(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     keys = _keys(settings)
     if keys is None:
@@ -128,7 +137,9 @@ def peer_context(config: BrokerConfig) -> TlsContext | None:
     """The context for connecting to other brokers; None when they are reached without TLS."""
     if not uses_tls_between_brokers(config):
         return None
-    return client_context(listener_settings(config, config.inter_broker_listener()))
+    settings = listener_settings(config, config.inter_broker_listener())
+    check_sources(settings)
+    return client_context(settings)
 
 
 def _keys(settings: ReadSetting) -> Keys | None:
@@ -145,7 +156,7 @@ def _keys(settings: ReadSetting) -> Keys | None:
     key, chain = settings("ssl.keystore.key"), settings("ssl.keystore.certificate.chain")
     if not (key and chain):
         return None
-    return Keys(f"{key}\n{chain}\n".encode(), settings("ssl.key.password"))
+    return inline_keys(key, chain, settings("ssl.key.password"))
 
 
 _Certificate = tuple[CertificateIdentity | None, CertificateChain | None]
@@ -183,7 +194,7 @@ def _load_trust(context: ssl.SSLContext, settings: ReadSetting) -> bool:
             settings("ssl.truststore.password"),
         )
     elif inline:
-        trusted = inline.encode()
+        trusted = inline_trust(inline)
     if trusted is not None:
         _load_pem(context, trusted, path or "ssl.truststore.certificates", "certificates")
         # As in Java, each of them is trusted by itself: also an intermediate authority, and one of

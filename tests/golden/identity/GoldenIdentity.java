@@ -7,6 +7,7 @@ import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
 import java.io.PrintWriter;
 import java.nio.charset.StandardCharsets;
+import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
 import java.security.cert.X509Certificate;
 import java.util.ArrayList;
@@ -14,8 +15,10 @@ import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.security.kerberos.KerberosName;
 import org.apache.kafka.common.security.kerberos.KerberosShortNamer;
+import org.apache.kafka.common.security.ssl.DefaultSslEngineFactory;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
 /**
@@ -23,6 +26,7 @@ import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
  *
  * <ul>
  *   <li>{"certificate": hex} the name of its subject
+ *   <li>{"ssl": {setting: text}} the certificates of the key and of the truststore, in hex with blanks
  *   <li>{"bytes": hex} the text that they are in UTF-8
  *   <li>{"rules": text, "name": text} the user of a certificate's name (SslPrincipalMapper)
  *   <li>{"kerberos": [rule], "realm": text, "name": text} the user of a Kerberos principal
@@ -36,6 +40,7 @@ public class GoldenIdentity {
     private static final ObjectMapper JSON = new ObjectMapper();
     /** Java's matcher has no limit, and some expressions take it longer than a universe lasts. */
     private static final long LIMIT_MS = 500;
+    private static final long OTHER_LIMIT_MS = 60_000;
     private static final Map<String, SslPrincipalMapper> MAPPERS = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
@@ -48,7 +53,7 @@ public class GoldenIdentity {
             ObjectNode answer = JSON.createObjectNode();
             Thread worker = new Thread(() -> fill(answer, request));
             worker.start();
-            worker.join(LIMIT_MS);
+            worker.join(request.has("rules") ? LIMIT_MS : OTHER_LIMIT_MS);
             if (worker.isAlive()) {
                 worker.stop();
                 worker.join();
@@ -65,6 +70,39 @@ public class GoldenIdentity {
             answer.put("found", answer(request));
         } catch (Throwable error) {
             answer.put("error", error.getClass().getSimpleName());
+            if (request.has("ssl")) {
+                answer.put("message", String.valueOf(error.getMessage()));
+            }
+        }
+    }
+
+    private static String stores(JsonNode settings) throws Exception {
+        Map<String, Object> values = new HashMap<>();
+        values.put("ssl.protocol", "TLSv1.3");
+        values.put("ssl.keystore.type", "JKS");
+        values.put("ssl.truststore.type", "JKS");
+        settings.fields().forEachRemaining(each -> {
+            String text = each.getValue().asText();
+            boolean isPlain = each.getKey().endsWith(".type") || each.getKey().endsWith(".location");
+            values.put(each.getKey(), isPlain ? text : new Password(text));
+        });
+        try (DefaultSslEngineFactory factory = new DefaultSslEngineFactory()) {
+            factory.configure(values);
+            StringBuilder found = new StringBuilder();
+            if (factory.keystore() != null) {
+                for (Certificate each : factory.keystore().getCertificateChain("kafka")) {
+                    found.append(HexFormat.of().formatHex(each.getEncoded())).append(' ');
+                }
+            }
+            found.append('|');
+            if (factory.truststore() != null) {
+                int count = factory.truststore().size();
+                for (int number = 0; number < count; number++) {
+                    Certificate each = factory.truststore().getCertificate("kafka" + number);
+                    found.append(' ').append(HexFormat.of().formatHex(each.getEncoded()));
+                }
+            }
+            return found.toString();
         }
     }
 
@@ -79,6 +117,9 @@ public class GoldenIdentity {
         if (request.has("bytes")) {
             byte[] bytes = HexFormat.of().parseHex(request.get("bytes").asText());
             return new String(bytes, StandardCharsets.UTF_8);
+        }
+        if (request.has("ssl")) {
+            return stores(request.get("ssl"));
         }
         JsonNode name = request.get("name");
         if (request.has("kerberos")) {

@@ -276,3 +276,30 @@ def test_stores_that_have_expired_are_replaced(
     old.issue("server")
     tls.check()
     assert len(contexts) == 2
+
+
+def test_keys_of_a_text_are_checked_at_the_change(old: Certificates) -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "SSL://127.0.0.1:0",
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.location": str(old.server_path),
+        }
+    )
+    tls = ListenerTls(config)
+    key, marker, chain = old.server_path.read_text().partition("-----BEGIN CERTIFICATE")
+    prefix = "listener.name.ssl.ssl.keystore."
+    text = {f"{prefix}key": key, f"{prefix}certificate.chain": marker + chain}
+
+    def validate(**changed: str) -> None:
+        more = {f"{prefix}{name}": value for name, value in changed.items()}
+        settings = {**text, f"{prefix}type": "PEM", **more}
+        tls.validate(config.with_broker_settings(settings), list(settings))
+
+    with pytest.raises(ConfigError, match="Both SSL key store location and separate private key"):
+        validate()
+    validate(location="")
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.key: no PRIVATE KEY is found"):
+        validate(location="", key="garbage")
+    with pytest.raises(ConfigError, match="SSL key store password cannot be specified"):
+        validate(location="", password="x")
