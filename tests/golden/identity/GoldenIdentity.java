@@ -15,9 +15,14 @@ import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import javax.security.auth.callback.Callback;
+import javax.security.auth.login.AppConfigurationEntry;
+import javax.security.auth.login.AppConfigurationEntry.LoginModuleControlFlag;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.security.kerberos.KerberosName;
 import org.apache.kafka.common.security.kerberos.KerberosShortNamer;
+import org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallback;
+import org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler;
 import org.apache.kafka.common.security.ssl.DefaultSslEngineFactory;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
@@ -27,6 +32,7 @@ import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
  * <ul>
  *   <li>{"certificate": hex} the name of its subject
  *   <li>{"ssl": {setting: text}} the certificates of the key and of the truststore, in hex with blanks
+ *   <li>{"token": text, "jwks": URL, "subject", "issuer", "audience"} the end of its life and its owner
  *   <li>{"bytes": hex} the text that they are in UTF-8
  *   <li>{"rules": text, "name": text} the user of a certificate's name (SslPrincipalMapper)
  *   <li>{"kerberos": [rule], "realm": text, "name": text} the user of a Kerberos principal
@@ -76,6 +82,36 @@ public class GoldenIdentity {
         }
     }
 
+    private static String ownerOf(JsonNode request) throws Exception {
+        Map<String, Object> values = new HashMap<>();
+        values.put("sasl.oauthbearer.jwks.endpoint.url", request.get("jwks").asText());
+        values.put("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000L);
+        values.put("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100L);
+        values.put("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000L);
+        values.put("sasl.oauthbearer.clock.skew.seconds", 30);
+        values.put("sasl.oauthbearer.scope.claim.name", "scope");
+        values.put("sasl.oauthbearer.sub.claim.name", request.get("subject").asText());
+        if (!request.get("issuer").isNull()) {
+            values.put("sasl.oauthbearer.expected.issuer", request.get("issuer").asText());
+        }
+        List<String> audience = new ArrayList<>();
+        request.get("audience").forEach(each -> audience.add(each.asText()));
+        values.put("sasl.oauthbearer.expected.audience", audience);
+        String module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule";
+        AppConfigurationEntry entry =
+            new AppConfigurationEntry(module, LoginModuleControlFlag.REQUIRED, Map.of());
+        OAuthBearerValidatorCallbackHandler handler = new OAuthBearerValidatorCallbackHandler();
+        handler.configure(values, "OAUTHBEARER", List.of(entry));
+        OAuthBearerValidatorCallback callback =
+            new OAuthBearerValidatorCallback(request.get("token").asText());
+        handler.handle(new Callback[] {callback});
+        handler.close();
+        if (callback.token() == null) {
+            throw new IllegalArgumentException(callback.errorStatus());
+        }
+        return callback.token().lifetimeMs() + " " + callback.token().principalName();
+    }
+
     private static String stores(JsonNode settings) throws Exception {
         Map<String, Object> values = new HashMap<>();
         values.put("ssl.protocol", "TLSv1.3");
@@ -120,6 +156,9 @@ public class GoldenIdentity {
         }
         if (request.has("ssl")) {
             return stores(request.get("ssl"));
+        }
+        if (request.has("token")) {
+            return ownerOf(request);
         }
         JsonNode name = request.get("name");
         if (request.has("kerberos")) {

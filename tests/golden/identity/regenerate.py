@@ -8,7 +8,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ def questions(seed: int) -> list[Question]:
     return found
 
 
-def ask(library: Path, asked: Iterable[Question]) -> tuple[int, list[dict[str, str]]]:
+def ask(
+    library: Path, asked: Iterable[Question], options: Sequence[str] = ()
+) -> tuple[int, list[dict[str, str]]]:
     """The version of Java, and its answers."""
     program = str(HERE / "GoldenIdentity.java")
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{library}/*", program],
+        ["java", "-Xmx256m", *options, "-cp", f"{library}/*", program],
         input="\n".join(map(json.dumps, asked)),
         capture_output=True,
         encoding="utf-8",
@@ -58,4 +60,7 @@ def main(library: Path) -> None:
     with gzip.GzipFile(VECTORS, "wb", mtime=0) as file:
         for question, answer in zip(asked, answers, strict=True):
             file.write((json.dumps([question, answer]) + "\n").encode())
+    from tests.golden.identity import test_tokens  # it imports this module
+
+    test_tokens.write_vectors()
     print(f"golden: {VECTORS.name} has {VECTORS.stat().st_size} bytes", file=sys.stderr)
