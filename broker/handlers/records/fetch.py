@@ -117,11 +117,12 @@ class FetchHandler:
             # There is nothing to wait for: the response has errors only.
             self._response(context, fetch, failed, params.is_follower)
             return DEFERRED
-        self._replica_manager.fetch_messages(
-            params,
-            wanted,
-            lambda results: self._response(context, fetch, results + failed, params.is_follower),
-        )
+
+        def respond(results: list[FetchResult]) -> None:
+            allowed = _still_allowed(results, may_read)
+            self._response(context, fetch, allowed + failed, params.is_follower)
+
+        self._replica_manager.fetch_messages(params, wanted, respond)
         return DEFERRED
 
     async def _handle_in_slices(
@@ -142,7 +143,8 @@ class FetchHandler:
 
         async def respond(results: list[FetchResult]) -> None:
             try:
-                await self._respond_in_slices(context, fetch, results + failed, params.is_follower)
+                found = _still_allowed(results, may_read) + failed
+                await self._respond_in_slices(context, fetch, found, params.is_follower)
             except Exception:
                 logger.exception("Unexpected error responding to a fetch of many partitions")
                 context.close("the response to its fetch failed")
@@ -350,6 +352,26 @@ def _sort_out(
             failed.append((topic, topic_id, _failed(position, code)))
         else:
             wanted.append(item)
+
+
+def _still_allowed(
+    results: list[FetchResult], may_read: Callable[[str], bool] | None
+) -> list[FetchResult]:
+    """The results, without the records of topics that the client may not read any more: an ACL may
+    have changed while the request waited. Kafka sends them."""
+    if may_read is None:
+        return results
+    topics = {topic for topic, _, _ in results if topic is not None}
+    denied = {topic for topic in topics if not may_read(topic)}
+    if not denied:
+        return results
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [
+        (topic, topic_id, PartitionData(data.partition_index, code, -1, -1, -1, records=b""))
+        if topic in denied
+        else (topic, topic_id, data)
+        for topic, topic_id, data in results
+    ]
 
 
 def _failed(position: object, code: int) -> PartitionData:

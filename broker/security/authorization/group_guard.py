@@ -41,8 +41,8 @@ class GroupGuard(Guard):
             ApiKey.TXN_OFFSET_COMMIT: self._txn_offset_commit,
             ApiKey.OFFSET_DELETE: self._offset_delete,
             ApiKey.FIND_COORDINATOR: self._find_coordinator,
-            ApiKey.JOIN_GROUP: self._member,
-            ApiKey.SYNC_GROUP: self._member,
+            ApiKey.JOIN_GROUP: self._waiting_member,
+            ApiKey.SYNC_GROUP: self._waiting_member,
             ApiKey.HEARTBEAT: self._member,
             ApiKey.LEAVE_GROUP: self._member,
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self._member,
@@ -61,6 +61,26 @@ class GroupGuard(Guard):
 
     def _member(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def _waiting_member(self, context: RequestContext, request: Any) -> None:
+        """JoinGroup and SyncGroup wait for other members: the right is checked again for the
+        response if an ACL has changed meanwhile."""
+        self._member(context, request)
+        authorizer = self.authorizer
+        version = authorizer.rules.version
+
+        def change(response: Any) -> None:
+            if authorizer.rules.version == version or authorizer.allows(
+                context, Operation.READ, ResourceType.GROUP, request.group_id
+            ):
+                return
+            response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            if request.API_KEY == ApiKey.JOIN_GROUP:
+                response.members = []
+            else:
+                response.assignment = b""
+
+        amend(context, change)
 
     def _share_group_heartbeat(self, context: RequestContext, request: Any) -> None:
         """DESCRIBE on all subscribed topics, so that a member learns nothing of the others."""

@@ -229,7 +229,8 @@ async def test_the_keys_of_each_listener_are_read_once_and_as_long_as_it_is_open
 
 async def test_the_claim_of_the_scopes_is_the_one_that_is_set(path: Path) -> None:
     settings = {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "listeners": "PLAINTEXT://:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.scope.claim.name": "scp",
     }
     rules = TokenRules.of(BrokerConfig(settings), "SASL_PLAINTEXT", path.as_uri())
