@@ -228,7 +228,11 @@ def _keys_of_pkcs12(data: bytes, password: str | None) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    chain = [store.cert.certificate, *(each.certificate for each in store.additional_certs)]
+    chain = [store.cert.certificate]
+    # Certificates of other keys in the store are not of its chain.
+    others = {each.certificate.subject: each.certificate for each in store.additional_certs}
+    while chain[-1].issuer in others and chain[-1].issuer != chain[-1].subject:
+        chain.append(others.pop(chain[-1].issuer))
     return b"".join([key, *(each.public_bytes(serialization.Encoding.PEM) for each in chain)])
 
 

@@ -112,14 +112,14 @@ _KEY = element(
     element(0x30, object_id("1.2.840.10045.2.1") + object_id("1.2.840.10045.3.1.7"))
     + element(0x03, b"\0" + _EC_POINT),
 )
-_ALGORITHM = element(0x30, object_id("1.2.840.10045.4.3.2"))
+ECDSA_WITH_SHA256 = element(0x30, object_id("1.2.840.10045.4.3.2"))
 
 
 def certificate(subject: bytes) -> bytes:
     """A certificate that parses, with a signature that verifies nothing."""
     issuer = simple(("CN", "test authority"))
-    signed = tbs_certificate(subject, _KEY, _ALGORITHM, issuer)
-    return element(0x30, signed + _ALGORITHM + element(0x03, b"\0" + element(0x30, b"")))
+    signed = tbs_certificate(subject, _KEY, ECDSA_WITH_SHA256, issuer)
+    return element(0x30, signed + ECDSA_WITH_SHA256 + element(0x03, b"\0" + element(0x30, b"")))
 
 
 def random_text(source: random.Random) -> str:
