@@ -41,7 +41,8 @@ _REPLACEMENT = "\ufffd"
 
 def subject_of(certificate: bytes) -> bytes:
     """The subject of a certificate, both in DER. Raises ValueError."""
-    fields = children(value_of(children(value_of(certificate))[0]))
+    parts = children(value_of(certificate))
+    fields = children(value_of(parts[0])) if parts else []
     if fields and fields[0][0] == _VERSION:
         fields = fields[1:]
     if len(fields) < 5:

@@ -52,8 +52,10 @@ class MappingRules:
         text = "DEFAULT" if text is None else text.strip(_TRIMMED)
         if len(text) > _MAX_CHARACTERS:
             raise ConfigError(f"{SETTING} has more than {_MAX_CHARACTERS} characters.")
-        self._text = text
-        self._rules = [rule for each in _divided(text) if (rule := _parsed(each)) is not None]
+        try:
+            self._rules = [rule for each in _divided(text) if (rule := _parsed(each)) is not None]
+        except (TooManySteps, ReplacementError):
+            raise ConfigError(f"{SETTING}: {text!r:.200} cannot be divided into rules.") from None
 
     def user_of(self, name: str) -> str:
         """The user of a certificate's name. Raises NoMatchingRule."""

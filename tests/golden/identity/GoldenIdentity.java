@@ -32,7 +32,7 @@ import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
  * <ul>
  *   <li>{"certificate": hex} the name of its subject
  *   <li>{"ssl": {setting: text}} the certificates of the key and of the truststore, in hex with blanks
- *   <li>{"token": text, "jwks": URL, "subject", "issuer", "audience"} the end of its life and its owner
+ *   <li>{"token": text, "jwks": URL, "skew", "subject", "issuer", "audience"} the end of its life and its owner
  *   <li>{"bytes": hex} the text that they are in UTF-8
  *   <li>{"rules": text, "name": text} the user of a certificate's name (SslPrincipalMapper)
  *   <li>{"kerberos": [rule], "realm": text, "name": text} the user of a Kerberos principal
@@ -88,7 +88,7 @@ public class GoldenIdentity {
         values.put("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000L);
         values.put("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100L);
         values.put("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000L);
-        values.put("sasl.oauthbearer.clock.skew.seconds", 30);
+        values.put("sasl.oauthbearer.clock.skew.seconds", request.get("skew").asInt());
         values.put("sasl.oauthbearer.scope.claim.name", "scope");
         values.put("sasl.oauthbearer.sub.claim.name", request.get("subject").asText());
         if (!request.get("issuer").isNull()) {
