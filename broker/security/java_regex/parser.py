@@ -210,6 +210,9 @@ class _Parser:
         if greed is Greed.POSSESSIVE and least > 1 and has_groups(body):
             self._index = start
             raise self._error("a possessive repetition of a group that captures is not supported")
+        if isinstance(body, Choice):
+            # Of \R, which Java repeats without a second way to match.
+            body = Independent(body)
         return Repeat(body, least, most, greed)
 
     def _counts(self) -> tuple[int, int | None]:

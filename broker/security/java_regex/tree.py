@@ -128,8 +128,16 @@ def lengths(node: Node) -> tuple[int, int | None]:
             ) else None
         case Group(body) | Independent(body):
             return lengths(body)
-        case Repeat(body, least, most, _):
+        case Repeat(body, least, most, greed):
             shortest, longest = lengths(body)
+            if (
+                isinstance(body, Group)
+                and greed is not Greed.POSSESSIVE
+                and (least, most) != (0, 1)
+            ):
+                # Java finds no limit for a group that it repeats in a loop, and none in
+                # look-behind.
+                longest = longest if is_deterministic(body.body) else None
             limit = None if most is None or longest is None else most * longest
             return shortest * least, limit
         case Reference():
