@@ -199,7 +199,7 @@ _PUT_TOGETHER = (
     *("ssl.keystore.type", "ssl.truststore.type", "zookeeper.ssl.cipher.suites"),
     *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.keystore.password"),
     *("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"),
-    "zookeeper.ssl.truststore.password",
+    *("zookeeper.ssl.truststore.password", "sasl.oauthbearer.scope.claim.name"),
 )
 
 _SECURITY = frozenset(security_settings((*broker_settings(), *dynamic_only_settings())))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.descriptors import DescriptorReserve
@@ -44,7 +44,7 @@ class ListenerFacts:
         request_max_bytes: int = 104857600,
         first_frame_max_bytes: int = 524288,
         tls_context: "ssl.SSLContext | None" = None,
-        principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
+        principal_of_certificate: Callable[[bytes], Principal] | None = None,
     ) -> None:
         self.name = name
         self.security_protocol = security_protocol

@@ -425,9 +425,9 @@ class TlsSocket:
         except BlockingIOError:
             raise ssl.SSLWantWriteError from None
 
-    def peer_certificate(self) -> dict[str, Any]:
-        """The client's verified certificate as `ssl` presents it; empty if it sent none."""
-        return self._tls.getpeercert() or {}
+    def peer_certificate(self) -> bytes:
+        """The client's verified certificate in DER; empty if it sent none."""
+        return self._tls.getpeercert(True) or b""
 
     def shutdown(self, how: int) -> None:
         self._sock.shutdown(how)

@@ -187,8 +187,14 @@ class BrokerState:
             "zookeeper_connected": self.zookeeper_connected,
             "controller_id": -1 if observed is None else observed.controller_id(),
             "certificates": [
-                {"listener": name, "expires_in_days": round(days, 2)}
-                for name, days in self.certificate_days().items()
+                {
+                    "listener": name,
+                    "expires_in_days": round((dates.not_after - self._now()) / _DAY_SECONDS, 2),
+                    "not_before": dates.not_before,
+                    "not_after": dates.not_after,
+                    "rejected": dates.rejected,
+                }
+                for name, dates in self.certificates().items()
             ],
         }
         if observed is not None:
@@ -202,15 +208,14 @@ class BrokerState:
             }
         return found
 
-    def certificate_days(self) -> dict[str, float]:
-        """Days until the certificate of each listener expires; negative: since it expired."""
-        if self.observed is None:
-            return {}
+    def certificates(self) -> Mapping[str, CertificateDates]:
+        """When the certificate of each listener is valid."""
+        return {} if self.observed is None else self.observed.certificates()
+
+    def certificate_seconds(self) -> dict[str, float]:
+        """For how long the certificate of each listener is still valid; negative: it was."""
         now = self._now()
-        certificates = self.observed.certificates()
-        return {
-            name: (dates.not_after - now) / _DAY_SECONDS for name, dates in certificates.items()
-        }
+        return {name: dates.not_after - now for name, dates in self.certificates().items()}
 
     def directory_states(self) -> dict[tuple[str, ...], float]:
         """1 for the state that each directory is in: by (path, state)."""

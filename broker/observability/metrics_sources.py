@@ -424,12 +424,32 @@ def add_state(registry: MetricsRegistry, state: BrokerState) -> None:
     )
 
     def certificates() -> Reading:
-        return {(name,): days * 86_400 for name, days in state.certificate_days().items()}
+        return {(name,): seconds for name, seconds in state.certificate_seconds().items()}
 
     registry.gauge(
         "ottla_certificate_expires_in_seconds",
         "For how long the certificate of a listener is still valid; negative when it has expired.",
         certificates,
+        "listener",
+    )
+    registry.gauge(
+        "ottla_certificate_not_before_timestamp_seconds",
+        "From when on the certificate of a listener is valid, in seconds since 1970.",
+        lambda: {(name,): dates.not_before for name, dates in state.certificates().items()},
+        "listener",
+    )
+    registry.gauge(
+        "ottla_certificate_not_after_timestamp_seconds",
+        "Until when the certificate of a listener is valid, in seconds since 1970.",
+        lambda: {(name,): dates.not_after for name, dates in state.certificates().items()},
+        "listener",
+    )
+    registry.gauge(
+        "ottla_certificate_renewal_rejected",
+        "1 while a listener keeps its certificate because the new one in its key store is worse.",
+        lambda: {
+            (name,): 1.0 if dates.rejected else 0.0 for name, dates in state.certificates().items()
+        },
         "listener",
     )
 

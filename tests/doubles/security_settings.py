@@ -111,6 +111,8 @@ SHOWN = {
     "sasl.mechanism.inter.broker.protocol": _CLUSTER,
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{_SASL}test_oauth_keys.py::"
     "test_a_new_key_is_found",
+    "sasl.oauthbearer.scope.claim.name": f"{_SASL}test_oauth_keys.py::"
+    "test_the_claim_of_the_scopes_is_the_one_that_is_set",
     "sasl.kerberos.principal.to.local.rules": "tests/unit/broker/security/kerberos/"
     "test_principal_rules.py::test_the_example_of_the_documentation",
     "sasl.kerberos.service.name": "tests/unit/broker/config/test_sasl.py::"

@@ -213,11 +213,13 @@ OF_JAVA = {
 }
 AS_TEXT: dict[str, Any] = {
     **{name: text for name, text in TLS.items() if name != "ssl.keystore.location"},
+    "ssl.keystore.type": "PEM",
     "ssl.keystore.key": lambda world: _key(world.certificates.server_path),
     "ssl.keystore.certificate.chain": lambda world: _chain(world.certificates.server_path),
 }
 TRUST_AS_TEXT: dict[str, Any] = {
     **{name: text for name, text in MUTUAL.items() if name != "ssl.truststore.location"},
+    "ssl.truststore.type": "PEM",
     "ssl.truststore.certificates": lambda world: world.certificates.authority_path.read_text(),
 }
 OF_TLS = [

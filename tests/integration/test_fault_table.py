@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,13 +51,13 @@ BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 ALERTS = (
     *("OttlaBrokerDown", "OttlaBrokerNotReady", "OttlaNoController"),
     *("OttlaLogDirectoryRejectsRecords", "OttlaZooKeeperDisconnected", "OttlaZnodeFileUnwritable"),
-    *("OttlaCertificateExpired", "OttlaCertificateExpires"),
+    *("OttlaCertificateExpired", "OttlaCertificateExpires", "OttlaCertificateRenewalRejected"),
     *("OttlaFewFileDescriptorsLeft", "OttlaEventLoopBlocked", "OttlaRemoteStorageFails"),
     *("OttlaRecordsSetAside", "OttlaReplicasNotServed"),
 )
 DAY_SECONDS = 86_400
-# The certificates of the tests are valid for a day: seen a month earlier they do not expire soon.
-HEALTHY_OFFSET_SECONDS = -30 * DAY_SECONDS
+# The certificate of the test is valid from yesterday on.
+VALID_DAYS = 60
 
 NO_RESPONSE = "no response"
 
@@ -165,6 +166,7 @@ def _metrics_of(scrape: str) -> str:
 
 def settings(directory: Path, zookeeper_port: int) -> dict[str, str]:
     certificates = Certificates(directory)
+    certificates.issue("server", not_after=datetime.now(UTC) + timedelta(days=VALID_DAYS))
     return {
         "log.dirs": f"{directory / 'one'},{directory / 'two'}",
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
@@ -240,12 +242,33 @@ class Faults:
         await self.is_healthy()
 
     async def certificates(self) -> None:
-        self.show_time(0)
+        self.show_time((VALID_DAYS - 3) * DAY_SECONDS)
         await self.see("a certificate expires soon", "the certificate of listener SSL expires in")
-        self.show_time(3 * DAY_SECONDS)
+        self.show_time((VALID_DAYS + 3) * DAY_SECONDS)
         await self.see("a certificate of one listener has expired", "listener SSL expired")
-        self.show_time(HEALTHY_OFFSET_SECONDS)
+        self.show_time(-3 * DAY_SECONDS)
+        await self.see(
+            "a certificate of one listener is not valid yet", "listener SSL is not valid yet"
+        )
+        self.show_time(0)
         await self.is_healthy()
+
+    async def renewal(self) -> None:
+        tls = self.server.parts.tls
+        content = self._replace_keys(b"no key")
+        tls.check()
+        await self.see("a new certificate cannot be used", "listener SSL keeps its previous")
+        self._replace_keys(content)
+        tls.check()
+        await self.is_healthy()
+
+    def _replace_keys(self, content: bytes) -> bytes:
+        """Returns the previous content."""
+        path = self.server.config.effective_text("listener.name.ssl.ssl.keystore.location")
+        assert path is not None
+        previous = Path(path).read_bytes()
+        Path(path).write_bytes(content)
+        return previous
 
     async def descriptors(self) -> None:
         services = self.server.parts.network_server._services
@@ -359,7 +382,6 @@ async def starting_broker(
     starting = spawn(server.start(), name="start")
     try:
         await eventually_async(lambda: server.metrics_port > 0)
-        state_of(server)._now = lambda: time.time() + HEALTHY_OFFSET_SECONDS
         target = Target(server.metrics_port, 1)
         await until(target, "the broker waits for ZooKeeper")
         rows.append(
@@ -389,9 +411,9 @@ async def in_process(directory: Path) -> list[Row]:
         await server.parts.scheduler.stop()  # it would find that the disks have room
         await faults.is_healthy()
         steps: list[Callable[[], Awaitable[None]]] = [
-            *(faults.directories, faults.controller, faults.certificates, faults.descriptors),
-            *(faults.loop, faults.remote_storage, faults.set_aside, faults.replicas),
-            *(faults.znode_file, faults.zookeeper_away, faults.offline),
+            *(faults.directories, faults.controller, faults.certificates, faults.renewal),
+            *(faults.descriptors, faults.loop, faults.remote_storage, faults.set_aside),
+            *(faults.replicas, faults.znode_file, faults.zookeeper_away, faults.offline),
         ]
         for step in steps:
             await step()

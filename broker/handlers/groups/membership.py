@@ -127,8 +127,10 @@ class GroupMembershipHandlers:
 
 
 ROUTES = (
-    ApiRoute(ApiKey.JOIN_GROUP, GroupMembershipHandlers.join_group, check="member"),
+    ApiRoute(ApiKey.JOIN_GROUP, GroupMembershipHandlers.join_group, check="waiting_member"),
     ApiRoute(ApiKey.HEARTBEAT, GroupMembershipHandlers.heartbeat, check="member"),
     ApiRoute(ApiKey.LEAVE_GROUP, GroupMembershipHandlers.leave_group, check="member"),
-    ApiRoute(ApiKey.SYNC_GROUP, GroupMembershipHandlers.sync_group, check="member", limits=MEMBER),
+    ApiRoute(
+        ApiKey.SYNC_GROUP, GroupMembershipHandlers.sync_group, check="waiting_member", limits=MEMBER
+    ),
 )

@@ -114,7 +114,8 @@ class FetchHandler:
                 params,
                 wanted,
                 lambda reading: respond_later(
-                    context, self._late_response(context, fetch, is_follower, reading, failed)
+                    context,
+                    self._late_response(context, fetch, is_follower, reading, failed, may_read),
                 ),
             )
             if found is None:
@@ -155,8 +156,9 @@ class FetchHandler:
         is_follower: bool,
         reading: Steps[list[FetchResult]],
         failed: list[FetchResult],
+        may_read: Callable[[str], bool] | None,
     ) -> Steps[FetchResponse | Deferred]:
-        results = yield from reading
+        results = _still_allowed((yield from reading), may_read)
         return (yield from self._response(context, fetch, is_follower, results + failed))
 
     def _response(
@@ -268,6 +270,23 @@ def _sort_out(
         if len(items) > 1:
             yield
     return wanted
+
+
+def _still_allowed(
+    results: list[FetchResult], may_read: Callable[[str], bool] | None
+) -> list[FetchResult]:
+    """Return the results, without the records of topics that the client may no longer read.
+
+    An ACL may have changed while the request waited. Kafka sends them.
+    """
+    if may_read is None:
+        return results
+    topics = {item.topic for item, _ in results if item.topic is not None}
+    denied = {topic for topic in topics if not may_read(topic)}
+    if not denied:
+        return results
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [_failed(item, code) if item.topic in denied else (item, data) for item, data in results]
 
 
 def _failed(item: FetchItem, code: int) -> FetchResult:

@@ -199,6 +199,7 @@ class ShareFetchHandler:
             self._shares,
             self._clock,
             lambda: self._is_awaited(call, session),
+            may_read,
             lambda results: self._fetched(call, results + failed),
         )
         keys = [key for item in items for key in (watch_key(item.key), _log_key(item))]

@@ -54,18 +54,29 @@ class DataGuard(Guard):
         self._auto_create = auto_create
 
     def may_read(self, context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
-        """Whether the sender of a Fetch may read a topic; followers may read all or nothing."""
-        if is_follower:
-            allowed = self.authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
-            return lambda topic: allowed
+        """Whether the sender of a Fetch may read a topic; followers may read all or nothing.
+
+        The answer is that of the ACLs at the time of the call: a Fetch that waits asks again when
+        it completes.
+        """
+        authorizer = self.authorizer
         decisions: dict[str, bool] = {}
+        version = authorizer.rules.version
+
+        def decide(topic: str) -> bool:
+            if is_follower:
+                return authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
+            return authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic)
 
         def check(topic: str) -> bool:
-            is_allowed = decisions.get(topic)
+            nonlocal version
+            if authorizer.rules.version != version:
+                version = authorizer.rules.version
+                decisions.clear()
+            key = "" if is_follower else topic
+            is_allowed = decisions.get(key)
             if is_allowed is None:
-                is_allowed = decisions[topic] = self.authorizer.allows(
-                    context, Operation.READ, ResourceType.TOPIC, topic
-                )
+                is_allowed = decisions[key] = decide(topic)
             return is_allowed
 
         return check

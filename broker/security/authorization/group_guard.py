@@ -18,6 +18,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestContext
@@ -37,6 +38,26 @@ class GroupGuard(Guard):
 
     def member(self, context: RequestContext, request: Any) -> None:
         self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def waiting_member(self, context: RequestContext, request: Any) -> None:
+        """JoinGroup and SyncGroup wait for other members: the right is checked again for the
+        response if an ACL has changed meanwhile."""
+        self.member(context, request)
+        authorizer = self.authorizer
+        version = authorizer.rules.version
+
+        def change(response: Any) -> None:
+            if authorizer.rules.version == version or authorizer.allows(
+                context, Operation.READ, ResourceType.GROUP, request.group_id
+            ):
+                return
+            response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            if request.API_KEY == ApiKey.JOIN_GROUP:
+                response.members = []
+            else:
+                response.assignment = b""
+
+        amend(context, change)
 
     def share_group_heartbeat(self, context: RequestContext, request: Any) -> None:
         """DESCRIBE on all subscribed topics, so that a member learns nothing of the others."""

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
@@ -25,7 +26,12 @@ from ottla.broker.requests.request_context import (
 )
 from ottla.broker.requests.request_parts import ORDINARY
 from ottla.broker.security.audit.security_log import Login, SecurityLog
-from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
+from ottla.broker.security.sasl.exchanges import (
+    AuthenticationRefused,
+    AuthenticationWaits,
+    Exchange,
+    shown,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import (
     RequestHeader,
@@ -158,6 +164,10 @@ class SaslSession:
         connection = self._connection
         try:
             response = self._step(frame)
+        except AuthenticationWaits as waits:
+            # No other frame is read meanwhile.
+            waits.call_back(partial(self._take_again, frame))
+            return
         except _Refused as refusal:
             self._refuse(refusal)
             return
@@ -177,6 +187,10 @@ class SaslSession:
             return
         if response is not None:
             connection.send_token(response)
+
+    def _take_again(self, frame: bytes) -> None:
+        if self._exchange is not None:  # the connection is still open
+            self.take_frame(frame)
 
     def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None:
         """A SaslHandshake of an authenticated client: it starts a re-authentication.

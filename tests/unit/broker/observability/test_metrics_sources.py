@@ -241,5 +241,16 @@ def test_readings(tmp_path: Path) -> None:
     assert document["ready"] is False
     assert document["descriptors"] == Descriptors(1, 100, 10)._asdict()
     assert document["traffic"] == {"received_bytes": 3, "sent_bytes": 4, "requests": 5}
-    assert document["certificates"] == [{"listener": "SSL", "expires_in_days": -1.0}]
+    assert document["certificates"] == [
+        {
+            "listener": "SSL",
+            "expires_in_days": -1.0,
+            "not_before": 0.0,
+            "not_after": 9.0 * DAY,
+            "rejected": "",
+        }
+    ]
+    assert reading["ottla_certificate_not_before_timestamp_seconds"]() == {("SSL",): 0.0}
+    assert reading["ottla_certificate_not_after_timestamp_seconds"]() == {("SSL",): 9.0 * DAY}
+    assert reading["ottla_certificate_renewal_rejected"]() == {("SSL",): 0.0}
     assert document["event_loop"]["longest_turn"] == "Fetch"

@@ -98,8 +98,13 @@ class Scene:
         results: list[ShareFetchResult] = []
         params = ShareFetchParams("g", member, MAX_WAIT_MS, 1, 1 << 20, 500, 500, False)
         operation = DelayedShareFetch(
-            *(params._replace(**fields), [ShareFetchItem(KEY, TOPIC)]),
-            *(self.shares.shares, self.shares.clock, lambda: True, results.extend),
+            params._replace(**fields),
+            [ShareFetchItem(KEY, TOPIC)],
+            self.shares.shares,
+            self.shares.clock,
+            lambda: True,
+            lambda topic: True,
+            results.extend,
         )
         keys = [watch_key(KEY), (TOPIC, 0)]
         self.manager.fetch_purgatory.try_complete_else_watch(operation, keys)

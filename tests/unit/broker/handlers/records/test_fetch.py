@@ -150,6 +150,24 @@ def test_topics_that_may_not_be_read_are_refused() -> None:
     assert asked == [False]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_right_that_is_revoked_while_a_fetch_waits(count: int) -> None:
+    allowed = True
+
+    def may_read(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+        return lambda topic: allowed
+
+    path = DataPath(may_read=may_read)
+    path.lead()
+    waiting = [Fetched(path, 0, session_epoch=epoch) for epoch in (-1, 0)[:count]]
+    assert all(each.is_pending for each in waiting)
+    allowed = False
+    path.append(1)
+    for each in waiting:
+        assert each.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert each.row.records == b""
+
+
 def test_the_new_leader_is_named() -> None:
     path = DataPath()
     path.publish(leader=2, epoch=3)
