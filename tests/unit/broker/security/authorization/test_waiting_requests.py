@@ -87,7 +87,7 @@ def test_a_member_that_waits_learns_nothing_without_its_right(
         response = JoinGroupResponse(members=[JoinGroupResponseMember("m", None)])
     authorizer = an_authorizer()
     context = a_context()
-    GroupGuard(authorizer).checks[request_.API_KEY](context, request_)
+    GroupGuard(authorizer).waiting_member(context, request_)
     if is_revoked:
         authorizer.rules.replace(GROUP, [])
     response.error_code = ErrorCode.NONE
