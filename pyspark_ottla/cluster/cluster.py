@@ -36,9 +36,10 @@ from pyspark_ottla.cluster.fetch_source import LEADER, FetchSource
 from pyspark_ottla.cluster.offset_lookup import look_up_offsets
 from pyspark_ottla.cluster.topic_metadata import (
     PRESENT,
-    count_partitions,
+    TopicToWrite,
     partitions_of,
     subscribed_partitions,
+    topic_to_write,
 )
 from pyspark_ottla.offsets import LATEST, Offsets
 from pyspark_ottla.options.client_options import ClientOptions
@@ -159,7 +160,11 @@ class KafkaCluster:
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic to write to has; the request may create it."""
-        return count_partitions(self, topic)
+        return self.topic_to_write(topic).partition_count
+
+    def topic_to_write(self, topic: str) -> TopicToWrite:
+        """The partitions and ids of a topic to write to; the request may create it."""
+        return topic_to_write(self, topic)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Ids of those topics that exist and have one, as of their last metadata.

@@ -27,7 +27,10 @@ EXACTLY_ONCE = "exactly-once"
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All options of a write, checked; `topic` wins over a topic column, as in the JVM sink."""
+    """All options of a write, checked; `topic` wins over a topic column, as in the JVM sink.
+
+    `checkpoint` is that of a streaming query, where it is an option of the write.
+    """
 
     client: ClientOptions
     topic: str | None
@@ -36,6 +39,7 @@ class SinkOptions:
     write_id: str | None
     batch_id: int | None
     fail_on_data_loss: bool
+    checkpoint: str | None = None
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -72,6 +76,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         write_id,
         batch_id,
         reader.boolean("failOnDataLoss", True),
+        reader.text("checkpointLocation"),
     )
 
 

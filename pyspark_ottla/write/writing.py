@@ -23,9 +23,9 @@ from pyspark_ottla.write.encode import Rows, encode_rows
 from pyspark_ottla.write.partitioning import Partitioner
 from pyspark_ottla.write.producer_ids import kept_producer
 from pyspark_ottla.write.producing import ProducerIdentity, TaskProducer
+from pyspark_ottla.write.repeated_writes import check_target, target_of, write_again
 from pyspark_ottla.write.transactional_ids import claimed_id
 from pyspark_ottla.write.transactions import Transactions
-from pyspark_ottla.write.two_phase_commit import write_again
 
 RecordBatch = Any
 Array = Any
@@ -210,11 +210,19 @@ def _write_prepared(
     batches: Iterator[RecordBatch],
     write: Write,
 ) -> TaskResult:
-    """Writes in a transaction and leaves it open; drops the rows if the batch is decided."""
+    """Writes in a transaction and leaves it open; drops the rows if the batch is decided.
+
+    The target is compared before anything is written: the driver of another query with the same
+    name may have transactions open under it.
+    """
+    assert options.topic is not None
+    target = target_of(topics, options.topic)
     transactions = Transactions(cluster, options.client.transaction_timeout_ms)
     decision = transactions.decision(write.name, is_fenced=False)
+    check_target(decision, write, target)
     if not write_again(decision, write):
-        return TaskResult(sum(batch.num_rows for batch in batches), 0, {}, dropped=True)
+        rows = sum(batch.num_rows for batch in batches)
+        return TaskResult(rows, 0, {}, dropped=True, target=target)
     decided = -1 if decision is None else decision.batch_id
     with claimed_id(write.name, write.batch_id, decided) as identifier:
         prepared = transactions.begin(identifier)
@@ -229,7 +237,7 @@ def _write_prepared(
         except BaseException:
             _abort_quietly(transactions, prepared)
             raise
-    return result._replace(prepared=prepared)
+    return result._replace(prepared=prepared, target=target)
 
 
 def _abort_quietly(transactions: Transactions, prepared: Prepared) -> None:

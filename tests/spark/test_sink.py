@@ -185,8 +185,7 @@ class Copy:
     def __init__(
         self, spark: SparkSession, bootstrap: str, source: str, target: str, directory: Path
     ) -> None:
-        self._spark = spark
-        self._bootstrap = bootstrap
+        self.parts = self._spark, self._bootstrap = spark, bootstrap
         self.source = source
         self.target = target
         self.checkpoint = directory / "checkpoint"

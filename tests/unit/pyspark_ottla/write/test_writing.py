@@ -77,5 +77,6 @@ def test_a_query_continues_after_a_change_of_its_bootstrap_servers(
         write = Write("pyspark-ottla-q", number, str(number) * 32, str(number))
         result = writing._write_prepared(options, cluster, cluster, iter(()), write)
         assert result.prepared is not None
-        assert BatchCommit(options, cluster, write).commit([result.prepared], 1)
+        assert result.target is not None
+        assert BatchCommit(options, cluster, write, result.target).commit([result.prepared], 1)
     two_phase_commit._known.clear()
