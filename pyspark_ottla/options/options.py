@@ -91,6 +91,9 @@ SPARK_OPTIONS = (
     "collation",
 )
 
+# Those of the sink, for jobs with one set of options for both directions.
+OF_SINK = ("topic", "delivery", "writeId", "batchId", "transactionalIdPrefix", "writeTimestamp")
+
 # HOST:PORT/SECRET.
 TASK_LISTENER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):\d{1,5}/[0-9a-f]+")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -164,7 +167,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     """Checks everything that can be checked without knowing batch from stream."""
     options = plain_names(options)
     reader = OptionReader(without_store_settings(options))
-    reader.refuse_unknown(SOURCE_OPTIONS, SPARK_OPTIONS, "the ottla source")
+    reader.refuse_unknown(SOURCE_OPTIONS, (*SPARK_OPTIONS, *OF_SINK), "the ottla source")
     client = parse_client_options(options, writes=False)
     commit_offsets = reader.boolean("commitOffsets", False)
     if commit_offsets and client.group_id is None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    LongType,
     StringType,
     StructType,
     TimestampType,
@@ -51,7 +52,7 @@ COLUMN_TYPES: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
     "partition": (IntegerType(),),
     "headers": (headers_type(),),
-    "timestamp": (TimestampType(),),
+    "timestamp": (TimestampType(), LongType()),  # with writeTimestamp; long: milliseconds
 }
 
 
@@ -64,9 +65,14 @@ class TaskMessage(WriterCommitMessage):
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> None:
-    """Raises ConnectorError unless such rows can be written; other columns are ignored."""
-    given = {field.name: field.dataType for field in schema.fields}
+    """Raises ConnectorError unless such rows can be written; other columns are ignored.
+
+    Of columns with the same name the first one counts, as in the JVM sink.
+    """
+    given = {field.name: field.dataType for field in reversed(schema.fields)}
     for name, types in COLUMN_TYPES.items():
+        if name == "timestamp" and not options.writes_timestamp:
+            continue
         if name in given and given[name].simpleString() not in {t.simpleString() for t in types}:
             expected = " or ".join(t.simpleString() for t in types)
             raise ConnectorError(
@@ -185,7 +191,8 @@ class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
         return write_rows(self._options, iterator, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        commit_write(self._options, messages, "written")
+        checkpoint = self._options.checkpoint
+        commit_write(self._options, messages, "written", checkpoint=checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         abort_write(self._options, messages, "The job has failed")

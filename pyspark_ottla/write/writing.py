@@ -47,16 +47,19 @@ class TaskWriter:
 
     def write(self, batch: RecordBatch) -> None:
         """Hands every row of the batch to the producer, in order within each partition."""
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        # The first of two columns with the same name counts.
+        columns = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
+        stamps = columns.get("timestamp") if self._options.writes_timestamp else None
         key = _as_binary(columns.get("key"))
         value = _as_binary(columns["value"])
         rows = Rows(
             key if key is not None else pa.nulls(batch.num_rows, pa.binary()),
             value,
             columns.get("headers"),
-            _timestamps(columns.get("timestamp"), batch.num_rows),
+            _timestamps(stamps, batch.num_rows),
             np.arange(self.rows, self.rows + batch.num_rows),
         )
+        _check_headers(rows)
         for topic, chosen in self._by_topic(columns.get("topic"), rows):
             given = columns.get("partition")
             if chosen is not None:
@@ -135,12 +138,33 @@ def _lengths_or_zero(column: Array) -> Longs:
 
 
 def _timestamps(column: Array, count: int) -> Longs:
-    """Milliseconds; rows without a timestamp get the time of now, as a producer gives it."""
+    """Milliseconds, of timestamps or of whole numbers; rows without one get the time of now, as a
+    producer gives it."""
     now = time.time_ns() // 1_000_000
     if column is None:
         return np.full(count, now, np.int64)
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.fill_null(now)).astype(np.int64)
     micros = column.cast(pa.timestamp("us", "UTC")).view(pa.int64())
     return np.asarray(micros.fill_null(now * 1000)).astype(np.int64) // 1000
+
+
+def _check_headers(rows: Rows) -> None:
+    """As Java's RecordHeader, which takes no null for a key."""
+    if rows.headers is None:
+        return
+    entries = rows.headers.flatten()
+    keys = entries.field(0)
+    if not entries.null_count and not keys.null_count:
+        return
+    wrong = np.asarray(pc.or_(entries.is_null(), keys.is_null()))
+    entry = int(np.flatnonzero(wrong)[0])
+    row = int(np.asarray(pc.list_parent_indices(rows.headers))[entry])
+    raise ConnectorError(
+        errors.WRITE_FAILED,
+        f"A header of row {rows.numbers[row]} of this task has no key",
+        "A header needs a key; its value may be null",
+    )
 
 
 def _take(rows: Rows, chosen: Array) -> Rows:

@@ -59,7 +59,7 @@ def test_a_standard_client_reads_what_was_written(
         ).alias("headers"),
         F.lit("ignored").alias("another column"),
     )
-    save(frame, broker.bootstrap, topic=topic)
+    save(frame, broker.bootstrap, topic=topic, writeTimestamp=True)
     expected = sorted(
         (
             1600000000000 + n,
