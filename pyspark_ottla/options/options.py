@@ -127,6 +127,12 @@ class Subscription(NamedTuple):
         topics = self.topics | {tp.topic for tp in self.partitions}
         return next(iter(topics)) if len(topics) == 1 and self.pattern is None else None
 
+    def wants(self, partition: TopicPartition) -> bool:
+        """Whether the partition belongs to what is read, be it there or not."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition.topic) is not None
+        return partition.topic in self.topics or partition in self.partitions
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
@@ -306,14 +312,14 @@ def _python_pattern(value: str) -> str:
 def _parse_start(reader: OptionReader, client: ClientOptions) -> Position | None:
     """The first given of startingTimestamp, ...ByTimestamp, startingOffsets, as the JVM's order."""
     strategy = reader.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
-    timestamp = reader.integer("startingTimestamp", minimum=0)
+    timestamp = reader.integer("startingTimestamp", minimum=offsets.EARLIEST)
     if timestamp is not None:
         return Position("timestamp", "startingTimestamp", timestamp=timestamp, if_missing=strategy)
     by_timestamp = reader.text("startingOffsetsByTimestamp")
     if by_timestamp is not None:
         option = "startingOffsetsByTimestamp"
         times = offsets.parse_partition_values(
-            by_timestamp, option, minimum=0, example='{"topicA":{"0":1700000000000}}'
+            by_timestamp, option, minimum=offsets.EARLIEST, example='{"topicA":{"0":1700000000000}}'
         )
         return Position("timestamps", option, times, if_missing=strategy)
     text = reader.text("startingOffsets")
@@ -348,14 +354,14 @@ def _parse_committed(text: str, lower: str, client: ClientOptions) -> Position:
 
 
 def _parse_end(reader: OptionReader) -> Position | None:
-    timestamp = reader.integer("endingTimestamp", minimum=0)
+    timestamp = reader.integer("endingTimestamp", minimum=offsets.EARLIEST)
     if timestamp is not None:
         return Position("timestamp", "endingTimestamp", timestamp=timestamp, if_missing="latest")
     by_timestamp = reader.text("endingOffsetsByTimestamp")
     if by_timestamp is not None:
         option = "endingOffsetsByTimestamp"
         times = offsets.parse_partition_values(
-            by_timestamp, option, minimum=0, example='{"topicA":{"0":1700000000000}}'
+            by_timestamp, option, minimum=offsets.EARLIEST, example='{"topicA":{"0":1700000000000}}'
         )
         return Position("timestamps", option, times, if_missing="latest")
     text = reader.text("endingOffsets")
@@ -375,7 +381,8 @@ def _parse_end(reader: OptionReader) -> Position | None:
 def check_for_batch(options: SourceOptions) -> SourceOptions:
     """The rules of a batch read: it begins at the earliest offset by default, never at latest."""
     start = options.starting
-    if start is not None and (start.kind == "latest" or offsets.LATEST in start.offsets.values()):
+    exact = start.offsets.values() if start is not None and start.kind == "offsets" else ()
+    if start is not None and (start.kind == "latest" or offsets.LATEST in exact):
         raise ConnectorError(
             errors.INVALID_OPTION,
             "The option startingOffsets is latest (-1), which a batch read cannot start from: "
@@ -388,7 +395,24 @@ def check_for_batch(options: SourceOptions) -> SourceOptions:
             "The option commitOffsets is for streaming queries",
             "Leave it out of a batch read",
         )
+    _check_start_before_end(options.starting, options.ending)
     return options
+
+
+def _check_start_before_end(start: Position | None, end: Position | None) -> None:
+    """For positions of the same kind, which can be compared before they are resolved."""
+    if start is None or end is None or start.kind != end.kind:
+        return
+    what = "offset" if start.kind == "offsets" else "timestamp"
+    for tp in sorted(start.offsets.keys() & end.offsets.keys()):
+        first, last = start.offsets[tp], end.offsets[tp]
+        if first >= 0 and last >= 0 and first > last:
+            raise ConnectorError(
+                errors.START_GREATER_THAN_END,
+                f"The {what} {first} of {start.option} is greater than the {what} {last} of "
+                f"{end.option} for {offsets.describe(tp)}",
+                "A read goes from the lower to the higher one",
+            )
 
 
 def check_for_stream(options: SourceOptions) -> SourceOptions:

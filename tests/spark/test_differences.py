@@ -7,6 +7,7 @@ Each row of the list of differences in docs/spark.md has a test in this file or 
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pyspark_ottla
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.spark_kafka_jars import connector_jars
 from tests.spark.streams import run_to_end
-from tests.spark.support import Sent, create_topic, write
+from tests.spark.support import Sent, create_topic, delete_topic, write
 
 NewTopicName = Callable[[str], str]
 KINDS = ("ottla", "kafka")
@@ -208,3 +209,113 @@ def test_columns_can_be_chosen_here_only(both: Both) -> None:
         else:
             with pytest.raises(Exception, match="USER_SPECIFIED_AND_ACTUAL_SCHEMA_MISMATCH"):
                 frame.load()
+
+
+T0 = 1_700_000_000_000
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"startingOffsets": {"0": 8, "1": 0}, "endingOffsets": {"0": 5, "1": 1}},
+    {"startingOffsets": {"0": 99, "1": 0}},
+    {"startingOffsets": {"0": 99, "1": 0}, "failOnDataLoss": "false"},
+    {"startingOffsets": {"0": 8, "1": 0}, "endingTimestamp": T0},
+    {"startingTimestamp": T0 + 4000, "endingTimestamp": T0 + 1000},
+    {"startingTimestamp": T0 + 4000, "endingOffsets": {"0": 2, "1": -1}},
+    {
+        "startingOffsetsByTimestamp": {"0": T0 + 4000, "1": T0},
+        "endingOffsetsByTimestamp": {"0": T0 + 1000, "1": T0},
+    },
+]
+POSSIBLE: list[dict[str, Any]] = [
+    {"startingOffsets": {"0": 5, "1": 0}, "endingOffsets": {"0": 5, "1": 1}},
+    {"startingTimestamp": T0 + 4000, "endingTimestamp": T0 + 4000},
+    {"startingTimestamp": T0 + 9999999, "endingTimestamp": T0 + 99999999},
+    {"startingTimestamp": -2},
+    {"startingOffsetsByTimestamp": {"0": -1, "1": -2}},
+    {"endingTimestamp": 0},
+    {"endingOffsets": {"0": 99, "1": 0}, "failOnDataLoss": "false"},
+]
+
+
+@pytest.fixture(scope="module")
+def timed_topic(broker: BrokerProcess, new_topic: NewTopicName) -> str:
+    """Ten records a second apart in each of two partitions."""
+    name = new_topic("timed")
+    create_topic(broker.bootstrap, name, 2)
+    records = [Sent(b"x", None, p, T0 + 1000 * n) for n in range(10) for p in (0, 1)]
+    write(broker.bootstrap, name, records)
+    return name
+
+
+def of_topic(topic: str, options: dict[str, Any]) -> dict[str, str]:
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+    short = {"kafkaConsumer.pollTimeoutMs": "3000"}
+    return (
+        strategy
+        | short
+        | {
+            name: json.dumps({topic: value}) if isinstance(value, dict) else str(value)
+            for name, value in options.items()
+        }
+    )
+
+
+@pytest.mark.parametrize("options", IMPOSSIBLE)
+def test_an_impossible_range_is_an_error(
+    both: Both, timed_topic: str, options: dict[str, Any]
+) -> None:
+    given = of_topic(timed_topic, options)
+    with pytest.raises(Exception, match="greater than the"):
+        both.read("kafka", timed_topic, **given).collect()
+    with pytest.raises(Exception, match="START_OFFSET_GREATER_THAN_END_OFFSET"):
+        both.read("ottla", timed_topic, **given).collect()
+
+
+@pytest.mark.parametrize("options", POSSIBLE)
+def test_a_possible_range_is_the_same(
+    both: Both, timed_topic: str, options: dict[str, Any]
+) -> None:
+    given = of_topic(timed_topic, options)
+    ours, theirs = (
+        sorted(
+            (row.partition, row.offset) for row in both.read(kind, timed_topic, **given).collect()
+        )
+        for kind in KINDS
+    )
+    assert ours == theirs
+
+
+def test_topics_that_leave(both: Both, tmp_path: Path) -> None:
+    """Spark's own needs one run with failOnDataLoss=false for each topic that leaves."""
+    for kind in KINDS:
+        kept, left = both.topic(), both.topic()
+
+        def run(topics: str, kind: str = kind, **options: str) -> int:
+            stream = both.spark.readStream.format(kind).option("subscribe", topics)
+            stream = stream.option("kafka.bootstrap.servers", both.bootstrap).options(**options)
+            writer = stream.option("startingOffsets", "earliest").load().writeStream.format("noop")
+            writer = writer.option("checkpointLocation", str(tmp_path / kind))
+            query = run_to_end(writer.trigger(availableNow=True).start())
+            return sum(progress.numInputRows for progress in query.recentProgress)
+
+        def add(*topics: str) -> None:
+            for topic in topics:
+                write(both.bootstrap, topic, [Sent(b"x")])
+
+        add(kept, left)
+        assert run(f"{kept},{left}") == 2
+        add(kept)
+        if kind == "ottla":
+            assert run(kept) == 1
+        else:
+            with pytest.raises(Exception, match=r"PARTITIONS_DELETED|may have been lost"):
+                run(kept)
+        delete_topic(both.bootstrap, left)
+        add(kept)
+        if kind == "kafka":
+            assert run(kept, failOnDataLoss="false") == 2
+            add(kept)
+        assert run(kept) == 1
+        add(kept)
+        with pytest.raises(
+            Exception, match=r"PARTITIONS_DELETED|UNKNOWN_TOPIC|does not host|may have been lost"
+        ):
+            run(f"{kept},{left}", **{"kafka.allow.auto.create.topics": "false"})
