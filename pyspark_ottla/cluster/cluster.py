@@ -93,6 +93,16 @@ class KafkaCluster:
             timeout_seconds = min(timeout_seconds, FIRST_CONTACT_SECONDS)
         return time.monotonic() + timeout_seconds
 
+    def expect_brokers(self) -> None:
+        """Gives the first contact all of the time of a call: the brokers were there before, as a
+        checkpoint shows, so the address is not wrong and an outage may pass."""
+        self._was_reached = True
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the brokers were reached, by this client or before."""
+        return self._was_reached
+
     def reach(self) -> None:
         """Contacts any broker, unless this client has reached one. Later calls then have all of
         their time, also if a coordinator loads, or its broker is away, for longer than the first

@@ -5,9 +5,9 @@ each time "latest" may be elsewhere. What it was the first time is therefore wri
 the first batch (the mark `@start`, see `offsets`), which Spark keeps in its journal.
 
 Partitions that appear in a running query are read from their beginning. Partitions that disappear
-while they are wanted are a loss: an error before anything is noted in the journal, or a warning, and
-then the batches that follow are without them. Partitions that are not subscribed to any more leave
-without either, when nothing of them is left to read.
+while they are wanted are a loss: an error before anything is noted in the journal, or a warning,
+and then the batches that follow are without them. Partitions that are not subscribed to any more
+leave without either, when nothing of them is left to read.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
+from pyspark_ottla.cluster.client_errors import INVALID_TOPIC_HINT
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import client_of
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.options.options import TOPIC_NAME
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.columns import Longs
 from pyspark_ottla.write.decisions import Prepared, TaskResult, Write
@@ -81,6 +83,13 @@ class TaskWriter:
             )
         topics = pc.unique(column).to_pylist()
         for topic in topics:
+            if TOPIC_NAME.fullmatch(topic) is None or topic in (".", ".."):
+                first = int(np.flatnonzero(np.asarray(pc.equal(column, topic)))[0])
+                raise ConnectorError(
+                    errors.INVALID_TOPIC,
+                    f"The topic of row {rows.numbers[first]} of this task is {topic[:300]!r}",
+                    INVALID_TOPIC_HINT,
+                )
             if len(topics) == 1:
                 yield topic, None
             else:
