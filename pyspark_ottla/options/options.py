@@ -54,6 +54,7 @@ SOURCE_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "numCores",
+    "sharedTasks",
     "includeHeaders",
     "keyFormat",
     "valueFormat",
@@ -167,6 +168,8 @@ class SourceOptions:
     log_task_metrics: bool
     task_metrics_address: str | None
     remote: RemoteOptions
+    cores: int | None = None
+    shares_tasks: bool = True
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -231,6 +234,8 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         log_task_metrics=reader.boolean("logTaskMetrics", False),
         task_metrics_address=_parse_task_metrics_address(reader),
         remote=parse_remote_options(reader, options),
+        cores=reader.integer("numCores", minimum=1, maximum=INT_MAX),
+        shares_tasks=reader.boolean("sharedTasks", True),
     )
 
 

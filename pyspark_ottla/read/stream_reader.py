@@ -83,7 +83,8 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
         direct = None
         if self._planner is not None and self._cluster is not None:
             direct = self._planner.plan(self._cluster, ranges)
-        return to_input_partitions(self._options, ranges, direct)
+        sizes = None if self._cluster is None else self._cluster.bytes_per_offset
+        return to_input_partitions(self._options, ranges, direct, sizes)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_task(self._options, self._schema, partition, self._decoding)
