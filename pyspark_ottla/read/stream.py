@@ -41,6 +41,9 @@ COMMIT_TIMEOUT_MS = 5_000
 COMMIT_PAUSE_SECONDS = 30.0
 # Partitions looked into for the size of their records; those with the largest backlogs.
 SAMPLED_PARTITIONS_MAX = 16
+# A batch whose records grow is bisected so many times, by looks into so many partitions.
+GROWTH_LOOKS = 8
+GROWTH_PARTITIONS_MAX = 4
 # What an offset is taken for if none of their records can be read just now: a leader is away, the
 # fetch was throttled, or a read of tiered storage takes long. More than most records have.
 UNKNOWN_OFFSET_BYTES = 16 << 10
@@ -260,7 +263,12 @@ class StreamTracker:
                 return None
         allowed = (limit.offsets, self._in_offsets(begin, waiting, limit.bytes))
         bounds = [bound for bound in allowed if bound is not None]
-        return limit_offsets(begin, latest, min(bounds)) if bounds else latest
+        if not bounds:
+            return latest
+        taken = min(bounds)
+        if limit.bytes is not None:
+            taken = self._with_room_for_growth(begin, latest, taken, limit.bytes)
+        return limit_offsets(begin, latest, taken)
 
     def _in_offsets(self, begin: Offsets, waiting: Offsets, bytes_max: int | None) -> int | None:
         """About how many offsets make so many bytes, by a look at where reading continues."""
@@ -275,6 +283,40 @@ class StreamTracker:
             later = {tp: offset for tp, offset in first.items() if offset > places[tp]}
             average = self._average_bytes(later, waiting)
         return max(1, int(bytes_max / (average or UNKNOWN_OFFSET_BYTES)))
+
+    def _with_room_for_growth(
+        self, begin: Offsets, latest: Offsets, offsets_max: int, bytes_max: int
+    ) -> int:
+        """`offsets_max`, or less if the records at the end of such a batch are so much larger than
+        those at its beginning that it would have more bytes."""
+        waiting = backlog(begin, latest)
+        high = min(offsets_max, sum(waiting.values()))
+        if high <= 1 or self._bytes_of(begin, latest, high) <= bytes_max:
+            return offsets_max
+        low = 1
+        for _ in range(GROWTH_LOOKS):
+            middle = (low + high) // 2
+            if middle == low:
+                break
+            if self._bytes_of(begin, latest, middle) <= bytes_max:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _bytes_of(self, begin: Offsets, latest: Offsets, offsets_max: int) -> float:
+        """Of a batch of so many offsets, by looks at three places of its biggest ranges; where
+        records grow, it is not less than what there is."""
+        ends = limit_offsets(begin, latest, offsets_max)
+        sizes = {tp: ends[tp] - begin.get(tp, ends[tp]) for tp in ends}
+        biggest = sorted((tp for tp in sizes if sizes[tp] > 0), key=lambda tp: -sizes[tp])
+        seen = estimated = 0.0
+        for tp in biggest[:GROWTH_PARTITIONS_MAX]:
+            places = (begin[tp], begin[tp] + sizes[tp] // 2, ends[tp] - 1)
+            found = [self._cluster.bytes_per_offset(tp, place) or 0.0 for place in places]
+            estimated += sizes[tp] * (max(found[:2]) + max(found[1:])) / 2
+            seen += sizes[tp]
+        return estimated * sum(sizes.values()) / seen if seen else 0.0
 
     def _average_bytes(self, places: Offsets, waiting: Offsets) -> float | None:
         """Of an offset, by the records at these places; None if none could be read."""

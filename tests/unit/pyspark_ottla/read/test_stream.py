@@ -124,6 +124,21 @@ def test_a_limit_in_bytes_holds_if_retention_deleted_the_records_at_the_position
     assert end.offsets == {A: 30, B: 50}
 
 
+def test_a_limit_in_bytes_holds_where_records_grow(cluster: FakeCluster) -> None:
+    """Ten bytes each up to offset 50, then a hundred times as many."""
+
+    def size(tp: TopicPartition, offset: int) -> float:
+        return 10.0 if tp == B or offset < 50 else 1000.0
+
+    cluster.bytes_per_offset = size  # type: ignore[method-assign]
+    end = tracker(cluster).next_end(StreamOffset({A: 0, B: 50}), Limit(bytes=2000))
+    read = sum(size(A, offset) for offset in range(end.offsets[A]))
+    assert 500 <= read <= 2000
+    # Where they do not grow, nothing changes.
+    end = tracker(cluster).next_end(StreamOffset({A: 60, B: 50}), Limit(bytes=20_000))
+    assert end.offsets == {A: 80, B: 50}
+
+
 def test_few_records_wait_until_the_delay_is_over(cluster: FakeCluster) -> None:
     clock = Clock()
     run = tracker(cluster, clock, minOffsetsPerTrigger="20", maxTriggerDelay="10s")
