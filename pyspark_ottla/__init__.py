@@ -87,12 +87,14 @@ def register(spark: SparkSession) -> None:
     the update mode, see `writer_modes`.
     """
     from pyspark_ottla.connect import is_connect, session_source
+    from pyspark_ottla.early_connection import connect_early
     from pyspark_ottla.writer_modes import adopt_connect_modes, adopt_modes
 
     if is_connect(spark):
         spark.dataSource.register(session_source(spark))
         adopt_connect_modes()
     else:
+        connect_early(spark.sparkContext.environment)
         spark.dataSource.register(DefaultSource)
         adopt_modes()
 
