@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from pyspark_ottla.offsets import OffsetRange
@@ -69,16 +70,17 @@ def _average_bytes(
 
 
 def _divided(small: Sequence[OffsetRange], count: int, offsets_max: int) -> list[list[OffsetRange]]:
-    """Tasks of about the same size, at least `count`: each range goes to the first with room."""
-    wanted = -(-sum(piece.size for piece in small) // count)
-    room = min(offsets_max, max(wanted, small[0].size))
-    ranges_max = -(-len(small) // count)
-    tasks: list[list[OffsetRange]] = []
-    size = 0
+    """At least `count` tasks of about the same size: each range goes to the smallest one, or to
+    another one if that is full."""
+    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
+    waiting = [(0, number) for number in range(count)]  # offsets and number; the smallest first
     for piece in small:  # the biggest first
-        if not tasks or size + piece.size > room or len(tasks[-1]) >= ranges_max:
+        # With no room in the smallest one, there is none in the others.
+        if not waiting or (waiting[0][0] and waiting[0][0] + piece.size > offsets_max):
+            heappush(waiting, (0, len(tasks)))
             tasks.append([])
-            size = 0
-        tasks[-1].append(piece)
-        size += piece.size
-    return tasks
+        size, number = heappop(waiting)
+        tasks[number].append(piece)
+        if len(tasks[number]) < SHARED_RANGES_MAX:
+            heappush(waiting, (size + piece.size, number))
+    return [task for task in tasks if task]

@@ -260,11 +260,14 @@ def test_a_table_in_sql(
             "SELECT CAST(value AS STRING) AS value, count(*) AS n FROM lines_seen GROUP BY 1"
         ).collect()
         assert sorted(tuple(row) for row in rows) == [("a", 2), ("bb", 1)]
-        with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
-            spark.sql("SELECT * FROM lines_kept").collect()
+        assert spark.table("lines_kept").count() == 3
+        spark.sql(f"CREATE TABLE lines_listed (value BINARY) {what}")
+        with pytest.raises(Exception, match="without a list of columns"):
+            spark.sql("SELECT * FROM lines_listed").collect()
     finally:
         spark.sql("DROP VIEW lines_seen")
         spark.sql("DROP TABLE lines_kept")
+        spark.sql("DROP TABLE IF EXISTS lines_listed")
 
 
 def test_aborted_records_are_for_read_uncommitted_only(
