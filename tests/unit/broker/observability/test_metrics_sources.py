@@ -128,7 +128,7 @@ def hosted(isr: int, replicas: int = 3, *, leads: bool = True, **more: Any) -> S
     defaults: dict[str, Any] = {
         "offline": False,
         "is_leader": leads,
-        "log": SimpleNamespace(size_in_bytes=100),
+        "log": SimpleNamespace(local=SimpleNamespace(size_in_bytes=100)),
         "isr": range(isr),
         "replicas": range(replicas),
         "adding_replicas": [],

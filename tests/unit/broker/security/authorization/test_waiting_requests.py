@@ -26,6 +26,7 @@ from ottla.protocol.messages.join_group import (
     JoinGroupResponseMember,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.steps import run_at_once
 
 READ = Acl("User:anna", "Allow", "Read", "*")
 ACTION = Acl("User:anna", "Allow", "ClusterAction", "*")
@@ -91,7 +92,7 @@ def test_a_member_that_waits_learns_nothing_without_its_right(
     if is_revoked:
         authorizer.rules.replace(GROUP, [])
     response.error_code = ErrorCode.NONE
-    apply(context.amend, response)
+    run_at_once(apply(context.amend, response))
     content = getattr(response, "members", None) or getattr(response, "assignment", None)
     assert bool(content) is not is_revoked
     expected = ErrorCode.GROUP_AUTHORIZATION_FAILED if is_revoked else ErrorCode.NONE

@@ -190,7 +190,7 @@ def test_a_change_at_run_time_is_refused(
     name = "listener.name.ssl.ssl.keystore.location"
     other = tmp_path / "other.pem"
     other.write_bytes(authority.issue(first=2 * DAY))
-    changed = listener.config.with_broker_settings({name: str(other)})
+    changed = listener.config.with_dynamic(broker={name: str(other)})
     with pytest.raises(ConfigError, match="is not valid before"):
         listener.tls.validate(changed, [name])
     shutil.copy(listener.path, other)

@@ -295,7 +295,7 @@ def test_keys_of_a_text_are_checked_at_the_change(old: Certificates) -> None:
     def validate(**changed: str) -> None:
         more = {f"{prefix}{name}": value for name, value in changed.items()}
         settings = {**text, f"{prefix}type": "PEM", **more}
-        tls.validate(config.with_broker_settings(settings), list(settings))
+        tls.validate(config.with_dynamic(broker=settings), list(settings))
 
     with pytest.raises(ConfigError, match="Both SSL key store location and separate private key"):
         validate()
